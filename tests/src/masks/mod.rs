@@ -8,6 +8,7 @@
 //! word that was computed from *every* branch on the way by a conditional move on *that branch's*
 //! comparison. Anything else is a gadget's second half, and is reported.
 
+mod identity;
 mod values;
 mod walk;
 

@@ -7,7 +7,8 @@ use iced_x86::{
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::values::{ALL_ONES, Cell, Flow, Kind, Known, LEVEL_MAX, Place, id};
+use super::identity::{Flags, Id, and_then, id};
+use super::values::{ALL_ONES, Cell, Flow, Kind, Known, LEVEL_MAX, Place};
 use super::{Unmasked, instructions};
 
 /// Who enters a function, and so what it is given.
@@ -26,28 +27,33 @@ pub(super) fn function(code: &[u8], start: usize, called: Called) -> Vec<Unmaske
         info: InstructionInfoFactory::new(),
         found: BTreeMap::new(),
         targets: targets(code, start),
+        factors: BTreeMap::new(),
     };
     // What is known on each way to a place, by where the way comes from.
     let mut ways = BTreeMap::from([(start as u64, BTreeMap::from([(NOWHERE, at_start(called))]))]);
-    let mut waiting = vec![start as u64];
+    // In the order of the code, which is that of most ways: so few places are come to twice.
+    let mut waiting = BTreeSet::from([start as u64]);
+    let mut entered = Entered::default();
     let mut visits = 0;
-    while let Some(at) = waiting.pop() {
+    while let Some(at) = waiting.pop_first() {
         visits += 1;
-        assert!(visits < VISITS_MAX, "the walk over the code at {start:#x} comes to no end");
+        if visits == VISITS_MAX {
+            return vec![Unmasked { offset: start, text: "the walk comes to no end".to_owned() }];
+        }
         for (number, (target, known)) in
-            walk.straight_on(at, entering(&ways, at)).into_iter().enumerate()
+            walk.straight_on(at, entered.entering(&ways, at)).into_iter().enumerate()
         {
             let from = (at, number);
             let before = ways.entry(target).or_default().insert(from, known.clone());
-            if before.is_none_or(|before| before != known) && !waiting.contains(&target) {
-                waiting.push(target);
+            if before.is_none_or(|before| before != known) {
+                waiting.insert(target);
             }
         }
     }
     // What was found before all ways were known may be fine; what is found now is not.
     walk.found.clear();
     for at in ways.keys() {
-        walk.straight_on(*at, entering(&ways, *at));
+        walk.straight_on(*at, entered.entering(&ways, *at));
     }
     walk.found.into_values().collect()
 }
@@ -59,13 +65,32 @@ const NOWHERE: (u64, usize) = (u64::MAX, 0);
 /// Pieces of code that one function's walk goes over, again and again, until it knows all.
 const VISITS_MAX: usize = 100_000;
 
-/// What is known at a place.
-fn entering(ways: &Ways, at: u64) -> Known {
-    let mut all = ways[&at].values();
-    let mut known = all.next().cloned().unwrap_or_else(|| at_start(Called::ByPrograms));
-    all.for_each(|other| known.join(other, at));
-    known
+/// What was known at each place, and how often it was come to.
+#[derive(Default)]
+struct Entered(BTreeMap<u64, (u32, Known)>);
+
+impl Entered {
+    /// What is known at a place. From the [`VISITS_FREE`]th time on, not more than the time
+    /// before: so the walk comes to an end.
+    fn entering(&mut self, ways: &Ways, at: u64) -> Known {
+        let mut all = ways[&at].values();
+        let mut known = all.next().cloned().unwrap_or_else(|| at_start(Called::ByPrograms));
+        all.for_each(|other| known.join(other, at));
+        let visits = match self.0.get(&at) {
+            Some((visits, before)) if *visits >= VISITS_FREE => {
+                let now = std::mem::replace(&mut known, before.clone());
+                known.join(&now, at);
+                *visits
+            }
+            Some((visits, _)) => visits + 1,
+            None => 0,
+        };
+        self.0.insert(at, (visits, known.clone()));
+        known
+    }
 }
+
+const VISITS_FREE: u32 = 50;
 
 /// Where the branches of a function lead.
 fn targets(code: &[u8], start: usize) -> BTreeSet<u64> {
@@ -104,7 +129,7 @@ fn at_start(called: Called) -> Known {
     let own = if called == Called::ByRuntime { given.len() } else { 1 };
     given.into_iter().take(own).for_each(|register| fix(register, Kind::Fixed(LEVEL_MAX)));
     // What entered it may have been foreseen.
-    Known { cells, flags: 0, is_own_comparison: false, flow: Flow::Lost }
+    Known { cells, flags: Flags::of(0), is_own_comparison: false, flow: Flow::Lost }
 }
 
 fn number(register: Register) -> usize {
@@ -117,6 +142,8 @@ struct Walk<'c> {
     found: BTreeMap<u64, Unmasked>,
     /// Where branches lead.
     targets: BTreeSet<u64>,
+    /// What is 0 where a product of so many bytes is.
+    factors: BTreeMap<(Id, usize), Id>,
 }
 
 impl Walk<'_> {
@@ -142,6 +169,11 @@ impl Walk<'_> {
                             (inst.next_ip(), known),
                         ];
                     }
+                    if self.traps(inst.near_branch_target()) {
+                        // It ends the process: what it asks never holds, but where the processor
+                        // goes there, nothing follows.
+                        return vec![(inst.next_ip(), known)];
+                    }
                     let taken = inst.condition_code();
                     return vec![
                         (inst.near_branch_target(), known.behind(taken)),
@@ -153,6 +185,12 @@ impl Walk<'_> {
             was_exchange = inst.mnemonic() == Mnemonic::Cmpxchg;
         }
         Vec::new()
+    }
+
+    fn traps(&self, at: u64) -> bool {
+        instructions(self.code, at as usize)
+            .next()
+            .is_some_and(|inst| inst.mnemonic() == Mnemonic::Ud2)
     }
 
     fn access(&mut self, inst: &Instruction, known: &Known) {
@@ -168,19 +206,18 @@ impl Walk<'_> {
 
     fn step(&mut self, inst: &Instruction, known: &mut Known) {
         if inst.mnemonic() == Mnemonic::Lfence {
-            known.flow = Flow::Clean;
-            return;
+            return known.is_clear();
         }
         if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop) {
             return self.write(inst, known, Cell { kind: Kind::Any, id: id(inst.ip()) });
         }
         if matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
-            (known.flags, known.is_own_comparison) = compared(inst, known);
+            (known.flags, known.is_own_comparison) = self.compared(inst, known);
             return;
         }
         let result = self.result(inst, known);
         if inst.rflags_modified() != 0 {
-            (known.flags, known.is_own_comparison) = (id((inst.ip(), result.id)), false);
+            (known.flags, known.is_own_comparison) = (Flags::of((inst.ip(), result.id)), false);
         }
         if matches!(known.flow, Flow::Branched { .. }) && result.kind == Kind::State {
             known.is_followed();
@@ -191,34 +228,40 @@ impl Walk<'_> {
     /// What an instruction gives.
     fn result(&mut self, inst: &Instruction, known: &Known) -> Cell {
         let operands: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
-        let ids: Vec<u64> = operands.iter().map(|cell| cell.id).collect();
-        let flags = if inst.rflags_read() == 0 { 0 } else { known.flags };
-        let fresh = id((inst.mnemonic() as u32, size(inst), &ids, flags));
+        let ids: Vec<Id> = operands.iter().map(|cell| cell.id).collect();
+        let flags = (inst.rflags_read() != 0).then_some(known.flags);
+        let fresh = sum(inst, &operands, known)
+            .unwrap_or_else(|| id((inst.mnemonic() as u32, size(inst), &ids, flags)));
         if let (Mnemonic::Mov, [_, from]) = (inst.mnemonic(), &operands[..]) {
-            let whole = inst.op0_register().size() != 4 || inst.op1_kind() != OpKind::Register;
-            return if whole { *from } else { Cell { kind: cut(from.kind), id: from.id } };
+            let bytes = size(inst);
+            let kind = if bytes < 8 { cut(from.kind) } else { from.kind };
+            return Cell { kind, id: from.id.partial(bytes) };
         }
         let kind = match (inst.mnemonic(), &operands[..]) {
             (Mnemonic::Xor, [a, b]) if a.id == b.id => return constant(0),
             (Mnemonic::Movzx, [_, byte]) if inst.op1_kind() == OpKind::Register => {
-                return Cell { kind: Kind::Any, id: narrow(inst.op1_register().size(), byte.id) };
+                return Cell { kind: Kind::Any, id: byte.id.low(inst.op1_register().size()) };
             }
             (_, [_]) if inst.condition_code() != ConditionCode::None => {
-                let id = id((inst.condition_code() as u32, known.flags));
-                return Cell { kind: Kind::Any, id };
+                let (of, holds) = known.flags.truth(inst.condition_code());
+                return Cell { kind: Kind::Any, id: id((of, holds as u32)) };
             }
-            (Mnemonic::And, [a, b]) if a.kind == Kind::Any && b.kind == Kind::Any => {
-                return Cell { kind: Kind::Any, id: conjunction_id(a.id, b.id) };
+            (Mnemonic::Imul, [.., a, Cell { kind: Kind::Const(number), .. }])
+                if number % 2 != 0 =>
+            {
+                let bytes = size(inst);
+                let product = fresh.partial(bytes);
+                self.factors.insert((product.whole(), bytes), a.id.low(bytes));
+                return Cell { kind: Kind::of_all([a.kind].into_iter()), id: product };
             }
-            (Mnemonic::Lea, _) => address(inst, known),
+            (Mnemonic::Lea, _) => match address(inst, known) {
+                Kind::Masked | Kind::MaskedBy(_) => Kind::Any,
+                kind => kind,
+            },
             (Mnemonic::And, [a, b]) => conjunction(a.kind, b.kind, known),
             (mnemonic, [a, b]) if is_conditional_move(mnemonic) => {
                 choice(inst.condition_code(), a.kind, b.kind, known)
             }
-            (Mnemonic::Add | Mnemonic::Sub, [a, b]) => match (a.kind, b.kind) {
-                (Kind::Masked, Kind::Const(_)) => Kind::Masked,
-                (a, b) => Kind::of_all([a, b].into_iter()),
-            },
             _ => {
                 let reads = inst.op_count() > 0 && ids.len() < 4;
                 let kinds = operands.iter().map(|cell| cell.kind);
@@ -226,6 +269,21 @@ impl Walk<'_> {
             }
         };
         Cell { kind, id: fresh }
+    }
+
+    /// A comparison, and whether its operands are the runtime's own numbers.
+    fn compared(&self, inst: &Instruction, known: &Known) -> (Flags, bool) {
+        let cells: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
+        let own = cells.iter().all(|cell| cell.kind == Kind::Fixed(LEVEL_MAX));
+        let [a, b] = [cells[0].id, cells[1].id];
+        let bytes = size(inst);
+        if inst.mnemonic() != Mnemonic::Test {
+            return (Flags::compared(a, b, bytes), own);
+        }
+        // A product by an odd number is 0 where the other factor is.
+        let both = conjunction_id(a, b);
+        let asked = self.factors.get(&(both.whole(), bytes)).copied().unwrap_or(both);
+        (Flags::compared(asked, Id::number(0), bytes), own)
     }
 
     /// Sets what an instruction writes.
@@ -258,11 +316,14 @@ impl Walk<'_> {
 }
 
 const RSP: usize = 4;
+/// Distances from address 0 at which no process has memory.
+const UNMAPPED: std::ops::RangeInclusive<i64> = -4096..=4088;
 
 /// Whether the address of an access is the runtime's own, or masked.
 fn is_masked(inst: &Instruction, known: &Known) -> bool {
     match address(inst, known) {
-        Kind::Masked | Kind::Const(_) => true,
+        Kind::Const(_) => true,
+        kind if known.is_masked(kind) => UNMAPPED.contains(&(inst.memory_displacement64() as i64)),
         Kind::Fixed(level) => level > 0 || slot(inst).is_some(),
         _ => false,
     }
@@ -278,7 +339,7 @@ fn address(inst: &Instruction, known: &Known) -> Kind {
     let kinds: Vec<Kind> =
         parts.map(|part| known.get(Place::Register(number(part))).kind).collect();
     match kinds[..] {
-        [Kind::Masked] => Kind::Masked,
+        [masked @ (Kind::Masked | Kind::MaskedBy(_))] => masked,
         _ => Kind::of_all(kinds.into_iter()),
     }
 }
@@ -295,7 +356,7 @@ fn slot(inst: &Instruction) -> Option<Place> {
 }
 
 fn constant(value: i64) -> Cell {
-    Cell { kind: Kind::Const(value), id: id(value) }
+    Cell { kind: Kind::Const(value), id: Id::number(value) }
 }
 
 fn operand(inst: &Instruction, op: u32, known: &Known) -> Cell {
@@ -306,6 +367,10 @@ fn operand(inst: &Instruction, op: u32, known: &Known) -> Cell {
         OpKind::Register => Cell { kind: Kind::Any, id: id((inst.ip(), op)) },
         OpKind::Memory => match slot(inst) {
             Some(slot) => known.get(slot),
+            None if inst.memory_base() == Register::RIP => {
+                let id = id(("constant", inst.memory_displacement64()));
+                Cell { kind: Kind::Fixed(LEVEL_MAX - 1), id }
+            }
             None => {
                 let through = match address(inst, known) {
                     Kind::Fixed(level) => level.checked_sub(1),
@@ -319,26 +384,36 @@ fn operand(inst: &Instruction, op: u32, known: &Known) -> Cell {
     }
 }
 
-/// The identity of a comparison, and whether its operands are the runtime's own numbers.
-fn compared(inst: &Instruction, known: &Known) -> (u64, bool) {
-    let cells: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
-    let ids: Vec<u64> = cells.iter().map(|cell| cell.id).collect();
-    let own = cells.iter().all(|cell| cell.kind == Kind::Fixed(LEVEL_MAX));
-    if inst.mnemonic() == Mnemonic::Test {
-        let both = narrow(size(inst), conjunction_id(ids[0], ids[1]));
-        return (id((Mnemonic::Test as u32, both)), own);
-    }
-    (id((inst.mnemonic() as u32, size(inst), ids)), own)
+/// The identity of a sum with a constant, or of a conjunction.
+fn sum(inst: &Instruction, operands: &[Cell], known: &Known) -> Option<Id> {
+    let bytes = size(inst);
+    let sum = match (inst.mnemonic(), operands) {
+        (Mnemonic::Add, [a, Cell { kind: Kind::Const(more), .. }]) => {
+            a.id.and_plus_in(*more, bytes)
+        }
+        (Mnemonic::Sub, [a, Cell { kind: Kind::Const(less), .. }]) => {
+            a.id.and_plus_in(less.wrapping_neg(), bytes)
+        }
+        (Mnemonic::Lea, _) => {
+            let place = |register| known.get(Place::Register(number(register))).id;
+            let displacement = inst.memory_displacement64() as i64;
+            match [inst.memory_base(), inst.memory_index()] {
+                [Register::None | Register::RIP, _] => return None,
+                [base, Register::None] => place(base).and_plus_in(displacement, bytes),
+                [base, index] => place(base)
+                    .and_times(place(index), inst.memory_index_scale())
+                    .and_plus(displacement),
+            }
+        }
+        (Mnemonic::And, [a, b]) => conjunction_id(a.id, b.id),
+        _ => return None,
+    };
+    Some(sum.partial(bytes))
 }
 
-/// The identity of a conjunction, whatever its width: the compiler's are of 0 and 1.
-fn conjunction_id(a: u64, b: u64) -> u64 {
+/// The identity of a conjunction.
+fn conjunction_id(a: Id, b: Id) -> Id {
     if a == b { a } else { id(("and", a.min(b), a.max(b))) }
-}
-
-/// The identity of the low bytes of a value, where the rest is cut off.
-fn narrow(bytes: usize, of: u64) -> u64 {
-    if bytes < 4 { id(("low", bytes, of)) } else { of }
 }
 
 fn size(inst: &Instruction) -> usize {
@@ -358,12 +433,11 @@ fn cut(kind: Kind) -> Kind {
 }
 
 fn conjunction(a: Kind, b: Kind, known: &Known) -> Kind {
-    let is_state = |kind| match kind {
-        Kind::State => known.flow == Flow::Tracked,
-        Kind::Const(ALL_ONES) => known.is_clean(),
-        _ => false,
-    };
-    if is_state(a) || is_state(b) { Kind::Masked } else { Kind::of_all([a, b].into_iter()) }
+    match (a, b) {
+        _ if known.is_state(a) || known.is_state(b) => Kind::Masked,
+        (Kind::Says(all), _) | (_, Kind::Says(all)) => Kind::MaskedBy(all),
+        _ => Kind::of_all([a, b].into_iter()),
+    }
 }
 
 fn is_conditional_move(mnemonic: Mnemonic) -> bool {
@@ -373,22 +447,26 @@ fn is_conditional_move(mnemonic: Mnemonic) -> bool {
 /// What `if condition { b } else { a }` is: the state, where it is that of before the last branch
 /// on the way that the program takes, and 0 on the other.
 fn choice(condition: ConditionCode, a: Kind, b: Kind, known: &Known) -> Kind {
-    let Flow::Branched { branches, was_clean } = &known.flow else { return Kind::Any };
-    let before = |kind| match kind {
-        Kind::Prior(count) => Some(count),
-        Kind::Const(ALL_ONES) if *was_clean => Some(0),
-        _ => None,
-    };
-    let (count, holds) = match (before(a), before(b)) {
-        (Some(count), _) if b == Kind::Const(0) => (count, negated(condition)),
-        (_, Some(count)) if a == Kind::Const(0) => (count, condition),
+    let none = Kind::Const(0);
+    let (before, holds) = match (a, b) {
+        (_, b) if b == none => (a, negated(condition)),
+        (a, _) if a == none => (b, condition),
         _ => return Kind::Any,
     };
+    let truth = known.flags.truth(holds);
+    let ahead = match before {
+        Kind::Const(ALL_ONES) => Kind::Says(and_then(0, truth)),
+        Kind::Says(all) => Kind::Says(and_then(all, truth)),
+        _ => Kind::Any,
+    };
+    let (Flow::Branched { branches, .. }, Some(count)) = (&known.flow, known.said(before)) else {
+        return ahead;
+    };
     match branches.get(count) {
-        Some(branch) if *branch != (known.flags, holds) => Kind::Any,
+        Some(branch) if *branch != truth => ahead,
         Some(_) if count + 1 == branches.len() => Kind::State,
         Some(_) => Kind::Prior(count + 1),
-        None => Kind::Any,
+        None => ahead,
     }
 }
 
@@ -398,7 +476,7 @@ fn called(inst: &Instruction, known: &mut Known) {
         let place = Place::Register(number(register));
         known.cells.insert(place, Cell { kind: Kind::Any, id: id((inst.ip(), place)) });
     }
-    (known.flags, known.is_own_comparison) = (id(inst.ip()), false);
+    (known.flags, known.is_own_comparison) = (Flags::of(inst.ip()), false);
 }
 
 fn negated(condition: ConditionCode) -> ConditionCode {

@@ -18,6 +18,8 @@ pub enum Target {
     Packet,
     /// A byte of a value.
     Value,
+    /// A byte of a value further on than where memory may be nowhere.
+    FarValue,
     /// An element of an array.
     Array,
     /// An element of an array of each worker.
@@ -105,7 +107,7 @@ const TABLE: i32 = 4;
 const PROGRAMS: i32 = 5;
 
 /// Bytes of the value that numbers lead to.
-const BYTES: i32 = 4096;
+const BYTES: i32 = 16384;
 /// Numbers below this are right everywhere but in the packet.
 const LIMIT: i32 = 48;
 
@@ -113,7 +115,8 @@ const LIMIT: i32 = 48;
 pub fn all() -> Vec<Gadget> {
     use Comparison as C;
     use Target as T;
-    let targets = [T::Packet, T::Value, T::Array, T::PerCpu, T::Inner, T::Stack, T::Program];
+    let targets =
+        [T::Packet, T::Value, T::FarValue, T::Array, T::PerCpu, T::Inner, T::Stack, T::Program];
     let uses = [Use::Value, Use::Packet, Use::Key, Use::HashKey, Use::Store, Use::Branch];
     let mut all = Vec::new();
     for target in targets {
@@ -223,11 +226,11 @@ fn reached(asm: &mut Asm, target: Target, out: &mut Vec<super::asm::Jump>) {
             out.push(asm.jump(BPF_JMP | BPF_JGT | BPF_X, 1, 8, 0));
             asm.load(BPF_B, 9, 9, 0);
         }
-        Target::Value => {
+        Target::Value | Target::FarValue => {
             asm.store_imm(BPF_W, 10, KEY, 0);
             found(asm, VALUES, out);
             asm.alu(BPF_ADD, 0, 9);
-            asm.load(BPF_B, 9, 0, 0);
+            asm.load(BPF_B, 9, 0, if target == Target::Value { 0 } else { 8192 });
         }
         Target::Array | Target::PerCpu => {
             asm.store(BPF_W, 10, 9, KEY);

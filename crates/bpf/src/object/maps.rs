@@ -70,6 +70,7 @@ impl Maps {
             }
             let mut values_at = None;
             let def = Definition { btf, map: name, is_inner: false }.read(ty, &mut values_at)?;
+            self.check_arena(&def)?;
             let index = self.add(def, section, var.offset.into())?;
             if let Some(at) = values_at {
                 self.values.push((section, u64::from(var.offset) + u64::from(at), index));
@@ -77,6 +78,18 @@ impl Maps {
         }
         self.values.sort_unstable();
         Ok(())
+    }
+
+    /// An object has one arena at most (`bpf_object__init_user_btf_maps`).
+    fn check_arena(&self, def: &MapDef) -> Result<(), ObjectError> {
+        let is_arena = |def: &&MapDef| def.kind.values() == Values::Pages;
+        match self.defs.iter().find(is_arena).filter(|_other| is_arena(&def)) {
+            Some(other) => Err(ObjectError::Map {
+                map: def.name.clone(),
+                what: format!("an object has one arena, and '{}' is one already", other.name),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Fills `.values` slots from the relocations of `.maps` (`bpf_object__collect_map_relos`).
@@ -301,5 +314,19 @@ mod tests {
         let sizes = [0, 8, 4096, 4097, 12_288, 1 << 31, u32::MAX];
         let made = [0, 4096, 4096, 8192, 16_384, 1 << 31, u32::MAX];
         assert_eq!(sizes.map(ring_bytes), made);
+    }
+
+    #[test]
+    fn an_object_has_one_arena() {
+        let def = |name, kind| MapDef::new(name, kind, 0, 0, 1);
+        let mut maps = Maps::default();
+        maps.check_arena(&def("first", MapType::Arena)).expect("there is none");
+        maps.defs.push(def("first", MapType::Arena));
+        maps.check_arena(&def("other", MapType::Hash)).expect("it is no arena");
+        let error = maps.check_arena(&def("second", MapType::Arena)).expect_err("there is one");
+        assert_eq!(
+            error.to_string(),
+            "map second: an object has one arena, and 'first' is one already"
+        );
     }
 }

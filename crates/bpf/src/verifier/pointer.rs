@@ -3,7 +3,6 @@
 
 use crate::errno::Errno;
 use crate::insn::*;
-use crate::map::Values;
 
 use super::env::{Result, Verifier};
 use super::reg::{ADD_CONST, ADD_CONST_32, ADD_CONST_64, Base, Flags, Payload, Reg, RegType};
@@ -106,7 +105,7 @@ impl Verifier<'_> {
     }
 
     fn check_address_cast(&mut self, insn: &Insn) -> Result<()> {
-        if !self.prog.maps.iter().any(|map| map.kind.values() == Values::Pages) {
+        if !self.has_arena() {
             let message =
                 "addr_space_cast insn can only be used in a program that has an associated arena";
             return Err(self.reject(Errno::EINVAL, message));

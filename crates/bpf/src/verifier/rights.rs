@@ -5,12 +5,17 @@
 
 use crate::errno::Errno;
 use crate::insn::{
-    BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE,
+    BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn, PSEUDO_MAP_FD, PSEUDO_MAP_IDX,
+    PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
 };
 use crate::map::Values;
 
 use super::env::{Access, Result, Verifier};
 use super::reg::{Base, Flags, Reg};
+
+/// Kinds of loads of 64 bits that name a map.
+const NAMES_A_MAP: [u8; 4] =
+    [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE];
 
 impl Verifier<'_> {
     /// The register holds an address that must not be told (`is_pointer_value`).
@@ -40,18 +45,39 @@ impl Verifier<'_> {
         }
     }
 
-    /// What is asked of the whole program: an arena is shared with who may read addresses in it.
-    pub(crate) fn check_rights(&self) -> Result<()> {
-        let names_arena = |insn: &Insn| {
-            let is_map = insn.is_ld_imm64() && matches!(insn.src, PSEUDO_MAP_FD | PSEUDO_MAP_VALUE);
-            let map = usize::try_from(insn.imm).ok().and_then(|map| self.prog.maps.get(map));
-            is_map && map.is_some_and(|map| map.kind.values() == Values::Pages)
+    /// Arenas that instructions name, be they such as never run: they are the program's
+    /// (`resolve_pseudo_ldimm64`).
+    fn arenas(&self) -> impl Iterator<Item = i32> {
+        let is_arena = |map: i32| {
+            let map = usize::try_from(map).ok().and_then(|map| self.prog.maps.get(map));
+            map.is_some_and(|map| map.kind.values() == Values::Pages)
         };
-        if self.options.allow_ptr_leaks || !self.prog.insns.iter().any(names_arena) {
-            return Ok(());
+        self.prog
+            .insns
+            .iter()
+            .filter(|insn| insn.is_ld_imm64())
+            .filter(|insn| NAMES_A_MAP.contains(&insn.src))
+            .map(|insn| insn.imm)
+            .filter(move |map| is_arena(*map))
+    }
+
+    pub(crate) fn has_arena(&self) -> bool {
+        self.arenas().next().is_some()
+    }
+
+    /// What is asked of the whole program: it has one arena at most, and may read addresses then.
+    pub(crate) fn check_rights(&self) -> Result<()> {
+        let mut arenas = self.arenas();
+        let Some(arena) = arenas.next() else { return Ok(()) };
+        if !self.options.allow_ptr_leaks {
+            let message = "CAP_BPF and CAP_PERFMON are required to use arena".to_owned();
+            return Err(self.rejection_at(None, Errno::EPERM, message, ""));
         }
-        let message = "CAP_BPF and CAP_PERFMON are required to use arena".to_owned();
-        Err(self.rejection_at(None, Errno::EPERM, message, ""))
+        if arenas.any(|other| other != arena) {
+            let message = "Only one arena per program".to_owned();
+            return Err(self.rejection_at(None, Errno::EBUSY, message, ""));
+        }
+        Ok(())
     }
 
     /// Structures of the kernel, and objects, may not be looked into.

@@ -5,6 +5,7 @@ mod dequeue;
 
 use std::sync::Arc;
 
+use crate::Errno;
 use crate::btf::Btf;
 use crate::insn::*;
 use crate::program::{AttachType, KfuncRef, MapDef, MapType};
@@ -54,6 +55,34 @@ fn accepted(insns: Vec<Insn>) -> Verified {
 
 fn rejected(insns: Vec<Insn>) -> Rejection {
     *verify(program(insns), &Options::default()).expect_err("the program is unsafe")
+}
+
+/// What the verifier says of a program in an object with a hash map and two arenas.
+fn with_arenas(insns: Vec<Insn>) -> Result<Verified, Box<Rejection>> {
+    let mut linked = program(insns);
+    let arena = || map(MapType::Arena, 0);
+    linked.maps = vec![map(MapType::Hash, 16), arena(), arena()].into();
+    verify(linked, &Options::default())
+}
+
+/// A cast needs an arena of the program's own, not of others in its object; the kernel counts what
+/// dead code names, too.
+#[test]
+fn a_cast_needs_an_arena_that_the_program_names() {
+    let cast = || vec![op(MOV, 0, 0, 0, 0), op(MOV_REG, 1, 0, 1, 1), op(MOV, 0, 0, 0, 2), EXIT];
+    let none = with_arenas(cast()).expect_err("it names no arena");
+    assert_eq!(none.errno, Errno::EINVAL);
+    assert!(none.message.contains("has an associated arena"), "{none}");
+
+    let load = |map| op(BPF_LD | BPF_DW | BPF_IMM, 1, PSEUDO_MAP_IDX, 0, map);
+    let named = |maps: &[i32]| {
+        let loads = maps.iter().flat_map(|map| [load(*map), op(0, 0, 0, 0, 0)]);
+        with_arenas(loads.chain(cast()).collect())
+    };
+    assert_eq!(named(&[0]).expect_err("a hash map is no arena").errno, Errno::EINVAL);
+    named(&[1, 1]).expect("it names one");
+    let two = named(&[1, 2]).expect_err("it names two");
+    assert_eq!((two.errno, two.message.as_str()), (Errno::EBUSY, "Only one arena per program"));
 }
 
 /// r2 = data, r3 = data_end, r4 = data + `bytes`.

@@ -172,11 +172,21 @@ impl Lowering<'_, '_> {
                     let negated = self.builder.ins().ineg(a);
                     (self.builder.ins().select(minus_one, negated, quotient), zero)
                 } else {
-                    (self.builder.ins().srem(a, divisor), a)
+                    (self.remainder(a, divisor), a)
                 }
             }
         };
         self.builder.ins().select(by_zero, on_zero, result)
+    }
+
+    /// A signed remainder. Cranelift's own has a branch, which masks would not know of.
+    fn remainder(&mut self, a: ir::Value, divisor: ir::Value) -> ir::Value {
+        if self.masks.is_none() {
+            return self.builder.ins().srem(a, divisor);
+        }
+        let quotient = self.builder.ins().sdiv(a, divisor);
+        let whole = self.builder.ins().imul(quotient, divisor);
+        self.builder.ins().isub(a, whole)
     }
 
     /// Whether a divisor is a number, and neither 0 nor -1.

@@ -13,7 +13,6 @@ use std::thread;
 use std::time::Instant;
 
 use towpath_bpf::btf::Btf;
-use towpath_bpf::insn::{BPF_ALU64, BPF_MOV, BPF_X, Insn};
 use towpath_bpf::interp::{Fault, Violation};
 use towpath_bpf::verifier::{Options, Rejection, Verified, verify};
 use towpath_bpf::{Env, Errno, Linked};
@@ -312,12 +311,8 @@ impl Part<'_> {
 }
 
 /// The accesses of a guest's machine code that are not masked against speculation, if there are
-/// any. No guest may have an arena.
+/// any.
 fn unmasked(proof: &Verified) -> Option<String> {
-    let is_cast = |insn: &Insn| insn.code == BPF_ALU64 | BPF_MOV | BPF_X && insn.off == 1;
-    if proof.linked().insns.iter().any(is_cast) {
-        return None;
-    }
     let mut options = LoadOptions { exec: Exec::Jit, ..LoadOptions::default() };
     (options.jit.trust, options.jit.mask_speculation) = (Trust::Guest, true);
     let program = match Program::from_verified(proof.clone(), &options) {
