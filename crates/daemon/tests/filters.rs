@@ -4,12 +4,9 @@ mod served;
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use served::Served;
 
-/// There is one daemon at a time in a process.
-static ALONE: Mutex<()> = Mutex::new(());
 const LIMIT: Duration = Duration::from_secs(20);
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures");
 
@@ -80,7 +77,6 @@ fn runs(served: &Served) -> Vec<String> {
 
 #[test]
 fn a_reload_with_another_file_that_is_refused_leaves_the_old_program() {
-    let _alone = ALONE.lock();
     let served = Served::start("filters-refused", &config(&drops_all()));
     goes_on(&served);
     let report = reload(&served, &config(&refused()));
@@ -101,7 +97,6 @@ fn a_reload_with_another_file_that_is_refused_leaves_the_old_program() {
 
 #[test]
 fn a_reload_with_another_file_keeps_maps() {
-    let _alone = ALONE.lock();
     let served = Served::start("filters-maps", &config(&attach("keeper_1.o", "keeper")));
     let ids = || {
         let maps = served.get("/v1/maps");
@@ -118,7 +113,6 @@ fn a_reload_with_another_file_keeps_maps() {
 
 #[test]
 fn a_port_that_was_never_filtered_drops_or_passes_as_it_is_said() {
-    let _alone = ALONE.lock();
     let served = Served::start("filters-first", &config(&refused()));
     goes_on(&served);
     let status = served.get("/v1/status");
@@ -143,7 +137,6 @@ fn a_port_that_was_never_filtered_drops_or_passes_as_it_is_said() {
 
 #[test]
 fn a_start_refuses_what_a_reload_refused() {
-    let _alone = ALONE.lock();
     let first = config(&attach("keeper_1.o", "keeper"));
     let served = Served::start("filters-again", &first);
     // Its map `flows` has another shape.
@@ -162,7 +155,6 @@ fn a_start_refuses_what_a_reload_refused() {
 
 #[test]
 fn a_start_refuses_what_a_reload_would_refuse() {
-    let _alone = ALONE.lock();
     let first = config(&attach("keeper_1.o", "keeper"));
     let mut dir = None;
     // Another shape of a map, and a program that is none, while nobody looked.
@@ -197,7 +189,6 @@ fn a_start_refuses_what_a_reload_would_refuse() {
 
 #[test]
 fn an_object_file_that_is_gone_or_cut_at_the_start_is_told_and_read_later() {
-    let _alone = ALONE.lock();
     let bytes = std::fs::read(format!("{FIXTURES}/every_verdict.o")).expect("a fixture");
     let object = "./fw.o".to_owned();
     let text = config(&attach(&object, "every_verdict"));
@@ -225,7 +216,6 @@ fn an_object_file_that_is_gone_or_cut_at_the_start_is_told_and_read_later() {
 
 #[test]
 fn a_configuration_without_ports_is_refused_unless_it_is_meant() {
-    let _alone = ALONE.lock();
     let served = Served::start("filters-empty", &config(&drops_all()));
     std::fs::write(served.dir.join("t.toml"), "").expect("there is room");
     let refused = served.client.json::<Value>("POST", "/v1/reload", &json!({}));
@@ -240,7 +230,6 @@ fn a_configuration_without_ports_is_refused_unless_it_is_meant() {
 
 #[test]
 fn a_program_stays_whose_port_is_not_there() {
-    let _alone = ALONE.lock();
     let text =
         config(&attach("keeper_1.o", "keeper")).replace("kind = \"generator\"", "kind = \"pcap\"");
     let text = text.replace("rate = 20000", "in = \"none.pcap\"");
@@ -262,7 +251,6 @@ fn a_program_stays_whose_port_is_not_there() {
 
 #[test]
 fn what_was_saved_and_fits_no_more_is_named_and_the_rest_comes_back() {
-    let _alone = ALONE.lock();
     let more = "[[port]]\nname = \"more\"\nkind = \"sink\"\n";
     let served = Served::start("filters-unfit", &config(&format!("{}{more}", drops_all())));
     let add = |port: &str| {
@@ -303,7 +291,6 @@ fn damage(dir: &std::path::Path, says: &str) {
 
 #[test]
 fn a_damaged_program_is_as_the_configuration_has_it_and_no_older_one() {
-    let _alone = ALONE.lock();
     let first = config(&attach("keeper_1.o", "keeper"));
     let second = config(&attach("keeper_2.o", "keeper"));
     let sha = |served: &Served| served.get("/v1/programs")[0]["sha256"].clone();
@@ -331,7 +318,6 @@ fn a_damaged_program_is_as_the_configuration_has_it_and_no_older_one() {
 
 #[test]
 fn what_fails_beside_a_change_is_no_reason_to_refuse_it() {
-    let _alone = ALONE.lock();
     let served = Served::start("filters-beside", &config(&drops_all()));
     let path = served.dir.join("late.pcap").display().to_string();
     let more = format!("[[port]]\nname = \"late\"\nkind = \"pcap\"\nin = \"{path}\"\n");
@@ -357,7 +343,6 @@ fn what_fails_beside_a_change_is_no_reason_to_refuse_it() {
 
 #[test]
 fn a_port_that_was_never_open_is_shown_and_can_be_set() {
-    let _alone = ALONE.lock();
     let more = "[[port]]\nname = \"late\"\nkind = \"pcap\"\nin = \"late.pcap\"\n";
     let served = Served::start("filters-never", &format!("{}{more}", config(&drops_all())));
     let path = "/v1/ports/late";

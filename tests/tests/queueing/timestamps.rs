@@ -71,7 +71,7 @@ fn what_is_not_sent_is_told_as_well() {
         let Some(lab) = Lab::new("timestamps", exec, 1, &[]) else { return };
         lab.attach_some("stamp_and_drop", None);
         lab.input.receive((0..5).map(packet));
-        wait_for("drops", || lab.drops(DropReason::Verdict) == 5);
+        wait_for("drops", || lab.drops(DropReason::Verdict) == 5 && lab.pending() == 0);
         assert!(lab.told().into_iter().eq((0..5).map(|cookie| (cookie, 0, 0))), "{exec:?}");
         // A ring of one place, from which nothing leaves: all but one are lost at the port.
         lab.attach_some("stamp", None);

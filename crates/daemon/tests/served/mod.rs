@@ -4,16 +4,21 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use serde_json::Value;
 use towpath_daemon::client::Client;
 use towpath_daemon::{Options, up};
 
-/// A daemon with a directory of its own. There is one at a time in a process.
+/// A daemon with a directory of its own. There is one at a time in a process, which the signal
+/// that ends it is sent to: other tests wait.
 pub(crate) struct Served {
     pub(crate) dir: PathBuf,
     pub(crate) client: Client,
     thread: Option<JoinHandle<Result<(), String>>>,
+    _turn: ReentrantMutexGuard<'static, ()>,
 }
+
+static TURN: ReentrantMutex<()> = ReentrantMutex::new(());
 
 impl Served {
     pub(crate) fn start(test: &str, config: &str) -> Served {
@@ -26,6 +31,7 @@ impl Served {
 
     /// The same in a directory where one was before.
     pub(crate) fn start_in(dir: PathBuf, config: &str) -> Served {
+        let turn = TURN.lock();
         let file = dir.join("t.toml");
         std::fs::write(&file, config).expect("there is room");
         let socket = dir.join("api.sock");
@@ -38,7 +44,7 @@ impl Served {
         };
         let thread = std::thread::spawn(move || up(&options));
         let client = Client::new(&socket).expect("there are descriptors");
-        let served = Served { dir, client, thread: Some(thread) };
+        let served = Served { dir, client, thread: Some(thread), _turn: turn };
         served.wait("the daemon", Duration::from_secs(20), || {
             served.client.get::<Value>("/v1/status").is_ok()
         });
