@@ -110,7 +110,13 @@ impl Insn {
 
     /// Load of a map (not of an address inside its value).
     pub const fn is_map_ref(self) -> bool {
-        self.is_ld_imm64() && (self.src == PSEUDO_MAP_FD || self.src == PSEUDO_MAP_IDX)
+        self.is_ld_imm64() && matches!(self.src, PSEUDO_MAP_FD | PSEUDO_MAP_IDX)
+    }
+
+    /// Load of a map, or of an address inside its value.
+    pub const fn names_map(self) -> bool {
+        let is_value = matches!(self.src, PSEUDO_MAP_VALUE | PSEUDO_MAP_IDX_VALUE);
+        self.is_map_ref() || self.is_ld_imm64() && is_value
     }
 }
 

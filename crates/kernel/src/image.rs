@@ -3,9 +3,7 @@
 use std::os::fd::AsFd as _;
 
 use towpath_bpf::btf::emit::{Emitter, func_info, line_info};
-use towpath_bpf::insn::{
-    PSEUDO_BTF_ID, PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
-};
+use towpath_bpf::insn::{PSEUDO_BTF_ID, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE};
 use towpath_bpf::{Insn, Linked};
 
 use crate::map::MapSet;
@@ -68,15 +66,10 @@ fn translate(
     maps: &MapSet,
     types: &KernelTypes,
 ) -> Result<Insn, LoadError> {
-    let map_pseudo =
-        [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE].contains(&insn.src);
-    if insn.is_ld_imm64() && map_pseudo {
+    if insn.names_map() {
         let map = usize::try_from(insn.imm).ok().and_then(|index| maps.maps().get(index));
         let map = map.ok_or(LoadError::NoSuchMap { insn: at, index: insn.imm })?;
-        let src = match insn.src {
-            PSEUDO_MAP_FD | PSEUDO_MAP_IDX => PSEUDO_MAP_FD,
-            _ => PSEUDO_MAP_VALUE,
-        };
+        let src = if insn.is_map_ref() { PSEUDO_MAP_FD } else { PSEUDO_MAP_VALUE };
         return Ok(Insn { src, imm: number(map.as_fd()) as i32, ..insn });
     }
     if insn.is_ld_imm64() && insn.src == PSEUDO_BTF_ID {

@@ -4,18 +4,11 @@
 //! Each rule is the kernel's, with its words; `docs/verifier.md` lists them.
 
 use crate::errno::Errno;
-use crate::insn::{
-    BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn, PSEUDO_MAP_FD, PSEUDO_MAP_IDX,
-    PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE,
-};
+use crate::insn::{BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn};
 use crate::map::Values;
 
 use super::env::{Access, Result, Verifier};
 use super::reg::{Base, Flags, Reg};
-
-/// Kinds of loads of 64 bits that name a map.
-const NAMES_A_MAP: [u8; 4] =
-    [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE];
 
 impl Verifier<'_> {
     /// The register holds an address that must not be told (`is_pointer_value`).
@@ -45,27 +38,22 @@ impl Verifier<'_> {
         }
     }
 
-    /// Arenas that instructions name, be they such as never run: they are the program's
+    /// Arenas that instructions name, whether those run or not: they are the program's
     /// (`resolve_pseudo_ldimm64`).
     fn arenas(&self) -> impl Iterator<Item = i32> {
         let is_arena = |map: i32| {
             let map = usize::try_from(map).ok().and_then(|map| self.prog.maps.get(map));
             map.is_some_and(|map| map.kind.values() == Values::Pages)
         };
-        self.prog
-            .insns
-            .iter()
-            .filter(|insn| insn.is_ld_imm64())
-            .filter(|insn| NAMES_A_MAP.contains(&insn.src))
-            .map(|insn| insn.imm)
-            .filter(move |map| is_arena(*map))
+        let named = self.prog.insns.iter().filter(|insn| insn.names_map()).map(|insn| insn.imm);
+        named.filter(move |map| is_arena(*map))
     }
 
     pub(crate) fn has_arena(&self) -> bool {
         self.arenas().next().is_some()
     }
 
-    /// What is asked of the whole program: it has one arena at most, and may read addresses then.
+    /// Checks the whole program: it names one arena at most, and only where it may read addresses.
     pub(crate) fn check_rights(&self) -> Result<()> {
         let mut arenas = self.arenas();
         let Some(arena) = arenas.next() else { return Ok(()) };

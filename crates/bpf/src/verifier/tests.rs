@@ -57,7 +57,7 @@ fn rejected(insns: Vec<Insn>) -> Rejection {
     *verify(program(insns), &Options::default()).expect_err("the program is unsafe")
 }
 
-/// What the verifier says of a program in an object with a hash map and two arenas.
+/// Verifies a program in an object with a hash map and two arenas.
 fn with_arenas(insns: Vec<Insn>) -> Result<Verified, Box<Rejection>> {
     let mut linked = program(insns);
     let arena = || map(MapType::Arena, 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_bpf::btf::Btf;
 use towpath_bpf::btf::emit::{Emitter, func_info, line_info};
-use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
+use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_VALUE};
 use towpath_bpf::map::flags::BPF_F_RDONLY_PROG;
 use towpath_bpf::map::{Types, Values};
 use towpath_bpf::object::{ObjectError, SelectError};
@@ -247,14 +247,12 @@ impl Loading<'_> {
         let mut is_second = false;
         for (at, &insn) in linked.insns.iter().enumerate() {
             let mut insn = insn;
-            let names_map = [PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE];
-            if !is_second && insn.is_ld_imm64() && names_map.contains(&insn.src) {
+            if !is_second && insn.names_map() {
                 let map = usize::try_from(insn.imm).ok().and_then(|index| self.maps.get(index));
                 let map = map.ok_or_else(|| {
                     LoadError::Wrong(format!("instruction {at} names map {}, of none", insn.imm))
                 })?;
-                let is_map = matches!(insn.src, PSEUDO_MAP_FD | PSEUDO_MAP_IDX);
-                insn.src = if is_map { PSEUDO_MAP_FD } else { PSEUDO_MAP_VALUE };
+                insn.src = if insn.is_map_ref() { PSEUDO_MAP_FD } else { PSEUDO_MAP_VALUE };
                 insn.imm = map.cast_signed();
             }
             is_second = !is_second && insn.is_ld_imm64();

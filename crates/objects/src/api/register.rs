@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::btf::emit::Emitter;
-use towpath_bpf::insn::{PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_IDX_VALUE, PSEUDO_MAP_VALUE};
 use towpath_bpf::map::Values;
 use towpath_bpf::program::AttachType;
-use towpath_bpf::{Errno, Insn};
 use towpath_maps::Map;
 use towpath_xdp::Program;
 
@@ -157,10 +156,8 @@ impl Objects {
 fn used_maps(program: &Program) -> impl Iterator<Item = &Arc<Map>> {
     let linked = program.verified().map(|verified| verified.linked());
     let insns = linked.map_or(&[][..], |linked| &linked.insns);
-    let of_map = [PSEUDO_MAP_FD, PSEUDO_MAP_IDX, PSEUDO_MAP_VALUE, PSEUDO_MAP_IDX_VALUE];
     let is_used = move |number: usize| {
-        let uses = |insn: &Insn| insn.is_ld_imm64() && of_map.contains(&insn.src);
-        let mut used = insns.iter().filter(|insn| uses(insn)).map(|insn| insn.imm as usize);
+        let mut used = insns.iter().filter(|insn| insn.names_map()).map(|insn| insn.imm as usize);
         let is_for_entries = matches!(program.attach(), AttachType::Devmap | AttachType::Cpumap);
         !is_for_entries || used.any(|used| used == number)
     };
