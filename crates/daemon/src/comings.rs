@@ -1,4 +1,4 @@
-//! Who comes and goes at ports: links, monitors of virtual machines, agents of guests. One line for
+//! Comings and goings at ports: links, monitors of virtual machines, agents of guests. One line for
 //! each change; a link that is lost is a failure for as long as it is.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::control::{Control, Inner, News};
 use crate::failure::{Failure, FailureCode};
 use crate::kinds;
 
-/// What was seen at the last look, by port.
+/// Links and peers at the last look, by port.
 #[derive(Debug, Default)]
 pub(crate) struct Comings {
     links: BTreeMap<String, Link>,
@@ -120,7 +120,7 @@ fn tell(
 
 fn agent(guest: &Guest) -> Peer {
     let (is_there, comings) = guest.connections();
-    // What a guest asks for and is refused is between it and its agent.
+    // Requests of a guest that are refused are between it and its agent.
     Peer { is_there, comings, ..Peer::default() }
 }
 
@@ -128,7 +128,7 @@ fn subject(name: &str) -> String {
     format!("{PORT}{name}")
 }
 
-/// What the subjects of ports' failures begin with.
+/// Prefix of the subjects of ports' failures.
 const PORT: &str = "port ";
 /// An interface has a link within this time of being opened, or something is wrong.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -70,15 +70,20 @@ impl Taken {
     /// Serves them.
     pub(crate) fn serve(self, control: &Control, router: Router, limits: Limits) -> Doors {
         let Taken { settings, api, place } = self;
-        let told = Strangers::new("API socket", control);
-        let (strangers, retry) = (0, Instant::now() + RETRY_PERIOD);
-        let (none, no_xsk) = (None, None);
-        let mut doors =
-            Doors { settings, router, limits, told, api: none, xsk: no_xsk, strangers, retry };
+        let mut doors = Doors {
+            settings,
+            router,
+            limits,
+            told: Strangers::new(API, control),
+            api: None,
+            xsk: None,
+            strangers: 0,
+            retry: Instant::now() + RETRY_PERIOD,
+        };
         let api = api.and_then(|(socket, listener)| doors.serve_api(socket, listener));
-        doors.tell_api(control, api);
+        doors.tell(control, API, api);
         let xsk = place.and_then(|place| doors.serve_xsk(control, place));
-        doors.tell_xsk(control, xsk);
+        doors.tell(control, XSK, xsk);
         doors
     }
 }
@@ -101,35 +106,41 @@ impl Doors {
             if is_due {
                 self.retry = Instant::now() + RETRY_PERIOD;
             }
-            match &mut self.api {
-                Some(api) if api.socket.is_there() => {}
-                Some(_) => {
-                    let made = self.make_api_again();
-                    self.tell_removed(control, API, made);
-                }
-                None if is_due => {
-                    let made = self.make_api();
-                    self.tell_api(control, made);
-                }
-                None => {}
+            self.watch_api(control, is_due);
+            self.watch_xsk(control, is_due);
+        }
+    }
+
+    fn watch_api(&mut self, control: &Control, is_due: bool) {
+        match self.api.as_mut().map(|api| api.socket.is_there()) {
+            Some(false) => {
+                let made = self.make_api_again();
+                self.tell_removed(control, API, made);
             }
-            match &self.xsk {
-                // It may be there, and not for its group.
-                Some(xsk) if xsk.server.is_there() && is_due && self.has_failed(control, XSK) => {
-                    self.tell_xsk(control, self.give_xsk());
-                }
-                Some(xsk) if xsk.server.is_there() => {}
-                Some(xsk) => {
-                    let made = xsk.server.listen_again().map_err(|error| error.to_string());
-                    let made = made.and_then(|()| self.give_xsk());
-                    self.tell_removed(control, XSK, made);
-                }
-                None if is_due => {
-                    let made = self.make_xsk(control);
-                    self.tell_xsk(control, made);
-                }
-                None => {}
+            None if is_due => {
+                let made = self.make_api();
+                self.tell(control, API, made);
             }
+            _ => {}
+        }
+    }
+
+    fn watch_xsk(&mut self, control: &Control, is_due: bool) {
+        match &self.xsk {
+            Some(xsk) if !xsk.server.is_there() => {
+                let made = xsk.server.listen_again().map_err(|error| error.to_string());
+                let made = made.and_then(|()| self.give_xsk());
+                self.tell_removed(control, XSK, made);
+            }
+            // It may be there, and not for its group.
+            Some(_) if is_due && self.has_failed(control, XSK) => {
+                self.tell(control, XSK, self.give_xsk());
+            }
+            None if is_due => {
+                let made = self.make_xsk(control);
+                self.tell(control, XSK, made);
+            }
+            _ => {}
         }
     }
 
@@ -159,9 +170,10 @@ impl Doors {
         let Some(api) = &mut self.api else { return Ok(()) };
         let listener = api.socket.listen_again().map_err(|error| error.to_string())?;
         let accepting = self.accept(listener)?;
-        // Who is connected stays.
-        let before = self.api.as_mut().map(|api| std::mem::replace(&mut api.accepting, accepting));
-        before.iter().for_each(JoinHandle::abort);
+        if let Some(api) = &mut self.api {
+            // Whoever is connected stays.
+            std::mem::replace(&mut api.accepting, accepting).abort();
+        }
         Ok(())
     }
 
@@ -190,22 +202,22 @@ impl Doors {
         give_to(&self.settings.xsk_socket(), self.settings.xsk_group)
     }
 
-    fn tell_api(&self, control: &Control, made: Result<(), String>) {
-        tell(control, &self.subject(API), made);
-    }
-
-    fn tell_xsk(&self, control: &Control, made: Result<(), String>) {
-        tell(control, &self.subject(XSK), made);
+    fn tell(&self, control: &Control, what: &str, made: Result<(), String>) {
+        let (news, subject) = (control.news(), self.subject(what));
+        match made {
+            Ok(()) => news.recovered(FailureCode::Listen, &subject),
+            Err(why) => news.failed(FailureCode::Listen, &subject, why),
+        }
     }
 
     /// Nobody could come in meanwhile, which is told either way.
     fn tell_removed(&self, control: &Control, what: &str, made: Result<(), String>) {
-        let (news, subject) = (control.news(), self.subject(what));
         if made.is_ok() && !self.has_failed(control, what) {
-            news.failed(FailureCode::Listen, &subject, "its file was removed");
+            let removed = "its file was removed";
+            control.news().failed(FailureCode::Listen, &self.subject(what), removed);
         }
         let again = |why| format!("its file was removed, and can't be made again: {why}");
-        tell(control, &subject, made.map_err(again));
+        self.tell(control, what, made.map_err(again));
     }
 
     fn has_failed(&self, control: &Control, what: &str) -> bool {
@@ -218,13 +230,6 @@ impl Doors {
             _ => self.settings.xsk_socket(),
         };
         format!("{what} {}", path.display())
-    }
-}
-
-fn tell(control: &Control, subject: &str, made: Result<(), String>) {
-    match made {
-        Ok(()) => control.news().recovered(FailureCode::Listen, subject),
-        Err(why) => control.news().failed(FailureCode::Listen, subject, why),
     }
 }
 

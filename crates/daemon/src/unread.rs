@@ -51,13 +51,13 @@ pub(crate) struct Wanted<'a> {
     pub(crate) file: &'a mut State,
 }
 
-/// What is told of files: that one can be read as soon as what it says is in its place.
-struct Told<'a> {
+/// Failures of files are told at once, and that they are over when their contents are in place.
+struct Outcome<'a> {
     news: &'a News,
     over: Vec<(FailureCode, String)>,
 }
 
-impl Told<'_> {
+impl Outcome<'_> {
     fn failed(&self, code: FailureCode, subject: &str, why: &str) {
         self.news.failed(code, subject, why);
     }
@@ -123,7 +123,7 @@ impl Unread {
         news: &News,
     ) -> Vec<(FailureCode, String)> {
         let Wanted { wanted, file } = states;
-        let (mut next, mut told) = (State::clone(wanted), Told { news, over: Vec::new() });
+        let (mut next, mut told) = (State::clone(wanted), Outcome { news, over: Vec::new() });
         self.programs.retain(|_, unread| {
             let Some((hash, maps)) = unread.read(objects, &mut told) else { return true };
             for state in [&mut next, &mut *file] {
@@ -165,7 +165,7 @@ impl UnreadProgram {
     fn read(
         &mut self,
         objects: &ObjectFiles,
-        told: &mut Told<'_>,
+        told: &mut Outcome<'_>,
     ) -> Option<(String, Map<String, Json>)> {
         let object = objects.open(Path::new(&self.object));
         let object = self.note(self.object.clone(), object, told);
@@ -176,7 +176,12 @@ impl UnreadProgram {
         Some((object?, maps?))
     }
 
-    fn note<T>(&mut self, path: String, read: Result<T, String>, told: &mut Told<'_>) -> Option<T> {
+    fn note<T>(
+        &mut self,
+        path: String,
+        read: Result<T, String>,
+        told: &mut Outcome<'_>,
+    ) -> Option<T> {
         match read {
             Ok(read) => {
                 if self.why.remove(&path).is_some() {
@@ -194,7 +199,7 @@ impl UnreadProgram {
 }
 
 impl UnreadHost {
-    fn read(&self, told: &mut Told<'_>) -> Option<HostState> {
+    fn read(&self, told: &mut Outcome<'_>) -> Option<HostState> {
         let subject = self.path.display().to_string();
         match tables::load(&self.path) {
             Ok(read) => {

@@ -100,7 +100,7 @@ pub(crate) fn features(args: &PortArgs, output: &mut Output) -> Result<(), CliEr
         Some(name) => vec![name.clone()],
         None => {
             let ports: Vec<PortView> = client.get("/v1/ports")?;
-            // One that was never open has none yet.
+            // A port that was never open has no features yet.
             ports.into_iter().filter(|it| it.index != 0).map(|port| port.state.name).collect()
         }
     };

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize as _;
 
 use super::error::ApiError;
-use super::{Shared, apart, sse};
+use super::{Shared, apart, look, sse};
 use crate::contents::Listing;
 use crate::serve::Holds;
 
@@ -16,15 +16,14 @@ use crate::serve::Holds;
 ///
 /// # Errors
 ///
-/// Those of `begin`, and of the first piece. When a later one fails the answer breaks off: a client
-/// gets no list that is shorter and looks whole.
+/// Errors of `begin`, and of the first piece. When a later piece fails the answer breaks off: a
+/// client gets no list that is shorter and looks whole.
 pub(super) async fn answer(
     control: &Shared,
     begin: impl FnOnce(&Shared) -> Result<Listing, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let place = control.places.to_look().await?;
     let begun = |control: &Shared| begin(control).map(|listing| List { listing, rest: Some("[") });
-    let list = apart(control, place, begun).await?;
+    let list = look(control, begun).await?;
     let holds = Holds(list.listing.bytes());
     let (list, first) = piece(control, list).await?;
     if list.rest.is_none() {
@@ -46,7 +45,7 @@ pub(super) async fn answer(
 /// A list that is being written.
 struct List {
     listing: Listing,
-    /// What comes before the next element; nothing when the list is complete.
+    /// Text before the next element; `None` when the list is complete.
     rest: Option<&'static str>,
 }
 

@@ -116,8 +116,16 @@ pub(crate) async fn blocking<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
+    look(control, work).await.map(Json)
+}
+
+/// The same, for answers that are no JSON of one value.
+pub(crate) async fn look<T: Send + 'static>(
+    control: &Shared,
+    work: impl FnOnce(&Shared) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let place = control.places.to_look().await?;
-    apart(control, place, work).await.map(Json)
+    apart(control, place, work).await
 }
 
 /// Runs something apart from the API's own thread. Its place is held for as long as it takes, also

@@ -515,7 +515,7 @@ pub struct PortStats {
     pub tx_drops: BTreeMap<String, u64>,
 }
 
-/// What became of all frames: received + created = delivered + dropped + freed + in flight + held +
+/// Counts of all frames: received + created = delivered + dropped + freed + in flight + held +
 /// missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameStats {

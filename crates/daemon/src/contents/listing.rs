@@ -1,4 +1,4 @@
-//! What is in a map, a piece at a time: nobody holds all of it for whoever reads slowly.
+//! A map's elements, a piece at a time: nobody holds all of them for a client that reads slowly.
 
 use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     rest: Rest,
 }
 
-/// What comes next.
+/// The part of a map that was not listed yet.
 #[derive(Debug)]
 enum Rest {
     /// What is behind this key, in so many keys at most: somebody who stores meanwhile makes no end

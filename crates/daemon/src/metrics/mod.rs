@@ -17,8 +17,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::api::apart;
 use crate::api::error::ApiError;
+use crate::api::look;
 use crate::api::types::{LinkView, PortStats, StatsView, XskView};
 use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
@@ -34,8 +34,7 @@ pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
 }
 
 async fn metrics(Context(control): Context<Arc<Control>>) -> Result<Response, ApiError> {
-    let place = control.places.to_look().await?;
-    let text = apart(&control, place, |control| Ok(text(read(control)))).await?;
+    let text = look(&control, |control| Ok(text(read(control)))).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

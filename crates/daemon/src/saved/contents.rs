@@ -2,7 +2,7 @@
 //! with a checksum of its own, so that damage costs the elements that it hits.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
@@ -123,8 +123,10 @@ pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
     let version = head.get(MAGIC.len()..).and_then(|rest| rest.first_chunk());
     let version = version.map_or(0, |bytes| u32::from_le_bytes(*bytes));
     if head.starts_with(MAGIC) && version == VERSION_WHOLE {
-        check(&mut BufReader::new(File::open(path)?))?;
-        return fill(map, &mut BufReader::new(File::open(path)?));
+        file.rewind()?;
+        check(&mut file)?;
+        file.seek(io::SeekFrom::Start(HEAD_BYTES as u64))?;
+        return fill_whole(map, &Shape::parse(&head), &mut file);
     }
     let Some(body) = body else { return Err(ContentsError::Damaged) };
     let mut said = [0; CHECK_BYTES];
@@ -336,46 +338,24 @@ fn check(file: &mut impl Read) -> Result<(), ContentsError> {
     if sum.finalize()[..] == tail[..] { Ok(()) } else { Err(ContentsError::Damaged) }
 }
 
-fn fill(map: &Map, file: &mut impl Read) -> Result<usize, ContentsError> {
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic)?;
-    if magic != *MAGIC {
-        return Err(ContentsError::Damaged);
-    }
-    let mut number = || -> io::Result<u32> {
-        let mut bytes = [0; 4];
-        file.read_exact(&mut bytes)?;
-        Ok(u32::from_le_bytes(bytes))
-    };
-    let (version, key, value, cpus) = (number()?, number()?, number()?, number()?);
-    if version != VERSION_WHOLE {
-        return Err(ContentsError::Newer(version));
-    }
-    let sizes = [key as usize, value as usize, map.key_size() as usize, map.value_size() as usize];
-    if sizes[0] != sizes[2] || sizes[1] != sizes[3] || (cpus != 1 && !map.is_percpu()) {
-        return Err(ContentsError::OtherShape(sizes[0], sizes[1], sizes[2], sizes[3]));
-    }
-    let (mut stored, mut all, mut refused) = (0, 0, None);
-    let mut more = [0];
-    let (mut key, mut bytes) = (vec![0; sizes[0]], vec![0; sizes[1]]);
+/// Stores what is in a file of the first version, behind its head.
+fn fill_whole(map: &Map, shape: &Shape, file: &mut impl Read) -> Result<usize, ContentsError> {
+    Shape::of(map).check(shape)?;
+    let (mut found, mut more, mut element) = (Found::default(), [0], Vec::new());
     loop {
         file.read_exact(&mut more)?;
         if more[0] != MORE {
             break;
         }
-        file.read_exact(&mut key)?;
-        let mut values = Vec::new();
-        for _ in 0..cpus {
-            file.read_exact(&mut bytes)?;
-            values.push(bytes.clone());
+        element.clear();
+        let size = shape.element_bytes();
+        if file.by_ref().take(size as u64).read_to_end(&mut element)? < size {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        all += 1;
-        match map.user().update(&key, &one_for_each(map, values), 0) {
-            Ok(()) => stored += 1,
-            Err(errno) => refused = Some(errno),
-        }
+        found.store(map, shape, &element);
     }
-    refused.map_or(Ok(stored), |errno| Err(ContentsError::TooMany(stored, all, errno)))
+    let count = found.whole;
+    found.told(Some(count))
 }
 
 /// There may be more or fewer workers than there were.
@@ -467,6 +447,13 @@ mod tests {
         std::env::temp_dir().join(format!("towpath-contents-{name}-{}", std::process::id()))
     }
 
+    /// What is said of a file, and what a map has of it.
+    fn loaded(path: &Path, bytes: &[u8]) -> (Result<usize, ContentsError>, BTreeMap<u32, Vec<u8>>) {
+        std::fs::write(path, bytes).expect("there is room");
+        let map = map(MapType::Hash);
+        (load(&map, path), elements(&map))
+    }
+
     /// One bit, anywhere, costs the block that it is in, and nothing that is stored is wrong.
     #[test]
     fn a_damaged_byte_costs_the_elements_around_it() {
@@ -476,10 +463,7 @@ mod tests {
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
-            std::fs::write(&path, bytes).expect("there is room");
-            let map = map(MapType::Hash);
-            let loaded = load(&map, &path);
-            let there = elements(&map);
+            let (loaded, there) = loaded(&path, &bytes);
             assert!(there.len() + BLOCK >= ELEMENTS as usize, "byte {at}: {loaded:?}");
             assert!(there.iter().all(|(number, it)| *it == value(*number)), "byte {at}");
             let lost = ELEMENTS as usize - there.len();
@@ -502,13 +486,10 @@ mod tests {
         save(&full(), &path).expect("there is room");
         let whole = std::fs::read(&path).expect("it is there");
         for len in 0..whole.len() {
-            std::fs::write(&path, &whole[..len]).expect("there is room");
-            let map = map(MapType::Hash);
-            let loaded = load(&map, &path);
+            let (loaded, there) = loaded(&path, &whole[..len]);
             assert!(loaded.is_err(), "{len} bytes: {loaded:?}");
             let blocks = len.saturating_sub(HEAD_BYTES + CHECK_BYTES + TAIL_BYTES)
                 / (12 * BLOCK + CHECK_BYTES);
-            let there = elements(&map);
             assert!(there.len() >= blocks * BLOCK, "{len} bytes: {loaded:?}");
             assert!(there.iter().all(|(number, it)| *it == value(*number)), "{len} bytes");
         }
@@ -529,15 +510,13 @@ mod tests {
         bytes.push(0);
         let sum = Sha256::digest(&bytes);
         bytes.extend(sum);
-        std::fs::write(&path, &bytes).expect("there is room");
-        let first = map(MapType::Hash);
-        assert_eq!(load(&first, &path).expect("it is whole"), ELEMENTS as usize);
-        assert_eq!(elements(&first), elements(&full()));
+        let (first, there) = loaded(&path, &bytes);
+        assert_eq!(first.expect("it is whole"), ELEMENTS as usize);
+        assert_eq!(there, elements(&full()));
         bytes[100] ^= 1;
-        std::fs::write(&path, &bytes).expect("there is room");
-        let none = map(MapType::Hash);
-        assert!(matches!(load(&none, &path), Err(ContentsError::Damaged)));
-        assert!(elements(&none).is_empty());
+        let (damaged, none) = loaded(&path, &bytes);
+        assert!(matches!(damaged, Err(ContentsError::Damaged)));
+        assert!(none.is_empty());
         std::fs::remove_file(&path).expect("it is ours");
     }
 }
