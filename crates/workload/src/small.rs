@@ -19,8 +19,14 @@ pub fn returns_byte(offset: i32) -> Linked {
     linked("returns_byte", insns, Vec::new())
 }
 
-/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds: accepted, and never done.
+/// [`nested_loops`] around nothing.
 pub fn endless() -> Linked {
+    linked("endless", nested_loops(&[]), Vec::new())
+}
+
+/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds, around `inner`: accepted, and never
+/// done.
+pub fn nested_loops(inner: &[Insn]) -> Vec<Insn> {
     let level = [
         mov(1, 1 << 23),
         Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
@@ -28,14 +34,10 @@ pub fn endless() -> Linked {
         mov(3, 0),
         mov(4, 0),
         call(id::LOOP),
-        mov(0, 2),
+        mov(0, 0),
         EXIT,
     ];
-    let mut insns = level.repeat(3);
-    // Callbacks return 0 or 1.
-    (insns[14].imm, insns[22].imm) = (0, 0);
-    insns.extend([mov(0, 0), EXIT]);
-    linked("endless", insns, Vec::new())
+    [&level.repeat(3), inner, &[mov(0, 0), EXIT]].concat()
 }
 
 /// Swaps the Ethernet addresses and returns `XDP_TX`.

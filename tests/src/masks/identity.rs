@@ -13,7 +13,7 @@ use iced_x86::ConditionCode;
 /// of its sum with a number may count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Id {
-    pub(super) base: u64,
+    base: u64,
     inner: Sum,
     outer: Sum,
     /// What is above its bytes: 0, or what was there before.

@@ -52,8 +52,8 @@ pub(super) fn function(code: &[u8], start: usize, called: Called) -> Vec<Unmaske
     }
     // What was found before all ways were known may be fine; what is found now is not.
     walk.found.clear();
-    for at in ways.keys() {
-        walk.straight_on(*at, entered.entering(&ways, *at));
+    for (at, (_, known)) in entered.0 {
+        walk.straight_on(at, known);
     }
     walk.found.into_values().collect()
 }

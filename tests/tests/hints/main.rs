@@ -89,7 +89,14 @@ fn check(make: fn(&Packets) -> Source) {
             sent = feed.send(&packets, sent..end);
         }
         let patience = PATIENCE + Duration::from_micros(500) * packets.count as u32;
-        assert!(start.elapsed() < patience, "{} of {}", lab.socket.count(), packets.count);
+        let all = || lab.engine.conservation();
+        let count = lab.socket.count();
+        assert!(
+            start.elapsed() < patience,
+            "{count} of {}, sent {sent}: {:?}",
+            packets.count,
+            all()
+        );
         std::thread::sleep(Duration::from_micros(50));
     }
     eprintln!("{}: {} frames in {:?}", lab.kind, packets.count, start.elapsed());

@@ -8,6 +8,7 @@ use towpath_bpf::interp::Violation;
 use towpath_bpf::program::MapType;
 use towpath_bpf::proto::id;
 use towpath_jit::CodeCache;
+use towpath_workload::small::nested_loops;
 
 use crate::program::testing::{linked, map_def};
 use crate::standing::{OVER_MAX, Why};
@@ -21,26 +22,6 @@ const fn mov(register: u8, value: i32) -> Insn {
 
 const fn call(helper: u32) -> Insn {
     Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32)
-}
-
-/// `bpf_loop(1 << 23, the function behind, 0, 0)`, three levels deep, around `inner`.
-fn nested(inner: &[Insn]) -> Vec<Insn> {
-    let mut insns = Vec::new();
-    for _ in 0..3 {
-        insns.extend([
-            mov(1, 1 << 23),
-            Insn::new(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_FUNC, 0, 6),
-            Insn::default(),
-            mov(3, 0),
-            mov(4, 0),
-            call(id::LOOP),
-            mov(0, 0),
-            EXIT,
-        ]);
-    }
-    insns.extend_from_slice(inner);
-    insns.extend([mov(0, 0), EXIT]);
-    insns
 }
 
 fn execs() -> &'static [Exec] {
@@ -115,7 +96,7 @@ fn a_program_that_does_not_return_ends_when_it_is_asked_to() {
         for kind in [MapType::Hash, MapType::LruHash, MapType::Array] {
             let takes_time = |exec: &&Exec| **exec != Exec::Llvm || is_useful(&inner);
             for &exec in execs().iter().filter(takes_time) {
-                let program = load(&nested(&inner), &[map_def(kind, 4, 4, 8)], exec);
+                let program = load(&nested_loops(&inner), &[map_def(kind, 4, 4, 8)], exec);
                 let why = stopped(&program);
                 assert_eq!(why, [Violation::Stopped], "{exec:?}, {kind:?}, {inner:?}");
             }
