@@ -1,7 +1,8 @@
 //! The other end of the API: one request after the other, from a thread that waits.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -15,6 +16,10 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::error::{ApiError, ErrorBody};
+
+/// Time for a daemon to accept a connection where as many wait for that as may.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+const BUSY_RETRY: Duration = Duration::from_millis(10);
 
 /// A connection to a daemon, made anew for each request.
 #[derive(Debug)]
@@ -201,13 +206,7 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<hyper::Response<Incoming>, ClientError> {
-        let stream =
-            UnixStream::connect(&self.socket).await.map_err(|source| match source.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    ClientError::NotAllowed { socket: self.socket.clone(), source }
-                }
-                _ => ClientError::Unreachable { socket: self.socket.clone(), source },
-            })?;
+        let stream = self.connect().await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
         // It ends with the response.
@@ -232,7 +231,29 @@ impl Client {
         Err(ClientError::Refused(ApiError { status: status.as_u16(), message }))
     }
 
-    fn broken(&self, error: &dyn std::error::Error) -> ClientError {
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        let start = Instant::now();
+        loop {
+            let socket = self.socket.clone();
+            let source = match UnixStream::connect(&socket).await {
+                Ok(stream) => return Ok(stream),
+                Err(source) => source,
+            };
+            match source.kind() {
+                // As many wait to be accepted as may.
+                ErrorKind::WouldBlock if start.elapsed() < BUSY_MAX => {
+                    tokio::time::sleep(BUSY_RETRY).await;
+                }
+                ErrorKind::WouldBlock => return Err(self.broken(&"it accepts no connections")),
+                ErrorKind::PermissionDenied => {
+                    return Err(ClientError::NotAllowed { socket, source });
+                }
+                _ => return Err(ClientError::Unreachable { socket, source }),
+            }
+        }
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> ClientError {
         ClientError::Broken { socket: self.socket.clone(), message: error.to_string() }
     }
 }
@@ -292,4 +313,28 @@ pub fn encoded(name: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_with_a_full_backlog_is_asked_again() {
+        let path = std::env::temp_dir().join(format!("towpath-full-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).expect("there is room");
+        rustix::net::listen(&listener, 0).expect("it is a socket");
+        let first = UnixStream::connect(&path).expect("one may wait");
+        let client = Client::new(&path).expect("there are descriptors");
+        client.runtime.block_on(async {
+            let connects = tokio::time::timeout(BUSY_RETRY * 5, client.connect());
+            assert!(connects.await.is_err(), "it waits");
+            listener.accept().expect("that was the first");
+            client.connect().await.expect("there is room again");
+        });
+        drop(first);
+        std::fs::remove_file(&path).expect("it is ours");
+    }
 }

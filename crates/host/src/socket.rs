@@ -3,14 +3,17 @@
 
 use std::fs::Permissions;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{bind, connect, socket_with};
 
 /// The file of a socket that this process listens at. It goes when this is dropped, unless somebody
 /// else has put another one in its place.
@@ -63,15 +66,13 @@ impl Default for Access {
 pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
+        // A listener whose backlog is full answers EAGAIN, and would block us otherwise.
+        match connect(&socket()?, &SocketAddrUnix::new(path)?) {
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
             _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
         }
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = socket()?;
     // The file is made with the permissions that the socket has by then (`unix_bind_bsd`): before
     // it belongs to the right user, nobody else may connect.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
@@ -85,8 +86,15 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
     Ok((UnixListener::from(socket), file))
 }
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 16;
+fn socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Connections that wait to be accepted; the kernel allows no more than `net.core.somaxconn`. It
+/// has room for a burst of clients while the listener is busy: a client that doesn't block is
+/// turned away with EAGAIN when there is none (`unix_stream_connect`).
+const BACKLOG: i32 = 1024;
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -98,7 +106,28 @@ impl Drop for SocketFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    #[test]
+    fn a_burst_of_clients_waits_for_a_busy_listener() {
+        let path = std::env::temp_dir().join(format!("towpath-burst-{}", std::process::id()));
+        let (listener, _file) = listen(&path, &Access::default()).unwrap();
+        let at = SocketAddrUnix::new(&path).unwrap();
+        let connects = || -> rustix::io::Result<OwnedFd> {
+            let socket = socket()?;
+            connect(&socket, &at).map(|()| socket)
+        };
+        let clients: Vec<_> = (0..100).map(|_| connects().unwrap()).collect();
+        assert_eq!(clients.iter().filter(|_| listener.accept().is_ok()).count(), 100);
+        // There is a limit, where nobody accepts: the next one is told, and so is another daemon.
+        rustix::net::listen(&listener, 0).unwrap();
+        let _first = connects().unwrap();
+        assert_eq!(connects().unwrap_err(), Errno::AGAIN);
+        let other = listen(&path, &Access::default()).unwrap_err();
+        assert_eq!(other.kind(), io::ErrorKind::AddrInUse);
+    }
 
     #[test]
     fn a_place_is_taken_from_who_has_gone_only() {
