@@ -89,6 +89,7 @@ fn linked(raw: &[Raw], kernel: &Arc<Btf>) -> Linked {
         functions: Vec::new(),
         lines: Vec::new(),
         maps: vec![map].into(),
+        unresolved: Vec::new(),
         kfuncs: KFUNCS.map(kfunc).into(),
         btf: None,
         kernel_btf: Arc::clone(kernel),

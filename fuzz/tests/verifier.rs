@@ -66,6 +66,7 @@ fn judge(insns: Vec<Insn>, kernel: &Arc<Btf>) {
         functions: Vec::new(),
         lines: Vec::new(),
         maps: vec![map(MapType::Array), map(MapType::Hash), map(MapType::Ringbuf)].into(),
+        unresolved: Vec::new(),
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::clone(kernel),

@@ -122,6 +122,7 @@ impl Record {
             insns,
             lines: Vec::new(),
             maps: maps.into(),
+            unresolved: Vec::new(),
             kfuncs,
             btf,
             kernel_btf: Arc::clone(kernel_btf),

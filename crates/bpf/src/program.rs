@@ -35,10 +35,22 @@ pub struct Linked {
     pub maps: Arc<[MapDef]>,
     /// Kfuncs the program calls.
     pub kfuncs: Vec<KfuncRef>,
+    /// CO-RE relocations without an answer; the instruction of each must not be reached.
+    pub unresolved: Vec<Unresolved>,
     /// Types of the object file.
     pub btf: Option<Arc<Btf>>,
     /// Types of the kernel that CO-RE relocations and typed pointers refer to.
     pub kernel_btf: Arc<Btf>,
+}
+
+/// A CO-RE relocation that the kernel's types have no answer for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unresolved {
+    /// Slot of the instruction, which was replaced by a call that is refused where it is reached.
+    pub insn: u32,
+    /// The relocation, with its type and member, e.g.
+    /// `FieldByteOffset of struct net_device___old.gone (access 0:1)`.
+    pub what: String,
 }
 
 impl Linked {
@@ -60,6 +72,7 @@ impl Linked {
             functions: Vec::new(),
             lines: Vec::new(),
             maps: maps.into(),
+            unresolved: Vec::new(),
             kfuncs: Vec::new(),
             btf: None,
             kernel_btf: Arc::clone(kernel_btf),

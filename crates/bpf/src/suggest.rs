@@ -3,12 +3,7 @@
 /// `; did you mean X?` for a name that is nearly right, else the list of what there is.
 pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let near = names
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(wanted, name), *name))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
-        .min();
-    if let Some((_, name)) = near {
+    if let Some(name) = near(wanted, names.iter().copied()) {
         return format!("; did you mean \"{name}\"?");
     }
     if names.is_empty() {
@@ -17,6 +12,16 @@ pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Stri
     let shown = names.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > LISTED_MAX { ", ..." } else { "" };
     format!("; there are: {shown}{more}")
+}
+
+/// The nearest other name, if `wanted` is nearly one.
+pub fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let nearest = names
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(wanted, name), name))
+        .filter(|(distance, name)| *distance > 0 && *distance <= 1 + name.len() / 4)
+        .min();
+    nearest.map(|(_, name)| name)
 }
 
 const LISTED_MAX: usize = 20;

@@ -12,6 +12,8 @@ const LINKER: &[u8] = include_bytes!("data/linker.o");
 const LEGACY: &[u8] = include_bytes!("data/legacy.o");
 const CORE: &[u8] = include_bytes!("data/core.o");
 const CORE_KERNEL: &[u8] = include_bytes!("data/core_kernel.btf");
+const FOREIGN: &[u8] = include_bytes!("data/foreign.o");
+const WEAK: &[u8] = include_bytes!("data/weak.o");
 const MULTI: &[u8] = include_bytes!("data/multi.o");
 
 fn open(bytes: &[u8]) -> Object {
@@ -206,6 +208,72 @@ fn legacy_maps_of_iproute2_keep_their_inner_maps_and_tail_calls() {
 }
 
 #[test]
+fn static_functions_outside_of_text_are_programs_unless_they_are_called() {
+    let object = open(FOREIGN);
+    let listed: Vec<_> = object.programs().iter().map(|p| (&*p.name, &*p.section)).collect();
+    let expected = [
+        ("first", "2/1"),
+        ("second", "2/2"),
+        ("entry", "xdp"),
+        ("byte_order", "xdp"),
+        ("nowhere", "xdp"),
+    ];
+    assert_eq!(listed, expected);
+    let first = link(&object, "first", &Env::builtin());
+    let names: Vec<_> = first.functions.iter().map(|f| (&*f.name, f.linkage)).collect();
+    assert_eq!(names, [("first", Linkage::Static), ("helper", Linkage::Static)]);
+}
+
+#[test]
+fn pins_of_other_loaders_are_no_pins_by_name() {
+    let object = open(FOREIGN);
+    let pinned: Vec<_> = object.maps().iter().map(|map| (&*map.name, map.pin_by_name)).collect();
+    assert_eq!(pinned, [("calls", false), ("totals", true)]);
+}
+
+#[test]
+fn functions_that_nobody_defines_are_named_with_what_to_use() {
+    let object = open(FOREIGN);
+    let refusal = |program: &str| {
+        let program = object.select(Some(program), None).unwrap();
+        object.link(program, &Env::builtin()).expect_err("it calls what is nowhere").to_string()
+    };
+    let text = refusal("byte_order");
+    assert!(text.contains("symbol ntohl: ") && text.contains("defined nowhere"), "{text}");
+    assert!(text.ends_with("use bpf_ntohl() of <bpf/bpf_endian.h>"), "{text}");
+    let text = refusal("nowhere");
+    assert!(text.contains("of_no_library") && text.contains("bpftool gen object"), "{text}");
+    assert!(object.link(2, &Env::builtin()).is_ok(), "a program that calls none is linked");
+}
+
+#[test]
+fn weak_legacy_maps_are_as_long_as_their_symbols() {
+    let object = open(WEAK);
+    let maps: Vec<_> = object.maps().iter().map(|map| (&*map.name, map.max_entries)).collect();
+    assert_eq!(maps, [("shared", 1), ("first", 16), ("second", 16)]);
+    for program in ["one", "two"] {
+        link(&object, program, &Env::builtin());
+    }
+}
+
+#[test]
+fn jump_tables_are_refused_with_the_flag_that_avoids_them() {
+    let object = open(include_bytes!("data/jump_table.o"));
+    let refusal = object.link(0, &Env::builtin()).unwrap_err().to_string();
+    assert!(refusal.contains("-fno-jump-tables"), "{refusal}");
+}
+
+#[test]
+fn sources_and_names_in_other_encodings_are_read() {
+    let mut bytes = LINKER.to_vec();
+    let line = b"return x * 3 + in_text(x);";
+    let at = bytes.windows(line.len()).position(|window| window == line).unwrap();
+    bytes[at + 7] = 0xe4;
+    let linked = link(&open(&bytes), "entry", &Env::builtin());
+    assert!(linked.lines.iter().any(|line| &*line.text == "return \u{fffd} * 3 + in_text(x);"));
+}
+
+#[test]
 fn statically_linked_files_keep_functions_of_one_name_apart() {
     let linked = link(&open(MULTI), "entry", &Env::builtin());
     let names: Vec<_> = linked.functions.iter().map(|f| f.name.as_str()).collect();
@@ -282,11 +350,20 @@ fn loads_take_the_width_of_the_kernels_field_and_missing_ones_are_poisoned() {
     };
     assert_eq!(load("load_grown"), (8, 120));
     assert_eq!(load("load_shrunk"), (4, 128));
+    let mut unresolved = Vec::new();
     for program in ["load_gone", "value_gone"] {
         let linked = link(&object, program, &env);
         let poisoned = |insn: &Insn| insn.is_helper_call() && insn.imm == POISON_CALL;
         assert!(linked.insns.iter().any(poisoned), "{program}");
+        for unresolved in &linked.unresolved {
+            assert!(poisoned(&linked.insns[unresolved.insn as usize]), "{unresolved:?}");
+        }
+        unresolved.extend(linked.unresolved.iter().map(|it| it.what.clone()));
     }
+    let load = "FieldByteOffset of struct thing.gone (access 0:";
+    assert!(unresolved[0].starts_with(load), "{unresolved:?}");
+    assert!(unresolved[1].starts_with("EnumeratorValue of enum mode"), "{unresolved:?}");
+    assert!(unresolved[1].contains("::MODE_GONE "), "{unresolved:?}");
 }
 
 #[test]

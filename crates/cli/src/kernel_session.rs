@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map as Object, Value as Json};
-use towpath_bpf::program::SlotInit;
+use towpath_bpf::object::POISON_CALL;
+use towpath_bpf::program::{SlotInit, Unresolved};
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet};
 use towpath_maps::Value;
@@ -46,7 +47,7 @@ impl<'a> KernelSession<'a> {
     pub(crate) fn load(&self, linked: &Linked) -> Result<KernelProgram, CliError> {
         self.kernel
             .load(linked, &self.maps)
-            .map_err(|error| CliError::KernelRefused(load_message(&linked.name, &error)))
+            .map_err(|error| CliError::KernelRefused(load_message(linked, &error)))
     }
 
     /// Stores what a map file says.
@@ -194,14 +195,27 @@ fn in_kernel_form(value: &Value) -> Vec<u8> {
 }
 
 /// The last words of the kernel's log say what is wrong; the first say how it got there.
-fn load_message(program: &str, error: &LoadError) -> String {
+fn load_message(linked: &Linked, error: &LoadError) -> String {
+    let program = &linked.name;
     let log: Vec<&str> =
         error.log().lines().filter(|line| !line.starts_with("processed")).collect();
-    let tail = log[log.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n  ");
+    let mut tail = log[log.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n  ");
+    if let Some(unresolved) = reached(linked, &log) {
+        tail += &format!("\n  unresolved CO-RE relocation {}", unresolved.what);
+    }
     match error.errno() {
         Some(errno) if !tail.is_empty() => format!("{program} is refused: {errno}\n  {tail}"),
         _ => format!("{program}: {error}"),
     }
+}
+
+/// The CO-RE relocation without an answer that the kernel's log ends at: it knows only the call
+/// that the linker put there.
+fn reached<'a>(linked: &'a Linked, log: &[&str]) -> Option<&'a Unresolved> {
+    let call = format!("call unknown#{POISON_CALL}");
+    let line = log.iter().rev().find(|line| line.contains(&call))?;
+    let insn: u32 = line.split(':').next()?.parse().ok()?;
+    linked.unresolved.iter().find(|unresolved| unresolved.insn == insn)
 }
 
 const LOG_LINES_SHOWN: usize = 8;

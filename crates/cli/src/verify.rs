@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use towpath_bpf::Env;
-use towpath_bpf::object::ProgramKind;
-use towpath_bpf::verifier::{self, Options, Rejection, Report, Stats};
+use towpath_bpf::object::{ProgramKind, section};
+use towpath_bpf::verifier::{self, Note, Options, Rejection, Report, Stats};
 
 use crate::args::{RunTrust, VerifyArgs};
 use crate::error::{CliError, Status};
@@ -24,6 +24,8 @@ struct Line<'a> {
     states: u64,
     elapsed_us: u128,
     reason: Option<Reason>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// Why a program was refused.
@@ -100,9 +102,12 @@ fn verify_program(
     let mut options = Options::default();
     options.log_level = u32::from(output.verbose).min(2);
     trust.restrict(&mut options);
+    let mut notes: Vec<String> = section::note(&program.section).into_iter().collect();
     let (result, log, stats) = match opened.link(index) {
         Ok(linked) => {
-            let Report { result, log, stats, .. } = verifier::verify_with_log(linked, &options);
+            let report = verifier::verify_with_log(linked, &options);
+            let Report { result, log, stats, notes: of_insns, .. } = report;
+            notes.extend(of_insns.iter().map(note));
             let constants = leftover::constants(&opened.object);
             (result.map(drop).map_err(|rejection| reason(&rejection, constants)), log, stats)
         }
@@ -122,6 +127,7 @@ fn verify_program(
         states: stats.total_states,
         elapsed_us: stats.elapsed.as_micros(),
         reason: result.err(),
+        notes,
     };
     if output.json {
         output.json(&line)?;
@@ -129,6 +135,14 @@ fn verify_program(
         print(&line, &log, output)?;
     }
     Ok(status)
+}
+
+/// A note with its place.
+fn note(note: &Note) -> String {
+    match &note.insn.source {
+        Some(line) => format!("{}:{}: {}", line.file, line.line, note.message),
+        None => format!("instruction {}: {}", note.insn.index, note.message),
+    }
 }
 
 fn reason(rejection: &Rejection, constants: Option<String>) -> Reason {
@@ -160,6 +174,9 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
     );
     let place = format!("{} ({})", line.object, line.section);
     output.line(&format!("{verdict}  {name} {cost}  {}", style.dim(&place)))?;
+    for note in &line.notes {
+        output.prose("note: ", note)?;
+    }
     let Some(reason) = &line.reason else { return Ok(()) };
     output.prose("", &reason.message)?;
     if let Some(insn) = reason.insn {

@@ -4,6 +4,7 @@ mod bond;
 mod cases;
 mod daemon;
 mod demo;
+mod messages;
 mod qualify;
 mod support;
 

@@ -690,6 +690,7 @@ fn check(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) {
 }
 
 fn verified(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) -> Verified {
+    let kfunc = |name: &str| KfuncRef { name: name.into(), type_id: None, weak: false };
     let linked = Linked {
         name: name.into(),
         section: "xdp".into(),
@@ -705,9 +706,8 @@ fn verified(name: &str, maps: Vec<MapDef>, insns: Vec<Insn>) -> Verified {
         }],
         lines: vec![],
         maps: maps.into(),
-        kfuncs: NUMBERS
-            .map(|name| KfuncRef { name: name.into(), type_id: None, weak: false })
-            .into(),
+        unresolved: Vec::new(),
+        kfuncs: NUMBERS.map(kfunc).into(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
     };

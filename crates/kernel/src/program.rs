@@ -112,6 +112,18 @@ impl LoadError {
         }
     }
 
+    /// The same, with a word on types that the kernel had refused before.
+    fn without_types(self, types: &Option<LoadError>) -> Self {
+        match (self, types) {
+            (LoadError::Refused { errno, log }, Some(types)) => {
+                let reason = types.log().trim_end().lines().last().unwrap_or_default();
+                let note = format!("It was loaded without its BTF, which is refused: {reason}");
+                LoadError::Refused { errno, log: format!("{}\n{note}", log.trim_end()) }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// The kernel's log, empty when there is none.
     pub fn log(&self) -> &str {
         match self {
@@ -176,8 +188,13 @@ pub(crate) fn load(
     let image = Image::new(linked, maps, types)?;
     let shared = linked.btf.as_ref().and_then(|btf| maps.btf_fd(btf));
     let own = match shared {
-        None if !image.btf.is_empty() => Some(load_btf(&image.btf)?),
+        None if !image.btf.is_empty() => Some(load_btf(&image.btf)),
         _ => None,
+    };
+    // As libbpf: a program that needs no types must not fail for bad ones.
+    let (own, without) = match own.transpose() {
+        Ok(own) => (own, None),
+        Err(refused) => (None, Some(refused)),
     };
     let btf = shared.or(own.as_ref());
     let ProgramKind::Xdp = options.kind;
@@ -193,11 +210,12 @@ pub(crate) fn load(
     let bytes = ProgramImage {
         insns: &image.insns,
         license: &image.license,
-        func_info: &image.func_info,
+        func_info: if btf.is_some() { &image.func_info } else { &[] },
         // The shared blob has no strings for source lines.
-        line_info: if shared.is_some() { &[] } else { &image.line_info },
+        line_info: if own.is_some() { &image.line_info } else { &[] },
     };
-    let load = || load_logged(&bytes, numbers, options);
+    let load =
+        || load_logged(&bytes, numbers, options).map_err(|refused| refused.without_types(&without));
     let (fd, log) = if options.without_perfmon {
         sys_unsafe::without_capabilities(PERFMON_CAPABILITIES, load)
             .map_err(|errno| LoadError::Refused { errno, log: String::new() })??

@@ -26,6 +26,7 @@ fn linked(insns: Vec<Insn>, maps: Vec<MapDef>) -> Linked {
         functions: vec![entry],
         lines: Vec::new(),
         maps: maps.into(),
+        unresolved: Vec::new(),
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),

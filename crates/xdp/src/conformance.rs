@@ -121,6 +121,7 @@ fn wrapped(program: &[u8], memory: &[u8]) -> Linked {
         functions: vec![function(0, "conformance"), function(start, "program")],
         lines: Vec::new(),
         maps: vec![buffer].into(),
+        unresolved: Vec::new(),
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),

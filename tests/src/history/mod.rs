@@ -142,6 +142,7 @@ impl Program {
             insns: assembled.insns,
             lines: Vec::new(),
             maps: maps.ok_or("a map that is in no list")?.into(),
+            unresolved: Vec::new(),
             kfuncs: assembled.kfuncs.iter().map(kfunc).collect(),
             btf: Some(Arc::new(btf)),
             kernel_btf: Arc::clone(kernel_btf),

@@ -58,6 +58,7 @@ pub fn linked(mut insns: Vec<Insn>, maps: &Arc<[MapDef]>, kernel_btf: &Arc<Btf>)
         insns,
         lines: Vec::new(),
         maps,
+        unresolved: Vec::new(),
         kfuncs: kfuncs(),
         btf: None,
         kernel_btf: Arc::clone(kernel_btf),

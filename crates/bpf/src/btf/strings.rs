@@ -4,8 +4,8 @@ use super::{BtfError, Name};
 
 /// The string sections of base and blob, each string made once.
 pub(crate) struct Strings<'a> {
-    base: &'a str,
-    own: &'a str,
+    base: &'a [u8],
+    own: &'a [u8],
     /// By offset: 1 + index in `made`; 0 for offsets that no name used yet.
     by_offset: Vec<u32>,
     made: Vec<Name>,
@@ -17,14 +17,9 @@ pub(crate) struct Strings<'a> {
 
 impl<'a> Strings<'a> {
     pub(crate) fn new(base: &'a [u8], own: &'a [u8]) -> Result<Self, BtfError> {
-        let text = |bytes: &'a [u8]| {
-            if bytes.last().is_some_and(|&last| last != 0) {
-                return Err(BtfError::Strings("doesn't end with a NUL byte"));
-            }
-            std::str::from_utf8(bytes)
-                .map_err(|_source| BtfError::Strings("holds bytes that aren't UTF-8"))
-        };
-        let (base, own) = (text(base)?, text(own)?);
+        if [base, own].iter().any(|bytes| bytes.last().is_some_and(|&last| last != 0)) {
+            return Err(BtfError::Strings("doesn't end with a NUL byte"));
+        }
         let by_offset = vec![0; base.len() + own.len()];
         let budget = 4 * by_offset.len() + 4096;
         Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from(""), budget })
@@ -44,10 +39,11 @@ impl<'a> Strings<'a> {
             Some(offset) => self.own.get(offset..),
             None => self.base.get(offset..),
         };
-        let text =
-            tail.and_then(|tail| tail.split('\0').next()).ok_or("isn't a whole character")?;
+        let text = tail.and_then(|tail| tail.split(|&byte| byte == 0).next());
+        let text = text.ok_or("lies outside the string section")?;
         self.budget = self.budget.checked_sub(text.len()).ok_or("overlaps too many other names")?;
-        let name = Name::from(text);
+        // The lines of a source in Latin-1 are here as they are, and the kernel takes them.
+        let name = Name::from(&*String::from_utf8_lossy(text));
         self.made.push(name.clone());
         self.by_offset[offset] = self.made.len() as u32;
         Ok(name)
@@ -68,6 +64,14 @@ mod tests {
         assert!(Name::ptr_eq(&own, &strings.at(6).unwrap()));
         assert!(strings.at(10).is_err());
         assert!(Strings::new(b"", b"\0open").is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_replaced() {
+        let mut strings = Strings::new(b"\0", b"gr\xf6\xdfe\0gr\xc3\xb6\0").unwrap();
+        assert_eq!(strings.at(1).as_deref(), Ok("gr\u{fffd}\u{fffd}e"));
+        assert_eq!(strings.at(7).as_deref(), Ok("gr\u{f6}"));
+        assert_eq!(strings.at(10).as_deref(), Ok("\u{fffd}"), "the second half of a character");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A function may be a program, a subprogram or both. A reference that can't be resolved is kept
 //! with its reason: only the programs that reach it are refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::ObjectError;
 use super::elf::{Elf, Section, Symbol, SymbolSection, limit};
@@ -149,6 +149,16 @@ impl Code {
         self.functions.iter().position(is_callback)
     }
 
+    /// Functions that others call or take the address of.
+    pub(super) fn called(&self) -> HashSet<usize> {
+        let references = self.functions.iter().flat_map(|function| &function.references);
+        let function = |reference: &Reference| match reference.target {
+            Referent::Function(index) => Some(index),
+            _ => None,
+        };
+        references.filter_map(function).collect()
+    }
+
     /// Finds out where the references of all functions lead.
     pub(super) fn resolve(&mut self, elf: &Elf<'_>, maps: &Maps, externs: &Externs) {
         let resolver = Resolver { elf, maps, externs, by_place: &self.by_place };
@@ -274,6 +284,12 @@ impl Resolver<'_> {
         if self.elf.sections[section].executable {
             return self.function_at(section, offset / INSN_SIZE as u64, offset);
         }
+        if self.elf.sections[section].name == JUMP_TABLES {
+            return Referent::Broken(
+                "it is a jump table (gotox), which kernels up to 6.18 don't have: compile with \
+                 -fno-jump-tables, or with -mcpu=v3",
+            );
+        }
         Referent::Broken("its section holds no map, variable or function")
     }
 
@@ -323,5 +339,7 @@ impl Resolver<'_> {
     }
 }
 
+/// Where clang 22 and newer put the targets of a `switch` at `-mcpu=v4`.
+const JUMP_TABLES: &str = ".jumptables";
 /// Far more than the kernel's 256 subprograms for each of many programs.
 const FUNCTIONS_MAX: usize = 1 << 16;

@@ -296,6 +296,8 @@ fn read_symbol<'a>(
     let name = raw
         .name(LittleEndian, strings)
         .map_err(|cause| format!("symbol {index}: no name: {cause}"))?;
+    // A source file's name is in whatever encoding its directory has.
+    let name = if raw.st_type() == elf::STT_FILE { &[][..] } else { name };
     let name = checked_name(name).map_err(|what| format!("symbol {index}: {what}"))?;
     let place = match raw.st_shndx(LittleEndian).0 {
         0 => SymbolSection::Undefined,

@@ -91,10 +91,12 @@ pub enum SelectError {
         candidates: String,
     },
     /// Several match.
-    #[error("{count} programs match, choose one by name: {candidates}")]
+    #[error("{count} programs match, choose one by {by}: {candidates}")]
     Ambiguous {
         /// How many.
         count: usize,
+        /// What tells them apart: `name` or `section`.
+        by: &'static str,
         /// `name (section)`, comma separated.
         candidates: String,
     },

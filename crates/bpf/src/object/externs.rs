@@ -35,8 +35,8 @@ pub(super) enum ExternKind {
     Config { offset: u32, size: u32, shape: ConfigShape },
     /// A kernel variable with a type in the object's BTF; `void` means address only.
     Variable { ty: TypeId },
-    /// A kfunc.
-    Function { type_id: TypeId },
+    /// A kfunc, if it is declared `__ksym`.
+    Function { type_id: TypeId, is_ksym: bool },
     /// Nothing that can be resolved.
     Unknown(&'static str),
 }
@@ -144,7 +144,8 @@ fn kind_of(btf: &Btf, name: &str, by_var: &HashMap<TypeId, &'static str>) -> Ext
         return ExternKind::Unknown("BTF has no extern variable or function of this name");
     };
     let Kind::Var { ty, .. } = *btf.kind(id) else {
-        return ExternKind::Function { type_id: id };
+        let is_ksym = by_var.get(&id) == Some(&KSYMS_SECTION);
+        return ExternKind::Function { type_id: id, is_ksym };
     };
     match by_var.get(&id) {
         Some(&KSYMS_SECTION) => ExternKind::Variable { ty: btf.strip_qualifiers(ty) },
@@ -157,6 +158,38 @@ fn kind_of(btf: &Btf, name: &str, by_var: &HashMap<TypeId, &'static str>) -> Ext
         ),
     }
 }
+
+/// Why a function that is declared, and neither defined nor a kfunc, can't be called.
+pub(super) fn undefined_function(name: &str) -> String {
+    let known = INSTEAD.iter().find(|(names, _)| names.contains(&name));
+    let advice = match known {
+        Some((_, instead)) => format!("use {}", instead.replace("{}", name)),
+        None => "make it static inline, or link the file that defines it with bpftool gen object; \
+                 a kfunc is declared with __ksym"
+            .to_owned(),
+    };
+    format!("this function is declared but defined nowhere, and it is no kfunc: {advice}")
+}
+
+/// Functions of libraries that a BPF program has no part of, and what stands in for each.
+const INSTEAD: &[(&[&str], &str)] = &[
+    (&["ntohl", "ntohs", "htonl", "htons"], "bpf_{}() of <bpf/bpf_endian.h>"),
+    (&["be64toh", "ntohll"], "bpf_be64_to_cpu() of <bpf/bpf_endian.h>"),
+    (&["htobe64", "htonll"], "bpf_cpu_to_be64() of <bpf/bpf_endian.h>"),
+    (&["be32toh"], "bpf_ntohl() of <bpf/bpf_endian.h>"),
+    (&["htobe32"], "bpf_htonl() of <bpf/bpf_endian.h>"),
+    (&["be16toh"], "bpf_ntohs() of <bpf/bpf_endian.h>"),
+    (&["htobe16"], "bpf_htons() of <bpf/bpf_endian.h>"),
+    (&["memcpy", "memset", "memmove", "memcmp"], "__builtin_{}() with a constant size"),
+    (&["printf", "printk", "fprintf", "puts"], "bpf_printk()"),
+    (&["snprintf", "sprintf"], "BPF_SNPRINTF() of <bpf/bpf_tracing.h>"),
+    (&["strlen", "strchr", "strrchr", "strstr", "strcmp"], "the kfunc bpf_{}()"),
+    (&["strncmp"], "bpf_strncmp()"),
+    (&["abort", "exit", "assert"], "return XDP_ABORTED"),
+    (&["rand", "random", "get_random_u32"], "bpf_get_prandom_u32()"),
+    (&["time", "clock_gettime", "ktime_get_ns"], "bpf_ktime_get_ns()"),
+    (&["malloc", "calloc", "free"], "a map, or bpf_obj_new() and bpf_obj_drop()"),
+];
 
 /// Size and shape of a configuration value (`find_kcfg_type`).
 fn config_shape(btf: &Btf, ty: TypeId) -> Option<(u32, ConfigShape)> {

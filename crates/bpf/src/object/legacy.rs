@@ -18,6 +18,8 @@ struct Legacy {
     /// iproute2's id, to which `inner_id` and section names `ID/KEY` refer.
     id: u32,
     inner: Inner,
+    /// Of iproute2's inner maps: the slot of each outer map that names this map's id.
+    slot: Option<u32>,
 }
 
 /// How the inner map of a map of maps is named.
@@ -25,11 +27,8 @@ enum Inner {
     None,
     /// The n-th map of the section (samples).
     Index(u32),
-    /// The map with this id (iproute2), filling the outer map's slot.
-    Id {
-        id: u32,
-        slot: u32,
-    },
+    /// The maps with this id (iproute2): the first is the template.
+    Id(u32),
 }
 
 /// Collects the maps of all `maps` and `maps/NAME` sections.
@@ -59,32 +58,42 @@ fn add_section(
 ) -> Result<(), ObjectError> {
     let section = &elf.sections[index];
     let is_map = |kind| kind == ::object::elf::STT_OBJECT || kind == ::object::elf::STT_NOTYPE;
-    let mut places: Vec<(u64, &str)> = elf
+    let mut places: Vec<(u64, &str, u64)> = elf
         .symbols_in(index)
         .filter(|symbol| is_map(symbol.kind) && !symbol.name.is_empty())
-        .map(|symbol| (symbol.value, symbol.name))
+        .map(|symbol| (symbol.value, symbol.name, symbol.size))
         .collect();
     places.sort_unstable();
-    for (at, &(start, name)) in places.iter().enumerate() {
-        // Symbols of old compilers have no size: a definition reaches to the next one.
-        let end = places.get(at + 1).map_or(section.size, |next| next.0);
+    for (at, &(start, name, size)) in places.iter().enumerate() {
+        // Symbols of old compilers have no size: a definition reaches to the next one. Where there
+        // is one it counts: weak definitions that a linker left out leave their bytes behind.
+        let next = places.get(at + 1).map_or(section.size, |next| next.0);
+        let end = if size == 0 { next } else { next.min(start.saturating_add(size)) };
         let bytes = usize::try_from(start)
             .ok()
             .zip(usize::try_from(end).ok())
             .and_then(|(start, end)| section.data.get(start..end))
             .ok_or_else(|| wrong(name, format!("offset {start:#x} is outside {}", section.name)))?;
-        let (mut def, id, inner) = read(name, bytes)?;
+        let Read { mut def, id, inner, slot } = read(name, bytes)?;
         if let Some(btf) = btf {
             annotate(&mut def, btf);
         }
         let map = maps.add(def, index, start)?;
-        found.push(Legacy { map, id, inner });
+        found.push(Legacy { map, id, inner, slot });
     }
     Ok(())
 }
 
+/// What a struct says.
+struct Read {
+    def: MapDef,
+    id: u32,
+    inner: Inner,
+    slot: Option<u32>,
+}
+
 /// Reads one struct.
-fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
+fn read(name: &str, bytes: &[u8]) -> Result<Read, ObjectError> {
     let word = |index: usize| {
         let raw = bytes.get(index * 4..).and_then(|rest| rest.first_chunk());
         raw.map_or(0, |&raw| u32::from_le_bytes(raw))
@@ -99,7 +108,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
     (def.key_size, def.value_size) = (word(1), word(2));
     (def.max_entries, def.flags) = (word(3), word(4));
     let is_outer = kind.values() == Values::Map;
-    let (mut id, mut inner, mut known) = (0, Inner::None, 20);
+    let (mut id, mut inner, mut slot, mut known) = (0, Inner::None, None, 20);
     match bytes.len() {
         // `inner_map_idx` and `numa_node` of samples/bpf; the second means nothing here.
         24 | 28 => {
@@ -114,8 +123,10 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
             id = word(5);
             def.pin_by_name = word(6) != 0;
             if is_outer && word(7) != 0 {
-                inner = Inner::Id { id: word(7), slot: word(8) };
+                inner = Inner::Id(word(7));
             }
+            // -1 only declares a template.
+            slot = (id != 0 && word(7) == 0 && word(8) != u32::MAX).then(|| word(8));
         }
         280 => {
             known = 280;
@@ -131,7 +142,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(MapDef, u32, Inner), ObjectError> {
         );
         return Err(wrong(name, what));
     }
-    Ok((def, id, inner))
+    Ok(Read { def, id, inner, slot })
 }
 
 /// Types of key and value, when the source said them with `BPF_ANNOTATE_KV_PAIR`.
@@ -149,10 +160,10 @@ fn annotate(def: &mut MapDef, btf: &Btf) {
 fn resolve_inner(maps: &mut Maps, found: &[Legacy]) -> Result<(), ObjectError> {
     for legacy in found {
         let outer = maps.defs[legacy.map].name.clone();
-        let (target, slot) = match legacy.inner {
+        let target = match legacy.inner {
             Inner::None => continue,
-            Inner::Index(index) => (found.get(index as usize), None),
-            Inner::Id { id, slot } => (found.iter().find(|other| other.id == id), Some(slot)),
+            Inner::Index(index) => found.get(index as usize),
+            Inner::Id(id) => found.iter().find(|other| other.id == id),
         };
         let target = target.filter(|target| target.map != legacy.map);
         let Some(target) = target.map(|target| target.map) else {
@@ -161,9 +172,10 @@ fn resolve_inner(maps: &mut Maps, found: &[Legacy]) -> Result<(), ObjectError> {
         let mut template = maps.defs[target].clone();
         template.inner = None;
         maps.defs[legacy.map].inner = Some(Box::new(template));
-        // iproute2: slot -1 only declares the template.
-        if let Some(slot) = slot.filter(|&slot| slot != u32::MAX) {
-            maps.defs[legacy.map].slots.push((slot, SlotInit::Map(target)));
+        if let Inner::Id(id) = legacy.inner {
+            let inner = found.iter().filter(|inner| inner.id == id && inner.map != legacy.map);
+            let slots = inner.filter_map(|inner| Some((inner.slot?, SlotInit::Map(inner.map))));
+            maps.defs[legacy.map].slots.extend(slots);
         }
     }
     Ok(())
@@ -179,7 +191,10 @@ fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
             legacy.id == id && maps.defs[legacy.map].kind.values() == Values::Program
         };
         let Some(map) = found.iter().find(is_target).map(|legacy| legacy.map) else { continue };
-        let program = elf.symbols_in(index).find(|symbol| symbol.is_global());
+        let symbols = || elf.symbols_in(index);
+        let program = symbols()
+            .find(|symbol| symbol.is_global())
+            .or_else(|| symbols().find(|symbol| symbol.is_function()));
         if let Some(program) = program {
             maps.defs[map].slots.push((key, SlotInit::Program(program.name.to_owned())));
         }
@@ -207,7 +222,7 @@ mod tests {
         for size in [4, 5, 6, 7, 8, 12] {
             let mut def = vec![2, 4, 8, 256];
             def.resize(size, 0);
-            let (def, ..) = read("counters", &words(&def)).unwrap();
+            let Read { def, .. } = read("counters", &words(&def)).unwrap();
             assert_eq!((def.kind, def.value_size, def.max_entries), (MapType::Array, 8, 256));
         }
         let error = read("counters", &words(&[2, 4, 8, 256, 0, 0, 0, 9])).err().unwrap();
@@ -218,9 +233,13 @@ mod tests {
 
     #[test]
     fn iproute2_maps_carry_pinning_and_inner_ids() {
-        let (def, id, inner) = read("outer", &words(&[12, 4, 4, 8, 0, 7, 2, 9, 3])).unwrap();
-        assert!(def.pin_by_name);
-        assert_eq!(id, 7);
-        assert!(matches!(inner, Inner::Id { id: 9, slot: 3 }));
+        let outer = read("outer", &words(&[12, 4, 4, 8, 0, 7, 2, 9, 3])).unwrap();
+        assert!(outer.def.pin_by_name && matches!(outer.inner, Inner::Id(9)));
+        assert_eq!((outer.id, outer.slot), (7, None));
+        let slot = |inner_idx| {
+            let def = [2, 4, 4, 1, 0, 9, 0, 0, inner_idx];
+            read("inner", &words(&def)).unwrap().slot
+        };
+        assert_eq!([slot(3), slot(0), slot(u32::MAX)], [Some(3), Some(0), None]);
     }
 }

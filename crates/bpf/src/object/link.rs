@@ -6,15 +6,16 @@
 use std::sync::Arc;
 
 use super::code::{Function, Reference, Referent};
-use super::core::{Relocator, types_are_compatible};
+use super::core::{Applied, Relocator, types_are_compatible};
 use super::elf::limit;
-use super::externs::{ExternKind, config_bytes};
+use super::externs::{ExternKind, config_bytes, undefined_function};
 use super::{Env, Object, ObjectError};
 use crate::btf::{Kind, TypeId};
 use crate::insn::{
     Insn, PSEUDO_BTF_ID, PSEUDO_FUNC, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE,
 };
-use crate::program::{self, KfuncRef, Line, Linked, MapDef};
+use crate::program::{self, KfuncRef, Line, Linked, MapDef, Unresolved};
+use crate::proto;
 
 /// Links the program that starts at function `entry`.
 pub(super) fn link(object: &Object, program: usize, env: &Env) -> Result<Linked, ObjectError> {
@@ -29,7 +30,7 @@ pub(super) fn link(object: &Object, program: usize, env: &Env) -> Result<Linked,
     if let Some(callback) = callback.filter(|&callback| linker.placed[callback].is_none()) {
         linker.place_all(callback)?;
     }
-    let Linker { insns, functions, lines, kfuncs, .. } = linker;
+    let Linker { insns, functions, lines, kfuncs, unresolved, .. } = linker;
     Ok(Linked {
         name: entry.name.clone(),
         section: entry.section.clone(),
@@ -41,6 +42,7 @@ pub(super) fn link(object: &Object, program: usize, env: &Env) -> Result<Linked,
         lines,
         maps: maps_in(object, env)?,
         kfuncs,
+        unresolved,
         btf: object.btf.clone(),
         kernel_btf: Arc::clone(&env.kernel_btf),
     })
@@ -68,6 +70,7 @@ struct Linker<'a> {
     functions: Vec<program::Function>,
     lines: Vec<Line>,
     kfuncs: Vec<KfuncRef>,
+    unresolved: Vec<Unresolved>,
 }
 
 impl<'a> Linker<'a> {
@@ -82,6 +85,7 @@ impl<'a> Linker<'a> {
             functions: Vec::new(),
             lines: Vec::new(),
             kfuncs: Vec::new(),
+            unresolved: Vec::new(),
         }
     }
 
@@ -135,12 +139,16 @@ impl<'a> Linker<'a> {
         let insns = &mut self.insns[start..];
         for relocation in &function.core {
             let at = function.slot_of(relocation.offset);
-            relocator.apply(relocation, insns, at).map_err(|what| ObjectError::Relocation {
+            let applied = relocator.apply(relocation, insns, at);
+            let applied = applied.map_err(|what| ObjectError::Relocation {
                 section: function.section.clone(),
                 offset: relocation.offset.into(),
                 symbol: function.name.clone(),
                 what,
             })?;
+            if let Applied::Poisoned(what) = applied {
+                self.unresolved.push(Unresolved { insn: (start + at) as u32, what });
+            }
         }
         Ok(())
     }
@@ -184,7 +192,12 @@ impl<'a> Linker<'a> {
         let is_load = self.insns[at].is_ld_imm64();
         match (&ext.kind, is_load) {
             (ExternKind::Unknown(what), _) => Err((*what).to_owned()),
-            (ExternKind::Function { type_id }, false) => {
+            (ExternKind::Function { is_ksym: false, .. }, false)
+                if proto::kfunc(&ext.name).is_none() =>
+            {
+                Err(undefined_function(&ext.name))
+            }
+            (ExternKind::Function { type_id, .. }, false) => {
                 let kfunc = self.kfunc(&ext.name, *type_id, ext.weak)?;
                 let insn = &mut self.insns[at];
                 (insn.src, insn.imm) = (PSEUDO_KFUNC_CALL, kfunc);

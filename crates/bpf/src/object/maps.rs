@@ -207,8 +207,8 @@ impl Definition<'_> {
                 self.set_size("value", &mut def.value_size, size)?;
             }
             "pinning" => match (self.is_inner, self.integer(member)?) {
-                (false, pinning @ (0 | 1)) => def.pin_by_name = pinning == 1,
-                (false, _) => return Err(self.wrong("pinning must be 0 or LIBBPF_PIN_BY_NAME (1)")),
+                // Other bits are for loaders that know them (Cilium's `CILIUM_PIN_REPLACE`, 16).
+                (false, pinning) => def.pin_by_name = pinning & LIBBPF_PIN_BY_NAME != 0,
                 (true, _) => return Err(self.wrong("an inner map can't be pinned")),
             },
             "values" => {
@@ -298,6 +298,8 @@ pub(super) fn wrong(map: &str, what: String) -> ObjectError {
 
 /// The section of definitions by BTF.
 pub(super) const MAPS_SECTION: &str = ".maps";
+/// The loader pins the map under its name (`enum libbpf_pin_type`).
+const LIBBPF_PIN_BY_NAME: u32 = 1;
 /// There are a dozen kinds of members.
 const MEMBERS_MAX: usize = 64;
 /// More would be filled by a program's loader, not by its source.

@@ -17,7 +17,7 @@ mod legacy;
 mod link;
 mod maps;
 mod open;
-mod section;
+pub mod section;
 mod select;
 
 use std::sync::Arc;

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::code::Code;
+use super::code::{Code, Function};
 use super::elf::Elf;
 use super::ext::BtfExt;
 use super::externs::{Externs, KCONFIG_SECTION};
 use super::maps::Maps;
+use super::section::is_text;
 use super::{Object, ObjectError, Program, data, legacy, meaning_of};
 use crate::btf::{Btf, Kind, Linkage};
-use crate::program::{DataSection, MapDef};
+use crate::program::{DataSection, MapDef, SlotInit};
 
 /// Reads everything but what depends on the kernel.
 pub(super) fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
@@ -33,7 +34,7 @@ pub(super) fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
     maps.fill_slots(&elf)?;
     let mut code = Code::collect(&elf, types, &ext)?;
     code.resolve(&elf, &maps, &externs);
-    let entries = entries(&code);
+    let entries = entries(&code, &maps.defs);
     let globals = data::collect_globals(&elf, types, &maps)?;
     let btf = btf.map(Arc::new);
     Ok(Object {
@@ -105,20 +106,33 @@ fn complete_sections(btf: &mut Btf, elf: &Elf<'_>, externs: &Externs) {
     }
 }
 
-/// Functions that can be selected as programs: global ones outside of `.text`, which is where
-/// subprograms go; if there are none, those of `.text` too.
-fn entries(code: &Code) -> Vec<usize> {
-    let is_text = |section: &str| section == ".text" || section.starts_with(".text.");
-    let global = |wanted_text: bool| {
-        let functions = code.functions.iter().enumerate();
-        functions
-            .filter(|(_, function)| function.is_global && !function.insns.is_empty())
-            .filter(|(_, function)| is_text(&function.section) == wanted_text)
-            .map(|(index, _)| index)
-            .collect::<Vec<_>>()
+/// Functions that can be selected as programs: those outside of `.text`, which is where
+/// subprograms go; if there are none, the global ones of `.text`.
+///
+/// A static function outside of `.text` is a program too unless another function refers to it:
+/// Cilium's tail calls are such, and its loader (cilium/ebpf) takes them. libbpf refuses them.
+fn entries(code: &Code, maps: &[MapDef]) -> Vec<usize> {
+    let called = code.called();
+    let slots: HashSet<&str> = maps
+        .iter()
+        .flat_map(|map| &map.slots)
+        .filter_map(|(_, init)| match init {
+            SlotInit::Program(name) => Some(name.as_str()),
+            SlotInit::Map(_) => None,
+        })
+        .collect();
+    let is_program = |index: usize, function: &Function| {
+        function.is_global || !called.contains(&index) || slots.contains(function.name.as_str())
     };
-    let entries = global(false);
-    if entries.is_empty() { global(true) } else { entries }
+    let functions = || code.functions.iter().enumerate().filter(|(_, it)| !it.insns.is_empty());
+    let entries: Vec<usize> = functions()
+        .filter(|(index, function)| !is_text(&function.section) && is_program(*index, function))
+        .map(|(index, _)| index)
+        .collect();
+    if !entries.is_empty() {
+        return entries;
+    }
+    functions().filter(|(_, function)| function.is_global).map(|(index, _)| index).collect()
 }
 
 fn describe(code: &Code, entry: usize) -> Program {

@@ -4,6 +4,7 @@
 //! `xdp1`), and a name is only a hint: any program can be selected and is then loaded as XDP.
 
 use crate::program::AttachType;
+use crate::suggest;
 
 /// What kind of program a section holds, as far as its name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +65,29 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
         None => ProgramKind::Unknown,
     };
     SectionMeaning { kind, attach: AttachType::Xdp, has_frags: false }
+}
+
+/// What to tell about a section whose name says nothing: its programs are taken for XDP, and
+/// libbpf refuses them. iproute2's names (`prog`, `ID/KEY`) are meant.
+pub fn note(section: &str) -> Option<String> {
+    let name = section.strip_prefix('?').unwrap_or(section);
+    let is_iproute2 = name == "prog" || name.starts_with(|first: char| first.is_ascii_digit());
+    if meaning_of(section).kind != ProgramKind::Unknown || is_iproute2 || is_text(name) {
+        return None;
+    }
+    let names = XDP_SECTIONS.iter().map(|(name, ..)| name.trim_end_matches('+'));
+    let near = suggest::near(&name.to_ascii_lowercase(), names.clone())
+        .or_else(|| names.clone().find(|it| name.eq_ignore_ascii_case(it)));
+    let near = near.map_or_else(String::new, |near| format!(" (did you mean \"{near}\"?)"));
+    Some(format!(
+        "section \"{section}\" names no kind of program{near}: it is taken for XDP here, and \
+         refused by libbpf"
+    ))
+}
+
+/// Where compilers put functions that no section was named for.
+pub(super) fn is_text(section: &str) -> bool {
+    section == ".text" || section.starts_with(".text.")
 }
 
 /// `name+` is the name alone or with `/...` behind it, `name/` needs the slash, else exact.
@@ -187,5 +211,17 @@ mod tests {
         assert_eq!(meaning_of("dequeue_more").kind, ProgramKind::Unknown);
         assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Xdp);
         assert_eq!(meaning_of("prog").kind, ProgramKind::Unknown);
+    }
+
+    #[test]
+    fn sections_that_mean_nothing_are_told_unless_iproute2_has_them() {
+        for (section, near) in [("xpd", "xdp"), ("XDP", "xdp"), ("xd", "xdp"), ("?xpd", "xdp")] {
+            let note = note(section).expect("it means nothing");
+            assert!(note.contains(&format!("did you mean \"{near}\"?")), "{note}");
+        }
+        assert!(note("filter").is_some_and(|note| !note.contains("did you mean")));
+        for known in ["xdp", "xdp/name", "xdp1", "tc", "prog", "2/1", "0xabccba/0", ".text"] {
+            assert_eq!(note(known), None, "{known}");
+        }
     }
 }

@@ -26,8 +26,12 @@ pub(super) fn select(
             wanted: wanted(name, section),
             candidates: list(programs.iter()),
         }),
-        _ => Err(SelectError::Ambiguous {
+        [first, ..] => Err(SelectError::Ambiguous {
             count: matching.len(),
+            by: match matching.iter().all(|&index| programs[index].name == programs[first].name) {
+                true => "section",
+                false => "name",
+            },
             candidates: list(matching.iter().map(|&index| &programs[index])),
         }),
     }
@@ -103,6 +107,16 @@ mod tests {
             select(&programs, None, None),
             Err(SelectError::Ambiguous { count: 2, .. })
         ));
+    }
+
+    #[test]
+    fn programs_of_one_name_are_told_apart_by_section() {
+        let tail = |section| program("handle", section, ProgramKind::Unknown);
+        let programs = [tail("2/1"), tail("2/2")];
+        let error = select(&programs, Some("handle"), None).unwrap_err().to_string();
+        let expected = "2 programs match, choose one by section: handle (2/1), handle (2/2)";
+        assert_eq!(error, expected);
+        assert_eq!(select(&programs, Some("handle"), Some("2/2")), Ok(1));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Verifier<'p> {
     pub(crate) records: super::call::Records,
     /// Some path may change what the packet says.
     pub(crate) changes_packet: bool,
+    /// What the program hardly means to do; one an instruction.
+    pub(crate) notes: Vec<super::Note>,
     last_id: u32,
 }
 
@@ -161,6 +163,7 @@ impl<'p> Verifier<'p> {
             exception_callback: None,
             records: super::call::Records::of(prog),
             changes_packet: false,
+            notes: Vec::new(),
             last_id: 0,
         }
     }

@@ -53,8 +53,17 @@ impl Verifier<'_> {
         message: String,
         hint: &str,
     ) -> Box<Rejection> {
-        let index = insn_idx.filter(|&idx| idx < self.prog.insns.len());
-        let insn = index.map(|index| RejectedInsn {
+        let insn = insn_idx.and_then(|index| self.rejected_insn(index));
+        let registers = match insn.as_ref().map(|insn| insn.index) {
+            Some(index) if index == self.insn_idx => self.used_registers(),
+            _ => String::new(),
+        };
+        Box::new(Rejection { errno, message, hint: hint.to_owned(), insn, registers })
+    }
+
+    /// An instruction of the program with its line of C.
+    pub(crate) fn rejected_insn(&self, index: usize) -> Option<RejectedInsn> {
+        (index < self.prog.insns.len()).then(|| RejectedInsn {
             index,
             text: self.insn_text(index),
             source: self.prog.line_of(index).map(|line| SourceLine {
@@ -63,12 +72,7 @@ impl Verifier<'_> {
                 column: line.column,
                 text: line.text.clone(),
             }),
-        });
-        let registers = match index {
-            Some(index) if index == self.insn_idx => self.used_registers(),
-            _ => String::new(),
-        };
-        Box::new(Rejection { errno, message, hint: hint.to_owned(), insn, registers })
+        })
     }
 
     fn insn_text(&self, idx: usize) -> String {

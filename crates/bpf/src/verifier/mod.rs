@@ -32,6 +32,7 @@ mod jump;
 mod ksym;
 mod liveness;
 mod log;
+mod notes;
 mod pointer;
 mod precision;
 mod prune;
@@ -55,6 +56,7 @@ pub use call::record::{FieldKind, SpecialField, special_fields, special_fields_o
 pub use facts::{
     AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range, StackArg, StackBytes,
 };
+pub use notes::Note;
 pub use rejection::{RejectedInsn, Rejection, SourceLine};
 pub use verified::{SubprogramFacts, SubprogramKind, Verified};
 
@@ -166,6 +168,8 @@ pub struct Report {
     pub log: String,
     /// What it took, also when rejected.
     pub stats: Stats,
+    /// What the program hardly means to do, as far as it was followed; by instruction.
+    pub notes: Vec<Note>,
 }
 
 /// Proves `linked` safe, or says why it can't.
@@ -189,6 +193,8 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     verifier.log_stats();
     let stats = verifier.stats.clone();
     let log = verifier.log.take();
+    let mut notes = std::mem::take(&mut verifier.notes);
+    notes.sort_by_key(|note| note.insn.index);
     let subprograms = verifier.subprogram_facts();
     let facts = verifier.facts();
     let of_arena = verifier.of_arena();
@@ -197,7 +203,7 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
         let linked = with_low_halves(linked, &of_arena);
         Verified::new(linked, facts, subprograms, changes_packet, stats.clone())
     });
-    Report { result, log, stats }
+    Report { result, log, stats, notes }
 }
 
 /// Makes 64-bit arithmetic in these slots arithmetic of 32 bits (`bpf_do_misc_fixups`).

@@ -40,6 +40,7 @@ fn program(insns: Vec<Insn>) -> Linked {
         functions: Vec::new(),
         lines: Vec::new(),
         maps: vec![map(MapType::Hash, 16)].into(),
+        unresolved: Vec::new(),
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::new(Btf::default()),
@@ -50,6 +51,37 @@ fn accepted(insns: Vec<Insn>) -> Verified {
     match verify(program(insns), &Options::default()) {
         Ok(verified) => verified,
         Err(rejection) => panic!("{rejection}"),
+    }
+}
+
+fn notes(insns: Vec<Insn>) -> Vec<(usize, String)> {
+    let report = verify_with_log(program(insns), &Options::default());
+    report.notes.into_iter().map(|note| (note.insn.index, note.message)).collect()
+}
+
+#[test]
+fn keys_with_bytes_that_nothing_wrote_are_noted() {
+    const STORE_B: u8 = BPF_ST | BPF_MEM | BPF_B;
+    const STORE_W: u8 = BPF_ST | BPF_MEM | BPF_W;
+    let look_up = |stores: &[Insn]| {
+        let mut insns = stores.to_vec();
+        insns.extend([op(MOV_REG, 2, 10, 0, 0), op(ADD, 2, 0, 0, -4)]);
+        insns.extend([op(BPF_LD | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), op(0, 0, 0, 0, 0)]);
+        insns.extend([op(BPF_JMP | BPF_CALL, 0, 0, 0, LOOKUP), op(MOV, 0, 0, 0, 2), EXIT]);
+        notes(insns)
+    };
+    assert_eq!(look_up(&[op(STORE_W, 10, 0, -4, 7)]), []);
+    let told = look_up(&[op(STORE_B, 10, 0, -4, 7), op(STORE_B, 10, 0, -1, 7)]);
+    let [(6, message)] = &told[..] else { panic!("{told:?}") };
+    assert!(message.starts_with("nothing sets bytes 1 to 2 of the key of map m"), "{message}");
+    let told = look_up(&[]);
+    assert!(told[0].1.contains("bytes 0 to 3"), "{told:?}");
+    // A key that reaches out of the stack is refused, and nothing else is said of it.
+    for off in [-3, -1, 0, 4] {
+        let mut insns = vec![op(MOV_REG, 2, 10, 0, 0), op(ADD, 2, 0, 0, off)];
+        insns.extend([op(BPF_LD | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), op(0, 0, 0, 0, 0)]);
+        insns.extend([op(BPF_JMP | BPF_CALL, 0, 0, 0, LOOKUP), op(MOV, 0, 0, 0, 2), EXIT]);
+        assert_eq!(notes(insns), [], "{off}");
     }
 }
 

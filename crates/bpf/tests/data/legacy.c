@@ -10,12 +10,13 @@ SEC("maps") struct bpf_elf_map jumps = {
 	.type = BPF_MAP_TYPE_PROG_ARRAY, .size_key = 4, .size_value = 4, .max_elem = 2, .id = 1};
 SEC("maps") struct bpf_elf_map template = {
 	.type = BPF_MAP_TYPE_ARRAY, .size_key = 4, .size_value = 8, .max_elem = 1, .id = 9,
-	.inner_idx = -1};
+	.inner_idx = 2};
 SEC("maps") struct bpf_elf_map outer = {
 	.type = BPF_MAP_TYPE_ARRAY_OF_MAPS, .size_key = 4, .size_value = 4, .max_elem = 3,
-	.inner_id = 9, .inner_idx = 2, .pinning = 2};
+	.inner_id = 9, .pinning = 2};
 
-SEC("1/0") int tail(struct xdp_md *ctx)
+/* Static, as Cilium's: it is a program all the same. */
+__attribute__((section("1/0"), used)) static int tail(struct xdp_md *ctx)
 {
 	__u32 key = 0;
 	return bpf_map_lookup_elem(&outer, &key) ? XDP_PASS : XDP_DROP;

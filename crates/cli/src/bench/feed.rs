@@ -118,6 +118,7 @@ impl Feed {
             functions: vec![entry()],
             lines: Vec::new(),
             maps: vec![targets, plain_map("turn", MapType::Array, (4, 8, 1))].into(),
+            unresolved: Vec::new(),
             kfuncs: Vec::new(),
             btf: None,
             kernel_btf: Arc::clone(&env.kernel_btf),

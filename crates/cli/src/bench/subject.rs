@@ -246,6 +246,7 @@ fn empty(opened: &Opened) -> Linked {
         functions: vec![entry()],
         lines: Vec::new(),
         maps: Arc::new([] as [MapDef; 0]),
+        unresolved: Vec::new(),
         kfuncs: Vec::new(),
         btf: None,
         kernel_btf: Arc::clone(&opened.env().kernel_btf),

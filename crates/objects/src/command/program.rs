@@ -182,6 +182,7 @@ impl Call<'_> {
             functions,
             lines: info.lines,
             maps: resolved.definitions().into(),
+            unresolved: Vec::new(),
             kfuncs: resolved.kfuncs.clone(),
             btf: about.btf.as_ref().map(|btf| Arc::clone(btf.types())),
             kernel_btf: Arc::clone(&self.objects.env.kernel_btf),

@@ -122,6 +122,7 @@ impl Sample {
             insns,
             lines: Vec::new(),
             maps: defs.into(),
+            unresolved: Vec::new(),
             kfuncs: kfuncs(),
             btf: Some(Arc::clone(&types().btf)),
             kernel_btf: Arc::clone(kernel_btf),

@@ -75,6 +75,16 @@ impl Question {
     }
 }
 
+/// What became of a relocation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// The instruction has its answer.
+    Written,
+    /// There is none: the instruction is a call that is refused where it is reached. With the
+    /// relocation in words.
+    Poisoned(String),
+}
+
 /// Relocates against one kernel.
 pub(super) struct Relocator<'a> {
     local: &'a Btf,
@@ -112,10 +122,12 @@ impl<'a> Relocator<'a> {
         relocation: &CoreRelocation,
         insns: &mut [Insn],
         at: usize,
-    ) -> Result<(), String> {
-        self.outcome(relocation)
+    ) -> Result<Applied, String> {
+        let poisoned = self
+            .outcome(relocation)
             .and_then(|outcome| patch::patch(&outcome, insns, at))
-            .map_err(|what| self.explain(relocation, &what))
+            .map_err(|what| format!("CO-RE relocation {}: {what}", self.label(relocation)))?;
+        Ok(if poisoned { Applied::Poisoned(self.label(relocation)) } else { Applied::Written })
     }
 
     fn outcome(&mut self, relocation: &CoreRelocation) -> Result<Outcome, String> {
@@ -190,11 +202,16 @@ impl<'a> Relocator<'a> {
         Ok((outcome, matching))
     }
 
-    fn explain(&self, relocation: &CoreRelocation, what: &str) -> String {
+    /// What a relocation is about, e.g. `FieldByteOffset of struct xdp_buff.rxq (access 0:1)`.
+    fn label(&self, relocation: &CoreRelocation) -> String {
+        let question = Question::from_number(relocation.kind);
+        let kind = question.map_or_else(|| relocation.kind.to_string(), |kind| format!("{kind:?}"));
+        let path = question.and_then(|question| {
+            path::parse(self.local, question, relocation.type_id, &relocation.access).ok()
+        });
         let ty = self.local.c_name(relocation.type_id);
-        let kind = Question::from_number(relocation.kind);
-        let kind = kind.map_or_else(|| relocation.kind.to_string(), |kind| format!("{kind:?}"));
-        format!("CO-RE relocation {kind} of {ty}, access {}: {what}", relocation.access)
+        let names = path.map_or_else(String::new, |path| path.label(self.local));
+        format!("{kind} of {ty}{names} (access {})", relocation.access)
     }
 }
 

@@ -9,14 +9,14 @@ use crate::insn::{
 /// A helper that doesn't exist: calling it is refused where it can be reached, and nowhere else.
 pub const POISON_CALL: i32 = 0x0bad_2310;
 
-/// Patches the instruction at `at`.
-pub(super) fn patch(outcome: &Outcome, insns: &mut [Insn], at: usize) -> Result<(), String> {
+/// Patches the instruction at `at`; true: it is poisoned.
+pub(super) fn patch(outcome: &Outcome, insns: &mut [Insn], at: usize) -> Result<bool, String> {
     let Some(insn) = insns.get_mut(at) else {
         return Err("it is for an instruction outside of the function".to_owned());
     };
     if outcome.poison {
         poison(insns, at);
-        return Ok(());
+        return Ok(true);
     }
     match insn.class() {
         BPF_ALU | BPF_ALU64 => {
@@ -33,17 +33,17 @@ pub(super) fn patch(outcome: &Outcome, insns: &mut [Insn], at: usize) -> Result<
             }
             if outcome.width_differs {
                 poison(insns, at);
-                return Ok(());
+                return Ok(true);
             }
             insn.off = outcome.new as i16;
             if outcome.new_bytes != outcome.old_bytes {
                 resize(insn, outcome)?;
             }
         }
-        BPF_LD => return patch_load_imm64(outcome, insns, at),
+        BPF_LD => patch_load_imm64(outcome, insns, at)?,
         _ => return Err("the instruction has nothing to relocate".to_owned()),
     }
-    Ok(())
+    Ok(false)
 }
 
 fn patch_load_imm64(outcome: &Outcome, insns: &mut [Insn], at: usize) -> Result<(), String> {

@@ -238,6 +238,22 @@ impl Path {
         Ok(())
     }
 
+    /// The steps after the root as C writes them, e.g. `.rxq[0].dev`; an enumerator as `::NAME`.
+    pub(super) fn label(&self, btf: &Btf) -> String {
+        let mut text = String::new();
+        for (at, step) in self.steps.iter().enumerate() {
+            match &step.name {
+                Some(name) if matches!(btf.kind(step.ty), Kind::Enum { .. }) => {
+                    text += &format!("::{name}");
+                }
+                Some(name) => text += &format!(".{name}"),
+                None if at > 0 || step.index > 0 => text += &format!("[{}]", step.index),
+                None => {}
+            }
+        }
+        text
+    }
+
     /// The last step: what a question about a field is about.
     pub(super) fn last(&self) -> Option<&Step> {
         self.steps.last()

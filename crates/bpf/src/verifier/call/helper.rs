@@ -3,12 +3,14 @@
 use crate::errno::Errno;
 use crate::map::flags::BPF_F_INNER_MAP;
 use crate::map::{Host, Values};
+use crate::object::POISON_CALL;
 use crate::program::AttachType;
 use crate::proto::{self, ArgKind, HelperProto, RetKind, Ties, id};
 
 use super::super::env::{Result, Verifier};
 use super::super::facts::MapFact;
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payload, Reg};
+use super::super::rejection::Rejection;
 use super::super::scalar::Scalar;
 use super::super::show::type_name;
 use super::meta::CallMeta;
@@ -36,6 +38,23 @@ impl Verifier<'_> {
         self.finish_helper(helper, &meta)
     }
 
+    /// No helper has this number: the program's own, or one that the linker put in place of an
+    /// access that CO-RE found no answer for. Of these libbpf, too, shows the relocation instead.
+    fn unknown_helper(&self, number: u32) -> Box<Rejection> {
+        let at = self.insn_idx;
+        let unresolved = self.prog.unresolved.iter().find(|it| it.insn as usize == at);
+        let Some(unresolved) = unresolved.filter(|_| number == POISON_CALL as u32) else {
+            return self.reject(Errno::EINVAL, format!("invalid func unknown#{number}"));
+        };
+        self.reject_hint(
+            Errno::EINVAL,
+            format!("unresolved CO-RE relocation {}", unresolved.what),
+            "the kernel's types (the running kernel's, or those of --btf) have no such thing: check \
+             the name, or guard the access with bpf_core_field_exists(), bpf_core_type_exists() or \
+             bpf_core_enum_value_exists()",
+        )
+    }
+
     /// The helper, if this program may call it here.
     fn available_helper(&self, number: u32) -> Result<&'static HelperProto> {
         let known = proto::helper(number).filter(|helper| is_of_type(self.prog.attach, helper));
@@ -52,7 +71,7 @@ impl Verifier<'_> {
                         _ => "the helper exists, but not for XDP programs: see docs/helpers.md",
                     },
                 ),
-                None => self.reject(Errno::EINVAL, format!("invalid func unknown#{number}")),
+                None => self.unknown_helper(number),
             });
         };
         if helper.capability == proto::Capability::Perfmon && !self.options.allow_ptr_leaks {

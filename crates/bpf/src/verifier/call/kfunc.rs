@@ -4,7 +4,8 @@ use crate::btf::Kind;
 use crate::errno::Errno;
 use crate::insn::Insn;
 use crate::program::AttachType;
-use crate::proto::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto, Ties};
+use crate::proto::{self, KArg, KRet, KfuncFlags, KfuncId, KfuncProto, Ties};
+use crate::suggest;
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg};
@@ -47,12 +48,13 @@ impl Verifier<'_> {
         let known = kfunc_of(self, insn).filter(|kfunc| is_of_type(self.prog.attach, kfunc));
         let Some(kfunc) = known else {
             let message = format!("calling kernel function {name} is not allowed");
-            return Err(self.reject_hint(
-                Errno::EACCES,
-                message,
-                "docs/helpers.md lists the kfuncs an XDP program may call; guard a weak one \
-                 with bpf_ksym_exists()",
-            ));
+            let near = suggest::near(name, proto::kfuncs().map(|kfunc| kfunc.name));
+            let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+            let hint = format!(
+                "{near}docs/helpers.md lists the kfuncs an XDP program may call; guard a weak one \
+                 with bpf_ksym_exists()"
+            );
+            return Err(self.reject_hint(Errno::EACCES, message, &hint));
         };
         if kfunc.flags.has(KfuncFlags::SLEEPABLE) && !self.cur.in_sleepable {
             let message = format!("program must be sleepable to call sleepable kfunc {name}");

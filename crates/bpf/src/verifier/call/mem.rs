@@ -131,6 +131,9 @@ impl Verifier<'_> {
         let def = self.meta_map(meta)?;
         let (size, kind) = (def.key_size, def.kind);
         self.check_helper_mem_access(regno, size, Access::Read, false, false)?;
+        if let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) {
+            self.note_unset_key(regno, def);
+        }
         meta.const_key = None;
         if kind.spec().shape == Shape::Array {
             meta.const_key = self.constant_key(regno, size)?;

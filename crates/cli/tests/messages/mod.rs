@@ -1,0 +1,64 @@
+//! What is told of programs beside the verdict, and of objects that others' loaders take.
+
+use serde_json::Value;
+
+use crate::support::{Bench, frame};
+
+fn verified(bench: &Bench, program: &str) -> Value {
+    let ended = bench.run(&["verify", "--json", "messages.o", "-n", program]);
+    serde_json::from_str(&ended.stdout).expect("one line")
+}
+
+#[test]
+fn a_section_that_means_nothing_and_a_key_that_is_not_set_are_noted() {
+    let bench = Bench::new("messages_notes");
+    let note = |program: &str| {
+        let line = verified(&bench, program);
+        assert_eq!(line["accepted"], true, "{line}");
+        line["notes"][0].as_str().expect("a note").to_owned()
+    };
+    let told = note("wrong_section");
+    assert!(told.contains("section \"xpd\"") && told.contains("did you mean \"xdp\"?"), "{told}");
+    let told = note("unset_padding");
+    assert!(told.contains("messages.c:43: "), "{told}");
+    assert!(told.contains("bytes 1 to 3 (padding behind proto) of the key of map sizes"), "{told}");
+    let ended = bench.run(&["verify", "messages.o", "-n", "unset_padding"]);
+    assert!(ended.stdout.contains("note: ./messages.c:43"), "{ended:?}");
+}
+
+#[test]
+fn a_field_that_the_kernel_has_not_is_named() {
+    let bench = Bench::new("messages_core");
+    let relocation = "unresolved CO-RE relocation FieldByteOffset of struct \
+                      net_device___old.no_such_field (access 0:1)";
+    let line = verified(&bench, "gone");
+    assert_eq!(line["reason"]["message"], relocation, "{line}");
+    let source = line["reason"]["source"].as_str().expect("its line");
+    assert!(source.contains("return buff->rxq->dev->no_such_field;"), "{source}");
+    assert!(line["reason"]["hint"].as_str().expect("one").contains("bpf_core_field_exists"));
+
+    bench.file("data", frame(1));
+    let run = ["prog", "run", "messages.o", "-n", "gone", "--data-in", "data", "--exec", "kernel"];
+    let ended = bench.run(&run);
+    if is_without_kernel(&ended.stderr) {
+        return eprintln!("skipped: {}", ended.stderr);
+    }
+    assert!(ended.stderr.contains(relocation), "{ended:?}");
+}
+
+#[test]
+fn types_that_the_kernel_refuses_keep_no_program_from_it_that_needs_none() {
+    let bench = Bench::new("messages_types");
+    bench.file("data", frame(1));
+    let program = ["messages.o", "-n", "unset_padding", "--data-in", "data", "--exec", "kernel"];
+    let ended = bench.run(&[&["--json", "prog", "run"], &program[..]].concat());
+    if is_without_kernel(&ended.stdout) {
+        return eprintln!("skipped: {}", ended.stdout);
+    }
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stdout.contains("\"retval\":2"), "{ended:?}");
+}
+
+fn is_without_kernel(text: &str) -> bool {
+    text.contains("not permitted") || text.contains("has no bpf(2)")
+}
