@@ -18,7 +18,9 @@ mod inspect;
 mod interrupt;
 mod kernel_session;
 mod leftover;
+mod manual;
 mod mapfile;
+mod new;
 mod output;
 mod prog;
 mod program;
@@ -90,9 +92,10 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
     match command {
         Command::Verify(args) => return verify::verify(&args, output),
         Command::Prog { command: ProgCommand::Dump(args) } => prog::dump(&args, output)?,
+        Command::New(args) => new::new(&args, output)?,
         Command::Inspect(args) => inspect::inspect(&args, output)?,
         Command::Completions { shell } => generate::completions(shell, output)?,
-        Command::Man { dir } => generate::manual(dir.as_deref(), output)?,
+        Command::Man { dir } => manual::manual(dir.as_deref(), output)?,
         Command::Bond { command } => bond::bond(&command, output)?,
         Command::Bench(args) => return bench::bench(&args, output),
         Command::Run(args) => return run::run(&args, output),

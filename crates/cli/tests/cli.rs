@@ -5,6 +5,7 @@ mod cases;
 mod daemon;
 mod demo;
 mod messages;
+mod new;
 mod qualify;
 mod support;
 
@@ -442,5 +443,13 @@ fn version_completions_and_manual_are_there() {
     }
     assert!(bench.run(&["man"]).stdout.contains(".TH towpath 1"));
     assert_eq!(bench.run(&["man", "--dir", "pages"]).status, 0);
-    assert!(bench.path("pages").join("towpath-prog-run.1").exists());
+    let page = std::fs::read_to_string(bench.path("pages").join("towpath-prog-run.1")).unwrap();
+    for section in ["EXAMPLES", "ENVIRONMENT", "EXIT STATUS"] {
+        assert!(
+            page.contains(&format!(".SH {section}"))
+                || page.contains(&format!(".SH \"{section}\""))
+        );
+    }
+    let whole = std::fs::read_to_string(bench.path("pages").join("towpath.1")).unwrap();
+    assert!(whole.contains("towpath run filter.o"), "{whole}");
 }

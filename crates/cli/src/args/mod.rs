@@ -8,6 +8,7 @@ mod bond;
 mod daemon;
 mod demo;
 mod dump;
+mod new;
 mod programs;
 mod qualify;
 mod run;
@@ -25,6 +26,7 @@ pub(crate) use daemon::{
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
+pub(crate) use new::NewArgs;
 pub(crate) use programs::{
     Assignment, MapSize, Migration, ProgramArgs, Rename, Selection, SharedMap,
 };
@@ -91,6 +93,12 @@ pub(crate) enum Command {
     /// and printed lines, as far as they matter (docs/test.md). It runs on everything --exec names,
     /// without root and without a network but for "kernel". Exit status 1 when a case failed.
     Test(Box<TestArgs>),
+    /// Make a folder with a program of your own, and tests that pass
+    ///
+    /// A program in C, its compiled object, a Makefile, cases for `towpath test`, a file for
+    /// pytest, a workflow for CI and a page that says what is what. Next: `cd NAME && towpath
+    /// test`.
+    New(NewArgs),
     /// Check whether programs would be accepted
     ///
     /// Without -n or -s, every XDP program of every object is verified. With --json there is one

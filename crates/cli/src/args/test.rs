@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 pub(crate) struct TestArgs {
     /// Files of cases (.toml, .json), captures whose comments name verdicts (.pcapng), or
     /// directories of those
-    #[arg(value_name = "FILE|DIR", required = true)]
+    #[arg(value_name = "FILE|DIR", default_value = "tests")]
     pub paths: Vec<PathBuf>,
     /// Object file, for cases that name none
     #[arg(long, value_name = "OBJ")]

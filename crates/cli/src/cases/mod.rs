@@ -60,6 +60,10 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
     let (mut report, mut coverage) = (Report::default(), Coverage::default());
     let env = kernel_types(None)?;
     for suite in &suites {
+        if let Some(source) = newer_source(&suite.subject.path) {
+            let (object, source) = (suite.subject.path.display(), source.display());
+            output.note(&format!("{object} is older than {source}: compile it (make)"));
+        }
         let ready = Ready::new(&suite.subject, &env)?;
         let is_wanted = |case: &&Case| case.name.contains(&args.filter);
         for case in suite.cases.iter().filter(is_wanted) {
@@ -137,6 +141,13 @@ fn case_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
         }),
         false => Ok(found),
     }
+}
+
+/// A source that is newer than the object that is tested, if there is one beside it.
+fn newer_source(object: &Path) -> Option<PathBuf> {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
+    let source = object.with_extension("c");
+    (changed(&source)? > changed(object)?).then_some(source)
 }
 
 /// When the latest change was, of any file of cases and of the objects that they name.
