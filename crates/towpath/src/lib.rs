@@ -3,6 +3,8 @@
 //! module, no NIC.
 //!
 //! ```
+//! # #[cfg(feature = "jit")]
+//! # {
 //! use towpath::{Action, Env, Frame, LoadOptions, Object, Program, Select};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,6 +18,7 @@
 //! let results = program.maps().by_name("resm").expect("the object defines it");
 //! assert_eq!(results.user().lookup(&0u32.to_ne_bytes(), 0)?.bytes()[8], 64, "what it saw");
 //! # Ok(())
+//! # }
 //! # }
 //! ```
 //!
@@ -31,15 +34,34 @@
 //! - [`maps`] are read and written while programs run, as bytes or as JSON through BTF
 //!   ([`maps::typed`]); [`maps::mapfile`] fills them from a document.
 //!
+//! Who only verifies leaves the feature `jit` out (`default-features = false`), and with it all
+//! that runs programs; no compiler is compiled then:
+//!
+//! ```
+//! use towpath::{Env, Object, verifier};
+//!
+//! # let bytes = include_bytes!("../../../tests/data/kernel-oracle/xdp_helpers.bpf.o");
+//! let object = Object::open(bytes, "xdp_helpers.bpf.o")?;
+//! let linked = object.link(0, &Env::builtin())?;
+//! match verifier::verify(linked, &verifier::Options::default()) {
+//!     Ok(verified) => println!("accepted: {} facts", verified.facts().len()),
+//!     Err(rejection) => println!("refused: {}", rejection.message),
+//! }
+//! # Ok::<(), towpath::ObjectError>(())
+//! ```
+//!
 //! Ports, bonds and sockets are the daemon's (`towpath up`); this crate has no I/O of its own.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "jit")]
 use std::sync::OnceLock;
 
 pub use towpath_bpf::object::{GlobalError, GlobalValue, MapSizeError, ObjectError, SelectError};
 pub use towpath_bpf::{Env, Errno, Linked, MapDef, Object, interp, verifier};
+#[cfg(feature = "jit")]
 pub use towpath_jit::llvm_library;
+#[cfg(feature = "jit")]
 pub use towpath_xdp::{
     Action, Arena, Burst, Clock, CompileError, Exec, ExecStatus, Frame, FrameError, LoadError,
     LoadOptions, Loader, Pool, Program, RedirectTarget, RxInfo, Select, Trace, Trust, Verdict,
@@ -53,6 +75,7 @@ pub mod maps {
 }
 
 /// What [`host::kernel_types`] gives, read once: the running kernel's types are megabytes.
+#[cfg(feature = "jit")]
 pub fn kernel_types() -> &'static Env {
     static KERNEL: OnceLock<Env> = OnceLock::new();
     KERNEL.get_or_init(host::kernel_types)
