@@ -10,13 +10,13 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel lint fuzz miri parity chaos docs release libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri parity chaos docs binary release libraries \
 	install uninstall deb check-install programs programs-all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: release programs ## a firewall and a load balancer over a capture, in the interpreter
+demo: binary programs ## a firewall and a load balancer over a capture, in the interpreter
 	@scripts/demo.sh $(TOWPATH)
 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves
@@ -36,18 +36,18 @@ test-aarch64: ## the compiler's tests and tier 1 beside the interpreter, on an e
 	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- \
 		random --against interp --exec jit --programs $(AARCH64_PROGRAMS)
 
-bench: release programs ## time programs beside the kernel (root; else the interpreter), and hash tables
+bench: binary programs ## time programs beside the kernel (root; else the interpreter), and hash tables
 	@$(TOWPATH) bench --against $(if $(filter 0,$(shell id -u)),kernel,interp)
 	@$(CARGO) run --release --quiet -p towpath-maps --example hash_bars
 
 guest-agent: ## towpath-guest, the command for virtual machines: one static file, into build/guest
 	@scripts/build-guest-agent.sh build/guest --release
 
-wheel: ## the Python package, into build/wheels
-	@scripts/install-deps.sh wheel
-	@[ -x build/venv/bin/maturin ] || \
-		{ python3 -m venv build/venv && build/venv/bin/pip install -q maturin; }
-	@build/venv/bin/maturin build --release --quiet -m crates/python/Cargo.toml -o build/wheels
+wheel: ## the Python package with the command, for glibc 2.28 and later, into build/wheels
+	@scripts/build-wheel.sh
+
+check-wheel: wheel ## install the wheel into a fresh environment, and do what a new user does
+	@scripts/check-wheel.sh "$$(ls -t build/wheels/towpath-*_$$(uname -m).whl | head -n 1)"
 
 lint: ## formatting, clippy, documentation, licences of dependencies
 	@$(CARGO) fmt --all --check
@@ -87,23 +87,26 @@ chaos: CHAOS_STEPS ?= 10000
 chaos: ## faults and changes at random under traffic (root): CHAOS_STEPS of them
 	@CHAOS_STEPS=$(CHAOS_STEPS) $(CARGO) test -p towpath-cli --test chaos
 
-release: ## build the `towpath` binary
+binary: ## build the `towpath` binary
 	@scripts/install-deps.sh demo
 	@$(CARGO) build --release -p towpath-cli
+
+release: ## make a release of HEAD in dist/: wheels, tarballs, Debian packages, checksums
+	@scripts/release.sh x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 
 libraries: ## build the C libraries: libtowpath, and the AF_XDP sockets' client
 	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-client
 
-install: release libraries guest-agent ## install into PREFIX (/usr/local), below DESTDIR if it is set
+install: binary libraries guest-agent ## install into PREFIX (/usr/local), below DESTDIR if it is set
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh $(TARGET)/release
 
 uninstall: ## remove what `make install` installed, but for the configuration
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh --uninstall
 
-deb: release libraries guest-agent ## make Debian packages in build/deb: towpath, its debug symbols, towpath-guest
+deb: binary libraries guest-agent ## make Debian packages in build/deb: towpath, its debug symbols, towpath-guest
 	@scripts/make-deb.sh $(TARGET)/release
 
-check-install: release libraries guest-agent ## install into a folder of its own, use it, remove it; look at the packages
+check-install: binary libraries guest-agent ## install into a folder of its own, use it, remove it; look at the packages
 	@scripts/check-install.sh $(TARGET)/release
 
 programs: ## compile programs/*.c into build/programs, and bench/prices/*.c into build/prices

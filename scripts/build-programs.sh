@@ -32,6 +32,9 @@ version=$("$clang" -dumpversion | cut -d. -f1)
 flags=(-O2 -g -target bpf -Wall -Werror -Wno-unused-function -Iprograms/include)
 # Debian keeps <asm/types.h> in a directory that only the host target searches.
 flags+=("-I/usr/include/$(uname -m)-linux-gnu")
+# Further ones, of who calls.
+read -ra more <<<"${BPF_CFLAGS-}"
+flags+=("${more[@]}")
 
 mkdir -p "$out"
 built=0

@@ -20,8 +20,9 @@ bin=$root/usr/local/bin/towpath
 if readelf -SW "$bin" | grep -q '\.debug_info'; then fail "the binary is not stripped"; fi
 "$bin" check -c "$root/etc/towpath/towpath.toml" >/dev/null
 "$root/usr/local/bin/towpath-guest" --help >/dev/null
-grep -q '^\.TH towpath-guest 1' "$root/usr/local/share/man/man1/towpath-guest.1"
+grep -q '^\.TH towpath-guest 8' "$root/usr/local/share/man/man8/towpath-guest.8"
 grep -q '^\.TH towpath 1' "$root/usr/local/share/man/man1/towpath.1"
+grep -q '^\.TH towpath-map-update 1' "$root/usr/local/share/man/man1/towpath-map-update.1"
 bash -n "$root/usr/local/share/bash-completion/completions/towpath"
 
 # Both libraries, as a program with pkg-config finds them.
@@ -82,13 +83,18 @@ if command -v dpkg-shlibdeps >/dev/null; then
     package=$(ls "$root"/deb/towpath_*.deb)
     dpkg-deb --contents "$package" >"$root/contents"
     for file in usr/bin/towpath lib/systemd/system/towpath.service etc/towpath/towpath.toml \
-        usr/share/man/man1/towpath.1.gz usr/include/towpath/xsk.h; do
+        usr/share/man/man1/towpath.1.gz usr/share/man/man1/towpath-map-update.1.gz; do
         grep -q " ./$file\$" "$root/contents" || fail "the package lacks $file"
+    done
+    dpkg-deb --contents "$(ls "$root"/deb/towpath-dev_*.deb)" >"$root/dev"
+    for file in usr/include/towpath/xsk.h "usr/lib/.*/libtowpath.a"; do
+        grep -q " ./$file\$" "$root/dev" || fail "the package for developers lacks $file"
+        if grep -q " ./$file\$" "$root/contents"; then fail "$file is in two packages"; fi
     done
     dpkg-deb --contents "$(ls "$root"/deb/towpath-guest_*.deb)" >"$root/agent"
     grep -q " ./usr/bin/towpath-guest\$" "$root/agent" ||
         fail "the package for virtual machines lacks towpath-guest"
-    if grep -q towpath-guest "$root/contents"; then fail "towpath-guest is in two packages"; fi
+    if grep -q bin/towpath-guest "$root/contents"; then fail "towpath-guest is in two packages"; fi
     dpkg-deb --field "$package" Depends | grep -q libc6 || fail "the package depends on nothing"
 fi
 echo "check-install: all well"

@@ -9,7 +9,11 @@
 #   PREFIX      where it belongs [/usr/local]
 #   DESTDIR     a folder that stands for /: nothing outside of it is touched
 #   SYSCONFDIR  where configurations are [/etc]
-#   AGENT       the command for virtual machines [build/guest/towpath-guest]
+#   TOWPATH     a `towpath` that runs here, to write pages and completions [the one in BUILT]
+#   STRIP       what takes debug symbols away [strip]
+#   AGENT       the command for virtual machines [build/guest/towpath-guest]; AGENT_HERE, one that
+#               runs here
+#   SHARE       a folder that becomes share/towpath: example programs, compiled [none]
 #   LIBDIR      where libraries are [PREFIX/lib]
 #   UNITDIR     where systemd's units are [PREFIX/lib/systemd/system]
 #
@@ -37,8 +41,7 @@ files=(
     "$prefix/bin/towpath"
     "$prefix/bin/towpath-guest"
     "$unitdir/towpath.service"
-    "$share/man/man1/towpath.1"
-    "$share/man/man1/towpath-guest.1"
+    "$share/man/man8/towpath-guest.8"
     "$share/bash-completion/completions/towpath"
     "$share/zsh/site-functions/_towpath"
     "$share/fish/vendor_completions.d/towpath.fish"
@@ -53,6 +56,8 @@ for name in towpath towpath_xsk_client; do
 done
 
 if [ -n "$is_uninstall" ]; then
+    # Pages of commands that this version doesn't have may be there, too.
+    rm -f "$destdir$share"/man/man1/towpath.1 "$destdir$share"/man/man1/towpath-*.1
     for file in "${files[@]}"; do rm -f "$destdir$file"; done
     rmdir --ignore-fail-on-non-empty "$destdir$prefix/include/towpath" \
         "$destdir$share/doc/towpath" 2>/dev/null || true
@@ -62,15 +67,17 @@ fi
 
 place() { install -D -m "$1" "$2" "$destdir$3"; }
 written() { install -D -m 644 /dev/stdin "$destdir$1"; }
-towpath=$built/towpath
+towpath=${TOWPATH:-$built/towpath}
+strip=${STRIP:-strip}
 
-place 755 "$towpath" "$prefix/bin/towpath"
-# Debug symbols are as large again as all the rest.
-strip --strip-debug "$destdir$prefix/bin/towpath"
+place 755 "$built/towpath" "$prefix/bin/towpath"
 place 755 "$agent" "$prefix/bin/towpath-guest"
-strip --strip-debug "$destdir$prefix/bin/towpath-guest"
-"$agent" man | written "$share/man/man1/towpath-guest.1"
-"$towpath" man | written "$share/man/man1/towpath.1"
+# Debug symbols are as large again as all the rest.
+"$strip" --strip-debug "$destdir$prefix/bin/towpath" "$destdir$prefix/bin/towpath-guest"
+"${AGENT_HERE:-$agent}" man | written "$share/man/man8/towpath-guest.8"
+mkdir -p "$destdir$share/man/man1"
+"$towpath" man --dir "$destdir$share/man/man1"
+chmod 644 "$destdir$share"/man/man1/towpath*.1
 "$towpath" completions bash | written "$share/bash-completion/completions/towpath"
 "$towpath" completions zsh | written "$share/zsh/site-functions/_towpath"
 "$towpath" completions fish | written "$share/fish/vendor_completions.d/towpath.fish"
@@ -78,6 +85,10 @@ sed "s|/usr/bin/towpath|$prefix/bin/towpath|; s|/etc/towpath/towpath.toml|$confi
     packaging/towpath.service | written "$unitdir/towpath.service"
 place 644 packaging/towpath.toml "$share/doc/towpath/towpath.toml"
 place 644 packaging/grafana/towpath.json "$share/doc/towpath/grafana.json"
+if [ -n "${SHARE-}" ]; then
+    mkdir -p "$destdir$share"
+    cp -rT "$SHARE" "$destdir$share/towpath"
+fi
 if [ ! -e "$destdir$config" ]; then place 644 packaging/towpath.toml "$config"; fi
 
 # NAME, what Cargo calls it, its header, what it is
@@ -85,7 +96,7 @@ library() {
     local name=$1 cargo=$2 header=$3 description=$4 full=lib$1.so.0.$version
     place 644 "$built/lib$cargo.so" "$libdir/$full"
     place 644 "$built/lib$cargo.a" "$libdir/lib$name.a"
-    strip --strip-debug "$destdir$libdir/$full" "$destdir$libdir/lib$name.a"
+    "$strip" --strip-debug "$destdir$libdir/$full" "$destdir$libdir/lib$name.a"
     ln -sf "$full" "$destdir$libdir/lib$name.so.0"
     ln -sf "lib$name.so.0" "$destdir$libdir/lib$name.so"
     place 644 "$header" "$prefix/include/towpath/$(basename "$header")"

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Makes the Debian packages `towpath`, `towpath-dbgsym` and `towpath-guest` of what was built.
+# Makes the Debian packages `towpath`, `towpath-dev`, `towpath-dbgsym` and `towpath-guest` of what
+# was built.
 #
 # usage: make-deb.sh [BUILT] [OUT]
 #
 #   BUILT  the folder with the binary and the libraries [target/release]
 #   OUT    where the packages go [build/deb]
+#
+#   ARCHITECTURE, TRIPLET  Debian's names of the machine that it was built for [this one]
+#   DEPENDS                what binaries need [what is found out of this machine's packages]
+#   REVISION               what a version is told by beside its number [commit and its time]
 #
 # What is in the packages is what `make install` installs, and Debian's own tools make it: no second
 # list of files.
@@ -15,22 +20,33 @@ built=${1:-${CARGO_TARGET_DIR:-target}/release}
 out=${2:-build/deb}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # A build of another commit is another version, and a later commit a later one.
-revision=$(git log -1 --format=%cd.%h --date=format:%Y%m%d%H%M 2>/dev/null || echo 1)
-architecture=$(dpkg --print-architecture)
-triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-root=$out/towpath symbols=$out/towpath-dbgsym guest=$out/towpath-guest
-rm -rf "$root" "$symbols" "$guest"
-mkdir -p "$root/DEBIAN" "$symbols/DEBIAN" "$guest/DEBIAN"
+revision=${REVISION-+$(git log -1 --format=%cd.%h --date=format:%Y%m%d%H%M 2>/dev/null || echo 1)}
+architecture=${ARCHITECTURE:-$(dpkg --print-architecture)}
+triplet=${TRIPLET:-$(dpkg-architecture -qDEB_HOST_MULTIARCH)}
+root=$out/towpath symbols=$out/towpath-dbgsym guest=$out/towpath-guest dev=$out/towpath-dev
+rm -rf "$root" "$symbols" "$guest" "$dev"
+mkdir -p "$root/DEBIAN" "$symbols/DEBIAN" "$guest/DEBIAN" "$dev/DEBIAN"
 
 DESTDIR=$root PREFIX=/usr LIBDIR=/usr/lib/$triplet UNITDIR=/lib/systemd/system \
     scripts/install.sh "$built"
-gzip -9nf "$root"/usr/share/man/man1/towpath*.1
+gzip -9nf "$root"/usr/share/man/man1/towpath*.1 "$root"/usr/share/man/man8/towpath-guest.8
+
+# PACKAGE FILE...: what of the files below usr/ is of another package.
+moved() {
+    local to=$1 file
+    shift
+    for file in "$@"; do
+        mkdir -p "$to/usr/$(dirname "$file")"
+        mv "$root/usr/$file" "$to/usr/$file"
+    done
+}
 # Virtual machines have no use for the rest, and hosts none for the command.
-for file in bin/towpath-guest share/man/man1/towpath-guest.1.gz; do
-    mkdir -p "$guest/usr/$(dirname "$file")"
-    mv "$root/usr/$file" "$guest/usr/$file"
-done
-for package in towpath towpath-guest; do
+moved "$guest" bin/towpath-guest share/man/man8/towpath-guest.8.gz
+# Static libraries, three quarters of all bytes, are for those who build programs with them.
+lib=lib/$triplet
+moved "$dev" include/towpath "$lib/pkgconfig" "$lib"/lib{towpath,towpath_xsk_client}.{a,so}
+rmdir --ignore-fail-on-non-empty "$root/usr/include" "$root/usr/share/man/man8" 2>/dev/null || true
+for package in towpath towpath-dev towpath-guest; do
     doc=$out/$package/usr/share/doc/$package
     install -D -m 644 LICENSE-MIT "$doc/copyright"
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
@@ -42,7 +58,7 @@ for file in "$built/towpath" "$built/libtowpath_capi.so" "$built/libtowpath_xsk_
     [ -n "$id" ] || continue
     target=$symbols/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
     mkdir -p "$(dirname "$target")"
-    objcopy --only-keep-debug --compress-debug-sections "$file" "$target"
+    "${OBJCOPY:-objcopy}" --only-keep-debug --compress-debug-sections "$file" "$target"
     chmod 644 "$target"
 done
 
@@ -51,6 +67,8 @@ needs=$(mkdir -p "$out/debian" && cd "$out" && : >debian/control &&
     dpkg-shlibdeps -O --ignore-missing-info "towpath/usr/bin/towpath" \
         "towpath/usr/lib/$triplet/libtowpath.so.0.$version" 2>/dev/null |
     sed -n 's/^shlibs:Depends=//p')
+# For an older C library than this machine's: what was asked of the linker.
+needs=${DEPENDS:-$needs}
 rm -rf "$out/debian"
 
 # PACKAGE ROOT EXTRA-FIELDS, then the description
@@ -58,7 +76,7 @@ control() {
     local package=$1 root=$2
     {
         echo "Package: $package"
-        echo "Version: $version+$revision"
+        echo "Version: $version$revision"
         echo "Architecture: $architecture"
         echo "Maintainer: Towpath <towpath@localhost>"
         echo "Installed-Size: $(du -sk "$root" | cut -f1)"
@@ -87,9 +105,17 @@ Description: XDP programs of a virtual machine, run by its host
  compile and run the machine's XDP programs before frames get there. One static
  file: it runs in any virtual machine of this architecture.
 END
+control towpath-dev "$dev" <<END
+Section: libdevel
+Depends: towpath (= $version$revision)
+Description: XDP in user space: headers and static libraries
+ Headers, static libraries and pkg-config files of libtowpath (verify, compile
+ and run XDP programs) and libtowpath_xsk_client (AF_XDP sockets that Towpath
+ serves), for programs in C.
+END
 control towpath-dbgsym "$symbols" <<END
 Section: debug
-Depends: towpath (= $version+$revision)
+Depends: towpath (= $version$revision)
 Description: debug symbols for towpath
 END
 ls "$out"/*.deb

@@ -1,6 +1,5 @@
 //! Many packets at a time: the rows of an array.
 
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towpath::{Frame, Program};
@@ -9,8 +8,8 @@ use crate::error;
 use crate::program::{Arrival, Lane};
 
 /// Packets, one a row.
-pub(crate) struct Rows {
-    bytes: Vec<u8>,
+pub(crate) struct Rows<'a> {
+    bytes: &'a [u8],
     width: usize,
     lengths: Vec<u32>,
 }
@@ -21,23 +20,19 @@ pub(crate) struct Kept {
     width: usize,
 }
 
-impl Rows {
-    /// Copies an array of the shape (packets, bytes): nobody changes it meanwhile.
-    pub(crate) fn read(
-        py: Python<'_>,
-        packets: &PyBuffer<u8>,
-        lengths: Option<&PyBuffer<u32>>,
-    ) -> PyResult<Rows> {
-        let (count, width) = shape(packets)?;
+impl<'a> Rows<'a> {
+    /// `count` rows of bytes, and how long each packet is, if not as wide: 32-bit numbers.
+    pub(crate) fn new(bytes: &'a [u8], count: usize, lengths: Option<&[u8]>) -> PyResult<Rows<'a>> {
+        let width = bytes.len().checked_div(count).unwrap_or(0);
         let lengths = match lengths {
             None => vec![width as u32; count],
-            Some(lengths) => lengths.to_vec(py)?,
+            Some(bytes) => bytes.as_chunks().0.iter().map(|&it| u32::from_ne_bytes(it)).collect(),
         };
         if lengths.len() != count || lengths.iter().any(|&length| length as usize > width) {
             let message = format!("lengths must be {count} numbers of at most {width}");
             return Err(PyValueError::new_err(message));
         }
-        Ok(Rows { bytes: packets.to_vec(py)?, width, lengths })
+        Ok(Rows { bytes, width, lengths })
     }
 
     /// Runs a program on all of them, in bursts.
@@ -79,14 +74,10 @@ impl Rows {
 }
 
 impl Kept {
-    /// Room for as many packets, as wide as `out` is.
-    pub(crate) fn new(py: Python<'_>, out: &PyBuffer<u8>, rows: &Rows) -> PyResult<Kept> {
-        let (count, width) = shape(out)?;
-        if out.readonly() || count != rows.lengths.len() {
-            let message = format!("out must be a writable array of {} rows", rows.lengths.len());
-            return Err(PyValueError::new_err(message));
-        }
-        Ok(Kept { bytes: out.to_vec(py)?, width })
+    /// Room for as many packets, and what is in it now.
+    pub(crate) fn new(bytes: &[u8], rows: &Rows<'_>) -> Kept {
+        let width = bytes.len().checked_div(rows.lengths.len()).unwrap_or(0);
+        Kept { bytes: bytes.to_owned(), width }
     }
 
     fn put(&mut self, row: usize, frame: &Frame) {
@@ -102,18 +93,8 @@ impl Kept {
         }
     }
 
-    pub(crate) fn write(&self, py: Python<'_>, out: &PyBuffer<u8>) -> PyResult<()> {
-        out.copy_from_slice(py, &self.bytes)
-    }
-}
-
-fn shape(array: &PyBuffer<u8>) -> PyResult<(usize, usize)> {
-    match *array.shape() {
-        [count, width] => Ok((count, width)),
-        ref other => Err(PyValueError::new_err(format!(
-            "an array of {} dimensions; expected two: packets, and their bytes",
-            other.len()
-        ))),
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

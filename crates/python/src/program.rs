@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -84,30 +83,31 @@ impl Program {
         })
     }
 
-    /// Runs it on each row of an array of bytes; gives what was returned for each and the lengths
-    /// of the packets then, both as 32-bit numbers in this machine's order. The packets go to `out`
-    /// as far as they fit.
+    /// Runs it on so many rows of bytes; gives what was returned for each and the lengths of the
+    /// packets then, both as 32-bit numbers in this machine's order, and `out` with the packets, as
+    /// far as they fit.
     fn run_burst<'py>(
         &self,
         py: Python<'py>,
-        packets: PyBuffer<u8>,
-        lengths: Option<PyBuffer<u32>>,
-        out: Option<PyBuffer<u8>>,
+        packets: (&[u8], usize),
+        lengths: Option<&[u8]>,
+        out: Option<&[u8]>,
         arrival: Arrival,
-    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let mut rows = burst::Rows::read(py, &packets, lengths.as_ref())?;
-        let mut kept = out.as_ref().map(|out| burst::Kept::new(py, out, &rows)).transpose()?;
+    ) -> PyResult<BurstParts<'py>> {
+        let mut rows = burst::Rows::new(packets.0, packets.1, lengths)?;
+        let mut kept = out.map(|out| burst::Kept::new(out, &rows));
         let (returned, lengths) = py.detach(|| {
             let mut state = self.shared.state();
             let lane = arrival.lane(&mut state.lanes)?;
             rows.run(&self.program, lane, arrival, kept.as_mut())
         })?;
-        if let (Some(out), Some(kept)) = (&out, &kept) {
-            kept.write(py, out)?;
-        }
-        Ok((PyBytes::new(py, &returned), PyBytes::new(py, &lengths)))
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok((bytes(&returned), bytes(&lengths), kept.map(|kept| bytes(kept.bytes()))))
     }
 }
+
+/// What was returned, lengths, and packets.
+type BurstParts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 impl Lane {
     pub(crate) fn new(cpu: u32) -> Lane {

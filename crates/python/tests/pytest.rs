@@ -22,7 +22,7 @@ fn package(root: &Path) {
 
 /// The first Python that can run them.
 fn python() -> Option<&'static str> {
-    let fits = "import sys, pytest, numpy; sys.exit(sys.version_info < (3, 11))";
+    let fits = "import sys, pytest, numpy; sys.exit(sys.version_info < (3, 9))";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {
         let run = Command::new(python).args(["-c", fits]).stderr(Stdio::null()).status();
         run.is_ok_and(|status| status.success())
@@ -50,7 +50,7 @@ fn block<'a>(page: &'a str, language: &str) -> &'a str {
 #[test]
 fn pytest_passes() {
     let Some(python) = python() else {
-        println!("skipped: no Python 3.11 or later with pytest and numpy");
+        println!("skipped: no Python 3.9 or later with pytest and numpy");
         return;
     };
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
@@ -66,4 +66,13 @@ fn pytest_passes() {
         std::fs::write(example.join(name), text).expect("there is room");
     }
     pytest(python, &root, &["-p", "towpath.pytest_plugin"], &example);
+
+    // What `towpath new` writes.
+    let (template, tests) = (here.join("../cli/template"), root.join("new/tests"));
+    std::fs::create_dir_all(&tests).expect("there is room");
+    for (file, to) in [("test_filter.py", "new/tests/test_filter.py"), ("filter.o", "new/filter.o")]
+    {
+        std::fs::copy(template.join(file), root.join(to)).expect("it is in the repository");
+    }
+    pytest(python, &root, &["-p", "towpath.pytest_plugin"], &tests);
 }

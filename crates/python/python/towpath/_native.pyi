@@ -49,8 +49,12 @@ class Program:
     def exec(self) -> tuple[str, str | None]: ...
     def run(self, packet: bytes, metadata: bytes, arrival: tuple[int, int, int]) -> Run: ...
     def run_burst(
-        self, packets: Any, lengths: Any, out: Any, arrival: tuple[int, int, int]
-    ) -> tuple[bytes, bytes]: ...
+        self,
+        packets: tuple[bytes, int],
+        lengths: bytes | None,
+        out: bytes | None,
+        arrival: tuple[int, int, int],
+    ) -> tuple[bytes, bytes, bytes | None]: ...
 
 class Object:
     clock: int

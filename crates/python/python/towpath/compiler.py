@@ -1,5 +1,7 @@
 """C to object files, by clang."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

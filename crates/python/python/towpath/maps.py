@@ -1,5 +1,7 @@
 """Maps as dicts."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Objects, programs, and what running them gives."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -112,14 +114,20 @@ class Program:
         """
         import numpy
 
-        if lengths is not None:
-            lengths = numpy.ascontiguousarray(lengths, dtype=numpy.uint32)
-        if out is not None and not (out.dtype == numpy.uint8 and out.flags.c_contiguous):
-            raise ValueError("out must be a contiguous array of uint8")
         array = numpy.ascontiguousarray(packets, dtype=numpy.uint8)
-        parts = self._native.run_burst(array, lengths, out, (ifindex, queue, cpu))
-        verdicts, after = (numpy.frombuffer(part, dtype=numpy.uint32) for part in parts)
-        return Burst(verdicts, after)
+        if array.ndim != 2:
+            raise ValueError(f"{array.ndim} dimensions; expected two: packets, and their bytes")
+        count = len(array)
+        if out is not None and (out.dtype != numpy.uint8 or out.ndim != 2 or len(out) != count):
+            raise ValueError(f"out must be an array of uint8 of {count} rows")
+        if lengths is not None:
+            lengths = numpy.ascontiguousarray(lengths, dtype=numpy.uint32).tobytes()
+        kept = None if out is None else out.tobytes()
+        where = (ifindex, queue, cpu)
+        *parts, kept = self._native.run_burst((array.tobytes(), count), lengths, kept, where)
+        if kept is not None:
+            out[:] = numpy.frombuffer(kept, dtype=numpy.uint8).reshape(out.shape)
+        return Burst(*(numpy.frombuffer(part, dtype=numpy.uint32) for part in parts))
 
     def __repr__(self) -> str:
         return f"<towpath.Program {self.name!r}: {self.exec}>"

@@ -5,6 +5,8 @@ for `xdp_exec`, runs once for each way of executing programs that `--xdp-exec` (
 pytest's configuration) lists: `interp,jit` unless it says otherwise.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path

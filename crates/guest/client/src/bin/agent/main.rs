@@ -78,7 +78,8 @@ fn run(args: &Args) -> Result<Option<Json>, Problem> {
 
 /// Prints the manual page, made from the same types as the parser.
 fn manual() -> Result<Option<Json>, Problem> {
-    let page = clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout());
+    // Section 8, of the administrator's commands; `towpath guest`, the host's, is in section 1.
+    let page = clap_mangen::Man::new(Args::command()).section("8").render(&mut std::io::stdout());
     page.map_err(|error| Problem::new(format!("the page can't be written: {error}")))?;
     Ok(None)
 }
