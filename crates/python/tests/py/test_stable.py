@@ -1,0 +1,36 @@
+"""What docs/stability.md promises: what the last release had is still there."""
+
+import inspect
+import os
+from pathlib import Path
+
+import towpath
+from towpath import pytest_plugin
+
+RELEASED = Path(os.environ.get("TOWPATH_STABLE", Path(__file__).parents[4] / "tests/stable"))
+
+
+def said() -> list[str]:
+    """Names, and parameters of functions and methods, a line each."""
+    found = [f"fixture {name}" for name in ("xdp_exec", "xdp_object")]
+    for name in towpath.__all__:
+        found.append(name)
+        value = getattr(towpath, name)
+        members = vars(value) if inspect.isclass(value) else {"": value}
+        for member, function in members.items():
+            if member.startswith("_") and member != "__init__":
+                continue
+            found.append(f"{name} {member}".rstrip())
+            if inspect.isfunction(function):
+                parameters = inspect.signature(function).parameters
+                found += [f"{name} {member} {it}" for it in parameters if it != "self"]
+    return sorted(set(found))
+
+
+def test_names_and_parameters_are_still_there():
+    path = RELEASED / "python.txt"
+    if "TOWPATH_BLESS" in os.environ:
+        path.write_text("".join(f"{line}\n" for line in said()))
+    gone = set(path.read_text().splitlines()) - set(said())
+    assert not gone, f"see docs/stability.md: {sorted(gone)}"
+    assert hasattr(pytest_plugin, "xdp_object")
