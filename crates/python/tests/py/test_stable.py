@@ -18,7 +18,8 @@ def said() -> list[str]:
         value = getattr(towpath, name)
         members = vars(value) if inspect.isclass(value) else {"": value}
         for member, function in members.items():
-            if member.startswith("_") and member != "__init__":
+            is_made_by_users = member == "__init__" and name not in ("Map", "Program")
+            if member.startswith("_") and not is_made_by_users:
                 continue
             found.append(f"{name} {member}".rstrip())
             if inspect.isfunction(function):
