@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a release of what HEAD is, into dist/: wheels, tarballs, Debian packages, a bill of
-# materials, notes, and the checksums of all of it. The same commit gives the same bytes.
+# materials, notes, and the checksums of all of it. Paths, times and owners of this machine are
+# kept out.
 #
 # usage: release.sh [TARGET...]
 #
