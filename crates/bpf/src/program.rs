@@ -267,4 +267,11 @@ impl Linked {
         let after = self.lines.partition_point(|line| line.insn as usize <= insn);
         self.lines.get(after.checked_sub(1)?)
     }
+
+    /// As [`Linked::line_of`]; where the compiler merged code of several lines, and so names none
+    /// (0), the line before.
+    pub fn nearest_line_of(&self, insn: usize) -> Option<&Line> {
+        let after = self.lines.partition_point(|line| line.insn as usize <= insn);
+        self.lines[..after].iter().rev().find(|line| line.line != 0)
+    }
 }

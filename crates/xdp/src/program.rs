@@ -242,8 +242,9 @@ impl Program {
         }
         let brake = Arc::clone(&worker.brake);
         brake.begin(standing);
+        worker.begin_watched(false);
         let mut run = Run::new(&mut none, worker, maps, &self.surroundings);
-        run.observer = observer;
+        run.set_observer(observer);
         run.extras.push(Extra { addr: key.addr(), len: key.len() as u64, writable: false });
         let args = [due.map.handle(), key.addr(), value, 0, 0];
         let limits = &self.surroundings.limits;
@@ -274,8 +275,9 @@ impl Program {
     ) -> Result<u32, Fault> {
         self.run_due(worker, Some(observer))?;
         let (number, context) = (worker.number() as usize, worker.context_addr());
+        worker.begin_watched(true);
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
-        run.observer = Some(observer);
+        run.set_observer(Some(observer));
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
         let kept = (!run.records.is_empty()).then_some("a ring buffer record");
         if self.changes_packet {
@@ -330,7 +332,7 @@ impl Program {
         worker.brake.begin(&self.standing);
         let mut pace = Pace::new(&self.standing, self.surroundings.burst_time, &mut worker.ticks);
         let judged = match &self.compiled {
-            Some(compiled) if compiled.stopped().is_none() => {
+            Some(compiled) if compiled.stopped().is_none() && worker.sanitizer.is_none() => {
                 self.judge_compiled(compiled, worker, frames, (burst, &mut pace))
             }
             _ => 0,
@@ -375,7 +377,9 @@ impl Program {
         index: usize,
         burst: &mut Burst,
     ) -> End {
-        let own_field = if self.attach == AttachType::Dequeue { EGRESS_IFINDEX } else { 0 };
+        let dequeues = self.attach == AttachType::Dequeue;
+        let own_field = if dequeues { EGRESS_IFINDEX } else { 0 };
+        worker.begin_watched(!dequeues);
         let context = worker.context_addr() + own_field;
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
         run.index = index as u32;
@@ -449,9 +453,10 @@ impl Program {
         let mut blank = Frame::default();
         blank.egress_ifindex = egress_ifindex;
         worker.held.now_ns = 0;
+        worker.begin_watched(false);
         let context = worker.context_addr() + EGRESS_IFINDEX;
         let mut run = Run::new(&mut blank, worker, &self.maps, &self.surroundings);
-        run.observer = Some(observer);
+        run.set_observer(Some(observer));
         let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
         out.faults.extend(result.err().map(|fault| (0, fault)));
         self.maps.domain().quiesce(worker.number() as usize);

@@ -11,6 +11,7 @@ use crate::clock::Ticks;
 use crate::held::{HeldFrames, Schedules};
 use crate::host::{Bridges, Seen};
 use crate::memory::Block;
+use crate::sanitize::Sanitizer;
 use crate::tx_timestamps::TxTimestamps;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
@@ -44,6 +45,8 @@ pub struct Worker {
     pub(crate) brake: Arc<Brake>,
     /// What a dequeue program took out of queues.
     pub(crate) held: HeldFrames,
+    /// Who watches for what is never set.
+    pub(crate) sanitizer: Option<Box<Sanitizer>>,
 }
 
 impl Worker {
@@ -70,6 +73,7 @@ impl Worker {
             tx_timestamps: None,
             brake: Arc::default(),
             held: HeldFrames::default(),
+            sanitizer: None,
         }
     }
 
@@ -86,6 +90,24 @@ impl Worker {
     /// Fills the stack with a byte, to find out whether a program reads what it never wrote.
     pub fn fill_stack(&mut self, byte: u8) {
         self.stack.bytes_mut().fill(byte);
+    }
+
+    /// Has a sanitizer watch what it runs from now on: in the interpreter, whatever programs were
+    /// compiled to.
+    pub fn set_sanitizer(&mut self, sanitizer: Option<Sanitizer>) {
+        self.sanitizer = sanitizer.map(Box::new);
+    }
+
+    /// The sanitizer that watches what it runs.
+    pub fn sanitizer(&mut self) -> Option<&mut Sanitizer> {
+        self.sanitizer.as_deref_mut()
+    }
+
+    /// A run in the interpreter begins; `judges`: of a packet.
+    pub(crate) fn begin_watched(&mut self, judges: bool) {
+        if let Some(sanitizer) = &mut self.sanitizer {
+            sanitizer.begin(judges);
+        }
     }
 
     /// Its number: what `bpf_get_smp_processor_id` returns.

@@ -17,6 +17,9 @@ pub(crate) struct TestArgs {
     /// What executes the programs: each case runs on all of these
     #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
     pub exec: Vec<TestExec>,
+    /// Find what programs never set, and other mistakes that a verifier lets pass (docs/sanitizer.md)
+    #[arg(long, value_enum, value_name = "HOW", default_value = "track")]
+    pub sanitize: Sanitize,
     /// Only cases whose names contain this
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
@@ -51,6 +54,17 @@ impl TestArgs {
     pub(crate) fn wants_coverage(&self) -> bool {
         self.coverage || self.lcov.is_some() || self.html.is_some()
     }
+}
+
+/// What is done about bytes that a program never sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sanitize {
+    /// Nothing: they read as zeros
+    Off,
+    /// The stack starts with other bytes in each case
+    Poison,
+    /// Followed bit by bit in the interpreter; a case fails where they matter
+    Track,
 }
 
 /// What a case can run on.

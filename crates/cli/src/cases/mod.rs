@@ -19,7 +19,7 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::args::{TestArgs, TestExec};
+use crate::args::{Sanitize, TestArgs, TestExec};
 use crate::error::{CliError, Status};
 use crate::output::Output;
 use crate::program::kernel_types;
@@ -67,8 +67,8 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
         let ready = Ready::new(&suite.subject, &env)?;
         let is_wanted = |case: &&Case| case.name.contains(&args.filter);
         for case in suite.cases.iter().filter(is_wanted) {
-            for &exec in &args.exec {
-                report.add(suite, run(&ready, case, exec)?);
+            for exec in ways(args) {
+                report.add(suite, run(&ready, case, exec, args.sanitize)?);
             }
             if args.wants_coverage() {
                 // What goes wrong was told when the case was run.
@@ -89,12 +89,27 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
     Ok(if report.failed() == 0 { Status::Ok } else { Status::Refused })
 }
 
+/// What executes the cases: the interpreter too, if the sanitizer is to look.
+fn ways(args: &TestArgs) -> Vec<TestExec> {
+    let mut ways = args.exec.clone();
+    if args.sanitize == Sanitize::Track && !ways.contains(&TestExec::Interp) {
+        ways.push(TestExec::Interp);
+    }
+    ways
+}
+
 /// Runs one case with one of the things that execute programs.
-fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<CaseResult, CliError> {
+fn run(
+    ready: &Ready,
+    case: &Case,
+    exec: TestExec,
+    sanitize: Sanitize,
+) -> Result<CaseResult, CliError> {
     let start = std::time::Instant::now();
+    let mut findings = Vec::new();
     let outcome = match exec {
         TestExec::Kernel => kernel::run(ready, case),
-        exec => ours::run(ready, case, exec),
+        exec => ours::run(ready, case, exec, (sanitize, &mut findings)),
     };
     let (differences, skipped) = match outcome {
         Ok(Ran::Done(differences)) => (differences, None),
@@ -106,7 +121,8 @@ fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<CaseResult, CliErro
         Err(error) => return Err(error),
     };
     let (name, object) = (case.name.clone(), ready.opened.path.clone());
-    Ok(CaseResult { name, object, exec, differences, skipped, took: start.elapsed() })
+    let took = start.elapsed();
+    Ok(CaseResult { name, object, exec, differences, findings, skipped, took })
 }
 
 /// What became of a case.

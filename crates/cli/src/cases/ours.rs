@@ -13,13 +13,15 @@ use towpath_maps::MapSet;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
 use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
-use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RedirectTarget, RxInfo};
+use towpath_xdp::{
+    Dequeued, Exec, Finding, Frame, FrameQueue, Program, RedirectTarget, RxInfo, Sanitizer,
+};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
 use super::coverage::{Coverage, Watch};
 use super::file::{Case, Hints, Step, Subject};
-use crate::args::{Selection, TestExec};
+use crate::args::{Sanitize, Selection, TestExec};
 use crate::error::CliError;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
@@ -55,8 +57,13 @@ impl Ready {
     }
 }
 
-/// Runs a case, and compares.
-pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, CliError> {
+/// Runs a case, and compares. What the sanitizer finds is added, also where a run ends early.
+pub(super) fn run(
+    ready: &Ready,
+    case: &Case,
+    exec: TestExec,
+    (sanitize, findings): (Sanitize, &mut Vec<Finding>),
+) -> Result<Ran, CliError> {
     let exec = match exec {
         TestExec::Jit => Exec::Jit,
         TestExec::Llvm => Exec::Llvm,
@@ -73,9 +80,28 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
         let why = session.program.exec_status().fallback;
         return Ok(Ran::Skipped(why.unwrap_or_else(|| "not compiled in time".to_owned())));
     }
+    match sanitize {
+        Sanitize::Track if exec == Exec::Interp => {
+            session.worker.set_sanitizer(Some(Sanitizer::new()));
+        }
+        Sanitize::Poison => session.worker.fill_stack(POISON),
+        Sanitize::Track | Sanitize::Off => {}
+    }
+    let ran = compare(ready, case, &mut session, &sources);
+    findings.extend(session.worker.sanitizer().map(Sanitizer::take).unwrap_or_default());
+    ran.map(Ran::Done)
+}
+
+/// Runs a case's steps; gives what differs from what is expected.
+fn compare(
+    ready: &Ready,
+    case: &Case,
+    session: &mut Session,
+    sources: &Sources,
+) -> Result<Vec<String>, CliError> {
     let defs = session.program.maps().defs();
     let mut found = Vec::new();
-    each_step(case, &mut session, |session, index, step, frame| {
+    each_step(case, session, |session, index, step, frame| {
         let faulted = |fault| CliError::Fault { frame: index as u64 + 1, fault: Box::new(fault) };
         let (verdict, dequeued) = match &step.dequeue {
             Some(name) => {
@@ -109,7 +135,7 @@ pub(super) fn run(ready: &Ready, case: &Case, exec: TestExec) -> Result<Ran, Cli
         found.extend(shown(case, index, differences));
         Ok(())
     })?;
-    Ok(Ran::Done(found))
+    Ok(found)
 }
 
 /// Runs a case in the interpreter, and adds what it reached.
@@ -310,4 +336,6 @@ fn refused(path: &Path, message: &str) -> CliError {
 
 /// Where clocks begin: programs that compare with a time of 0 in a map see that it is long ago.
 const CLOCK_START: Duration = Duration::from_secs(3600);
+/// Any but 0, and no small number in two bytes or four.
+const POISON: u8 = 0xa5;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

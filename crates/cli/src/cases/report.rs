@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
+use towpath_xdp::{Finding, Severity};
 
 use super::file::Suite;
 use crate::args::{TestArgs, TestExec};
@@ -19,9 +20,28 @@ pub(super) struct CaseResult {
     pub(super) exec: TestExec,
     /// None if all is as expected.
     pub(super) differences: Vec<String>,
+    /// What the sanitizer found.
+    pub(super) findings: Vec<Finding>,
     /// Why it did not run.
     pub(super) skipped: Option<String>,
     pub(super) took: Duration,
+}
+
+impl CaseResult {
+    /// Whether something is not as expected, or the sanitizer found a mistake.
+    pub(super) fn is_bad(&self) -> bool {
+        let is_error = |finding: &Finding| finding.kind.severity() == Severity::Error;
+        !self.differences.is_empty() || self.findings.iter().any(is_error)
+    }
+
+    /// Everything there is to say.
+    fn told(&self) -> Vec<String> {
+        let findings = self.findings.iter().map(|finding| match finding.kind.severity() {
+            Severity::Error => format!("sanitizer: {finding}"),
+            Severity::Note => format!("note: {finding}"),
+        });
+        self.differences.iter().cloned().chain(findings).collect()
+    }
 }
 
 /// All results, by file.
@@ -39,7 +59,7 @@ impl Report {
     }
 
     pub(super) fn failed(&self) -> usize {
-        self.results().filter(|result| !result.differences.is_empty()).count()
+        self.results().filter(|result| result.is_bad()).count()
     }
 
     fn skipped(&self) -> usize {
@@ -67,7 +87,7 @@ fn text(report: &Report, output: &mut Output) -> Result<(), CliError> {
     for (path, results) in &report.files {
         output.line(&style.bold(&path.display().to_string()))?;
         for of_case in results.chunk_by(|a, b| a.name == b.name) {
-            let is_bad = of_case.iter().any(|it| !it.differences.is_empty());
+            let is_bad = of_case.iter().any(|it| it.is_bad());
             let is_skipped = of_case.iter().all(|it| it.skipped.is_some());
             let word = match (is_bad, is_skipped) {
                 (true, _) => style.bad("FAIL"),
@@ -88,7 +108,7 @@ fn details(result: &CaseResult, output: &mut Output) -> Result<(), CliError> {
     if let Some(why) = &result.skipped {
         return output.line(&format!("        {exec}: skipped: {why}"));
     }
-    for difference in &result.differences {
+    for difference in result.told() {
         for line in difference.lines() {
             output.line(&format!("        {exec}: {line}"))?;
         }
@@ -101,12 +121,12 @@ fn tap(report: &Report, output: &mut Output) -> Result<(), CliError> {
     output.line("TAP version 14")?;
     output.line(&format!("1..{}", report.results().count()))?;
     for (index, result) in report.results().enumerate() {
-        let word = if result.differences.is_empty() { "ok" } else { "not ok" };
+        let word = if result.is_bad() { "not ok" } else { "ok" };
         let name = result.name.replace('#', "\\#");
         let skip = result.skipped.as_ref().map(|why| format!(" # SKIP {why}"));
         let (exec, skip) = (result.exec.name(), skip.unwrap_or_default());
         output.line(&format!("{word} {} - {name} ({exec}){skip}", index + 1))?;
-        for line in result.differences.iter().flat_map(|difference| difference.lines()) {
+        for line in result.told().iter().flat_map(|told| told.lines()) {
             output.line(&format!("# {line}"))?;
         }
     }
@@ -121,8 +141,9 @@ fn json(report: &Report, output: &mut Output) -> Result<(), CliError> {
         .map(|(path, it)| {
             json!({
                 "file": path, "name": it.name, "object": it.object, "exec": it.exec.name(),
-                "passed": it.differences.is_empty() && it.skipped.is_none(),
+                "passed": !it.is_bad() && it.skipped.is_none(),
                 "skipped": it.skipped, "differences": it.differences,
+                "findings": it.findings.iter().map(finding).collect::<Vec<_>>(),
                 "seconds": it.took.as_secs_f64(),
             })
         })
@@ -134,6 +155,18 @@ fn json(report: &Report, output: &mut Output) -> Result<(), CliError> {
     }))
 }
 
+fn finding(finding: &Finding) -> serde_json::Value {
+    let is_error = finding.kind.severity() == Severity::Error;
+    let line = finding.line.as_ref();
+    json!({
+        "kind": finding.kind.name(), "severity": if is_error { "error" } else { "note" },
+        "program": finding.program, "insn": finding.insn,
+        "file": line.map(|(file, _)| &**file), "line": line.map(|(_, line)| line),
+        "source": &*finding.text, "message": finding.message, "related": finding.related,
+        "hint": finding.advice,
+    })
+}
+
 fn junit(report: &Report) -> String {
     let mut document = quick_junit::Report::new("towpath test");
     for (path, results) in &report.files {
@@ -143,10 +176,11 @@ fn junit(report: &Report) -> String {
             if let Some(why) = &result.skipped {
                 status = TestCaseStatus::skipped();
                 status.set_message(why.as_str());
-            } else if !result.differences.is_empty() {
+            } else if result.is_bad() {
+                let told = result.told();
                 status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                status.set_message(result.differences[0].as_str());
-                status.set_description(result.differences.join("\n"));
+                status.set_message(told[0].as_str());
+                status.set_description(told.join("\n"));
             }
             let mut case = TestCase::new(result.name.as_str(), status);
             case.set_classname(result.exec.name()).set_time(result.took);

@@ -1,6 +1,7 @@
 //! `towpath test` from outside: what passes, what fails and how it is told, and mistakes in files.
 
 mod programs;
+mod sanitizer;
 mod sockets;
 
 use serde_json::Value;

@@ -69,7 +69,9 @@ pub(crate) struct Run<'a> {
     /// What called functions cost since somebody asked, in instructions, and what they may cost.
     pub(crate) cost: Cost,
     /// Who looks on.
-    pub(crate) observer: Option<&'a dyn Observer>,
+    observer: Option<&'a dyn Observer>,
+    /// Whether anybody does: an observer, or the worker's sanitizer.
+    watched: bool,
 }
 
 /// What a run of a program that is not trusted spends in functions that it calls.
@@ -117,7 +119,7 @@ impl<'a> Run<'a> {
         maps: &'a MapSet,
         surroundings: &'a Surroundings,
     ) -> Self {
-        let stack_base = worker.stack_top();
+        let (stack_base, watched) = (worker.stack_top(), worker.sanitizer.is_some());
         Run {
             frame,
             worker,
@@ -138,7 +140,23 @@ impl<'a> Run<'a> {
             proved: false,
             cost: Cost { spent: 0, left: surroundings.limits.insns },
             observer: None,
+            watched,
         }
+    }
+
+    /// Lets somebody look on.
+    pub(crate) fn set_observer(&mut self, observer: Option<&'a dyn Observer>) {
+        self.observer = observer;
+        self.watched |= observer.is_some();
+    }
+
+    /// Shows the next instruction to those who look on.
+    fn show(&mut self, code: &Code, slot: usize, regs: &[u64; REG_COUNT]) -> Result<(), Violation> {
+        if let Some(mut sanitizer) = self.worker.sanitizer.take() {
+            sanitizer.step(self, code, slot, regs);
+            self.worker.sanitizer = Some(sanitizer);
+        }
+        self.observer.map_or(Ok(()), |observer| observer.observe(code, slot, regs))
     }
 
     /// Gives back what the program would have given back, had it not been ended: locks and records
@@ -262,10 +280,7 @@ impl Runtime for Run<'_> {
         slot: usize,
         regs: &[u64; REG_COUNT],
     ) -> Result<(), Violation> {
-        match self.observer {
-            Some(observer) => observer.observe(code, slot, regs),
-            None => Ok(()),
-        }
+        if self.watched { self.show(code, slot, regs) } else { Ok(()) }
     }
 
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation> {

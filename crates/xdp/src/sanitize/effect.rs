@@ -1,0 +1,123 @@
+//! What a call leaves behind: memory that it wrote, records that it gave, a packet that begins
+//! elsewhere.
+
+use towpath_bpf::insn::REG_COUNT;
+use towpath_bpf::proto::id;
+
+use super::Sanitizer;
+use super::shadow::Place;
+use crate::run::Run;
+
+/// A call that has not come back.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) callee: Callee,
+    pub(super) args: [u64; 5],
+    pub(super) place: Place,
+    /// Memory that it writes, and whether it does so when it fails, too.
+    pub(super) outputs: Vec<(u64, u64, bool)>,
+    /// Where metadata and packet began before.
+    packet: (u64, u64),
+}
+
+/// What is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Callee {
+    Helper(u32),
+    /// By its number here.
+    Kfunc(u32),
+}
+
+impl Pending {
+    pub(super) fn new(run: &Run<'_>, callee: Callee, args: [u64; 5], place: Place) -> Pending {
+        let packet = (run.frame.data_meta_addr(), run.frame.data_addr());
+        Pending { callee, args, place, outputs: Vec::new(), packet }
+    }
+
+    /// A function that starts now was called by this call: all but tail calls do that.
+    pub(super) fn calls_back(&self) -> bool {
+        self.callee != Callee::Helper(id::TAIL_CALL)
+    }
+}
+
+impl Sanitizer {
+    /// A call has come back, or another program has begun.
+    pub(super) fn conclude(
+        &mut self,
+        run: &Run<'_>,
+        pending: &Pending,
+        slot: usize,
+        regs: &[u64; REG_COUNT],
+    ) {
+        self.bits[..6].fill(0);
+        let called = pending.place.get();
+        let has_come_back =
+            called.is_some_and(|(program, at)| program == self.program && at + 1 == slot);
+        if !has_come_back {
+            // A tail call, or an exception: the frame is another program's.
+            self.bits = [0; REG_COUNT];
+            self.shadow.enter(self.fp);
+            return;
+        }
+        let r0 = regs[0];
+        let succeeded = i64::from(r0 as u32 as i32) >= 0 && r0.cast_signed() >= 0;
+        for &(addr, len, always) in &pending.outputs {
+            if always || succeeded {
+                self.shadow.fill(addr, len, 0, pending.place);
+            }
+        }
+        if let Callee::Helper(helper) = pending.callee {
+            self.after_helper(run, helper, pending, r0);
+        }
+    }
+
+    fn after_helper(&mut self, run: &Run<'_>, helper: u32, pending: &Pending, r0: u64) {
+        match helper {
+            id::RINGBUF_RESERVE if r0 != 0 => {
+                let len = pending.args[1];
+                self.shadow.fill(r0, len, 0xff, pending.place);
+                self.records.push((r0, len, pending.place));
+            }
+            id::RINGBUF_SUBMIT | id::RINGBUF_DISCARD => self.record_gone(pending.args[0]),
+            id::XDP_ADJUST_HEAD | id::XDP_ADJUST_META if r0 == 0 => self.packet_grew(run, pending),
+            id::XDP_STORE_BYTES if r0 == 0 && !self.shadow.is_stack_only() => {
+                let [_, offset, _, len, _] = pending.args;
+                let to = run.frame.data_addr().wrapping_add(offset);
+                self.shadow.fill(to, len, 0, pending.place);
+            }
+            id::REDIRECT | id::REDIRECT_MAP => {
+                self.redirect = Some((pending.place, r0 as u32 == XDP_REDIRECT));
+            }
+            _ => {}
+        }
+    }
+
+    fn record_gone(&mut self, record: u64) {
+        if let Some(at) = self.records.iter().position(|known| known.0 == record) {
+            let (addr, len, place) = self.records.swap_remove(at);
+            self.shadow.fill(addr, len, 0, place);
+        }
+    }
+
+    /// Bytes in front of what was there have no contents; metadata moves with the packet's start.
+    fn packet_grew(&mut self, run: &Run<'_>, pending: &Pending) {
+        let (meta, data) = (run.frame.data_meta_addr(), run.frame.data_addr());
+        let (meta_before, data_before) = pending.packet;
+        let start = meta.min(data);
+        if start < self.packet_start {
+            let grown = self.packet_start - start;
+            self.shadow.fill(start, grown, 0xff, pending.place);
+            self.packet_start = start;
+        }
+        let moves = pending.callee == Callee::Helper(id::XDP_ADJUST_HEAD);
+        if moves && meta < data && meta_before < data_before {
+            self.shadow.fill(meta, data - meta, 0, pending.place);
+            // What the metadata lay over is the packet's now, if it begins further in front.
+            if data < data_before {
+                self.shadow.fill(data, data_before - data, 0xff, pending.place);
+            }
+        }
+    }
+}
+
+const XDP_REDIRECT: u32 = 4;

@@ -1,0 +1,115 @@
+//! What the sanitizer says.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A mistake in a program, or something to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What kind of mistake it is.
+    pub kind: Kind,
+    /// Name of the program.
+    pub program: String,
+    /// Slot of the instruction.
+    pub insn: usize,
+    /// File and line, when the object carries line information.
+    pub line: Option<(Arc<str>, u32)>,
+    /// The text of that line.
+    pub text: Arc<str>,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// Further lines: what has to do with it, and where.
+    pub related: Vec<String>,
+    /// What to do.
+    pub advice: String,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// May be meant so.
+    Note,
+    /// The program does not do what it says.
+    Error,
+}
+
+/// The kinds of mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A key of a map has bytes that nobody set.
+    Key,
+    /// A value that is put into a map has.
+    Value,
+    /// A record for user space has.
+    Record,
+    /// A packet that leaves has, or the metadata in front of it.
+    Packet,
+    /// An argument of a helper or kfunc has.
+    Argument,
+    /// A branch depends on them.
+    Branch,
+    /// The return value does.
+    Return,
+    /// An address does.
+    Address,
+    /// `XDP_REDIRECT` without a target, or a target without `XDP_REDIRECT`.
+    Redirect,
+    /// A packet leaves with a wrong checksum, and arrived with a right one.
+    Checksum,
+    /// A packet leaves with a length in its headers that it does not have, and arrived with the
+    /// right one.
+    Length,
+    /// A value that all workers share is read, changed and written back.
+    LostUpdate,
+}
+
+impl Kind {
+    /// Its name in JSON, and the heading of its section in docs/sanitizer.md.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Key => "undefined-key",
+            Kind::Value => "undefined-value",
+            Kind::Record => "undefined-record",
+            Kind::Packet => "undefined-packet",
+            Kind::Argument => "undefined-argument",
+            Kind::Branch => "undefined-branch",
+            Kind::Return => "undefined-return",
+            Kind::Address => "undefined-address",
+            Kind::Redirect => "redirect-target",
+            Kind::Checksum => "wrong-checksum",
+            Kind::Length => "wrong-length",
+            Kind::LostUpdate => "lost-update",
+        }
+    }
+
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        match self {
+            Kind::LostUpdate => Severity::Note,
+            _ => Severity::Error,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (program, insn) = (&self.program, self.insn);
+        match &self.line {
+            Some((file, line)) => write!(f, "{file}:{line}: {}", self.message)?,
+            None => write!(f, "{program}, instruction {insn}: {}", self.message)?,
+        }
+        write!(f, " [{}]", self.kind.name())?;
+        if !self.text.is_empty() {
+            write!(f, "\n  {}", self.text)?;
+        }
+        for related in &self.related {
+            write!(f, "\n  {related}")?;
+        }
+        if !self.advice.is_empty() {
+            write!(f, "\n  hint: {}", self.advice)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Checksums and lengths of a packet: which headers it has, and whether they are right.
+
+/// What is wrong with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// The checksum of this header.
+    Checksum(&'static str),
+    /// A length in this header.
+    Length(&'static str),
+}
+
+/// The first that is wrong in an Ethernet frame, if it carries IP; of a fragment and of other
+/// protocols than TCP, UDP and ICMP only the IP header is looked at. `None`: nothing is.
+pub(super) fn wrong(frame: &[u8]) -> Option<Wrong> {
+    let mut at = 12;
+    let mut kind = u16_at(frame, at)?;
+    for _ in 0..TAGS_MAX {
+        if !matches!(kind, ETH_VLAN | ETH_QINQ) {
+            break;
+        }
+        at += 4;
+        kind = u16_at(frame, at)?;
+    }
+    match kind {
+        ETH_IPV4 => ipv4(frame.get(at + 2..)?, TUNNELS_MAX),
+        ETH_IPV6 => ipv6(frame.get(at + 2..)?, TUNNELS_MAX),
+        _ => None,
+    }
+}
+
+/// Whether it is a packet of which [`wrong`] has something to say.
+pub(super) fn is_ip(frame: &[u8]) -> bool {
+    matches!(u16_at(frame, 12), Some(ETH_IPV4 | ETH_IPV6 | ETH_VLAN | ETH_QINQ))
+}
+
+fn ipv4(packet: &[u8], tunnels: u32) -> Option<Wrong> {
+    let first = *packet.first()?;
+    let header_bytes = usize::from(first & 15) * 4;
+    let total = usize::from(u16_at(packet, 2)?);
+    if first >> 4 != 4 || header_bytes < IPV4_BYTES || packet.len() < IPV4_BYTES {
+        return Some(Wrong::Length("IPv4"));
+    }
+    if total < header_bytes || total > packet.len() {
+        return Some(Wrong::Length("IPv4"));
+    }
+    let header = &packet[..header_bytes];
+    if folded(sum(header)) != 0xffff {
+        return Some(Wrong::Checksum("IPv4"));
+    }
+    let is_fragment = u16_at(packet, 6)? & 0x3fff != 0;
+    let payload = &packet[header_bytes..total];
+    if is_fragment {
+        return None;
+    }
+    upper(packet[9], payload, sum(&packet[12..20]), tunnels)
+}
+
+fn ipv6(packet: &[u8], tunnels: u32) -> Option<Wrong> {
+    let length = usize::from(u16_at(packet, 4)?);
+    if packet.len() < IPV6_BYTES || packet[0] >> 4 != 6 || length > packet.len() - IPV6_BYTES {
+        return Some(Wrong::Length("IPv6"));
+    }
+    // A jumbogram, or extension headers: nothing to say.
+    let payload = &packet[IPV6_BYTES..IPV6_BYTES + length];
+    upper(packet[6], payload, sum(&packet[8..40]), tunnels)
+}
+
+/// `addresses`: the sum of both, for the pseudo header.
+fn upper(protocol: u8, payload: &[u8], addresses: u32, tunnels: u32) -> Option<Wrong> {
+    let pseudo = addresses + u32::from(protocol) + payload.len() as u32;
+    match protocol {
+        TCP if payload.len() < TCP_BYTES => Some(Wrong::Length("TCP")),
+        TCP => bad(pseudo + sum(payload), "TCP"),
+        UDP if payload.len() < UDP_BYTES => Some(Wrong::Length("UDP")),
+        UDP => udp(payload, addresses),
+        ICMP if payload.len() >= ICMP_BYTES => bad(sum(payload), "ICMP"),
+        ICMPV6 if payload.len() >= ICMP_BYTES => bad(pseudo + sum(payload), "ICMPv6"),
+        IPIP if tunnels > 0 => ipv4(payload, tunnels - 1),
+        IPV6 if tunnels > 0 => ipv6(payload, tunnels - 1),
+        _ => None,
+    }
+}
+
+/// No checksum at all (0) is allowed, by IPv6 for tunnels (RFC 6935).
+fn udp(payload: &[u8], addresses: u32) -> Option<Wrong> {
+    let length = usize::from(u16_at(payload, 4)?);
+    if length < UDP_BYTES || length > payload.len() {
+        return Some(Wrong::Length("UDP"));
+    }
+    if u16_at(payload, 6)? == 0 {
+        return None;
+    }
+    bad(addresses + u32::from(UDP) + length as u32 + sum(&payload[..length]), "UDP")
+}
+
+fn bad(sum: u32, of: &'static str) -> Option<Wrong> {
+    (folded(sum) != 0xffff).then_some(Wrong::Checksum(of))
+}
+
+/// Of 16-bit words; a packet is too short for more than 32 bits.
+fn sum(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let whole = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum::<u32>();
+    whole + rest.first().map_or(0, |&last| u32::from(last) << 8)
+}
+
+fn folded(sum: u32) -> u32 {
+    let once = (sum & 0xffff) + (sum >> 16);
+    (once & 0xffff) + (once >> 16)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let word = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([word[0], word[1]]))
+}
+
+const ETH_IPV4: u16 = 0x0800;
+const ETH_IPV6: u16 = 0x86dd;
+const ETH_VLAN: u16 = 0x8100;
+const ETH_QINQ: u16 = 0x88a8;
+const TAGS_MAX: usize = 2;
+const TUNNELS_MAX: u32 = 2;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const TCP_BYTES: usize = 20;
+const UDP_BYTES: usize = 8;
+const ICMP_BYTES: usize = 8;
+const ICMP: u8 = 1;
+const IPIP: u8 = 4;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const IPV6: u8 = 41;
+const ICMPV6: u8 = 58;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A DNS question, its checksums right.
+    fn packet() -> Vec<u8> {
+        let mut packet = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        packet.extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend([0x30, 0x39, 0, 53, 0, 10, 0, 0, 1, 2]);
+        packet
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_header() {
+        assert_eq!(wrong(&packet()), None);
+        let changed = |at: usize, byte: u8| {
+            let mut packet = packet();
+            packet[at] = byte;
+            wrong(&packet)
+        };
+        assert_eq!(changed(22, 63), Some(Wrong::Checksum("IPv4")));
+        assert_eq!(changed(17, 31), Some(Wrong::Length("IPv4")));
+        assert_eq!(changed(39, 11), Some(Wrong::Length("UDP")));
+        assert_eq!(changed(41, 1), Some(Wrong::Checksum("UDP")));
+        assert_eq!(changed(12, 9), None, "another protocol");
+        // 10.0.0.1 + 10.0.0.2 + 17 + 10 + 12345 + 53 + 10 + 0x0102
+        let mut right = packet();
+        let all = 0x0a00 + 1 + 0x0a00 + 2 + 17 + 10 + 12345 + 53 + 10 + 0x0102;
+        right[40..42].copy_from_slice(&(!(all as u16)).to_be_bytes());
+        assert_eq!(wrong(&right), None);
+    }
+
+    #[test]
+    fn whatever_a_packet_holds_it_is_looked_at_within_its_length() {
+        let mut state = 3u64;
+        for len in 0..200 {
+            let mut packet = packet();
+            packet.resize(len, 0x45);
+            wrong(&packet);
+            for byte in packet.iter_mut().skip(12) {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = if state >> 62 == 0 { (state >> 40) as u8 } else { *byte };
+            }
+            wrong(&packet);
+        }
+    }
+}

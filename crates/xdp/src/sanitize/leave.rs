@@ -1,0 +1,77 @@
+//! The end of a run: what it returned, and the packet that leaves.
+
+use super::Sanitizer;
+use super::finding::Kind;
+use super::shadow::{ByteShadow, Place};
+use crate::run::Run;
+use crate::verdict::Action;
+
+impl Sanitizer {
+    /// The program returns from its first function.
+    pub(super) fn end(&mut self, run: &Run<'_>, returned: u32) {
+        if !self.judges {
+            return;
+        }
+        if self.bits[0] & 0xffff_ffff != 0 {
+            let message = "the verdict that is returned depends on bytes that were never set";
+            self.of_register(Kind::Return, 0, 0, message.to_owned());
+        }
+        let action = Action::from_returned(returned);
+        self.redirected(action);
+        if matches!(action, Action::Pass | Action::Tx | Action::Redirect) {
+            self.leaves(run, action);
+        }
+    }
+
+    fn redirected(&mut self, action: Action) {
+        let (message, related, advice) = match (action, self.redirect) {
+            (Action::Redirect, None) => {
+                let message = "XDP_REDIRECT is returned, and no call of bpf_redirect or \
+                               bpf_redirect_map said where to: the packet is dropped";
+                (message, None, "return what bpf_redirect or bpf_redirect_map returns")
+            }
+            (Action::Redirect, Some((place, false))) => {
+                let message = "XDP_REDIRECT is returned although the call that was to say where to \
+                               failed: the packet is dropped";
+                let advice = "return what that call returned, or look at it: its flags say what it \
+                              returns where nothing is found (XDP_PASS, for example)";
+                (message, Some(place), advice)
+            }
+            _ => return,
+        };
+        if !self.is_known(Kind::Redirect, 0) {
+            let related = related.and_then(|place| self.told("it was called in", place));
+            self.found(
+                Kind::Redirect,
+                message.to_owned(),
+                related.into_iter().collect(),
+                advice.to_owned(),
+            );
+        }
+    }
+
+    /// Bytes that `bpf_xdp_adjust_head` and `bpf_xdp_adjust_meta` added, and that nobody set.
+    fn leaves(&mut self, run: &Run<'_>, action: Action) {
+        if self.shadow.is_stack_only() {
+            return;
+        }
+        let (meta, data) = (run.frame.data_meta_addr(), run.frame.data_addr());
+        let end = run.frame.data_end_addr();
+        self.unset_packet("the packet", data, end, action);
+        // Whoever sends a packet does not look at metadata.
+        if meta < data && action != Action::Tx {
+            self.unset_packet("the metadata in front of the packet", meta, data, action);
+        }
+    }
+
+    fn unset_packet(&mut self, what: &str, start: u64, end: u64, action: Action) {
+        let bytes: Vec<ByteShadow> = (start..end).map(|addr| self.shadow.byte(addr)).collect();
+        let Some(first) = bytes.iter().find(|byte| byte.bits != 0) else { return };
+        let by: Place = first.by;
+        self.place = if by.get().is_some() { by } else { self.place };
+        if !self.is_known(Kind::Packet, u8::from(what.starts_with("the metadata"))) {
+            let subject = format!("{what} that leaves with {action}");
+            self.unset(Kind::Packet, &subject, None, &bytes, start, None);
+        }
+    }
+}
