@@ -89,10 +89,11 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
     Ok(if report.failed() == 0 { Status::Ok } else { Status::Refused })
 }
 
-/// What executes the cases: the interpreter too, if the sanitizer is to look.
+/// What executes the cases: beside compiled code also the interpreter, if the sanitizer is to look.
 fn ways(args: &TestArgs) -> Vec<TestExec> {
     let mut ways = args.exec.clone();
-    if args.sanitize == Sanitize::Track && !ways.contains(&TestExec::Interp) {
+    let compiles = ways.iter().any(|way| matches!(way, TestExec::Jit | TestExec::Llvm));
+    if args.sanitize == Sanitize::Track && compiles && !ways.contains(&TestExec::Interp) {
         ways.push(TestExec::Interp);
     }
     ways

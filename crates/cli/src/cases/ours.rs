@@ -74,7 +74,7 @@ pub(super) fn run(
     {
         return Ok(Ran::Skipped(format!("no LLVM: {why}")));
     }
-    let (mut session, sources) = open(ready, case, exec)?;
+    let (mut session, sources) = open(ready, case, exec, sanitize == Sanitize::Poison)?;
     session.program.wait_for_tier2(TIER2_TIMEOUT);
     if session.program.exec() != exec {
         let why = session.program.exec_status().fallback;
@@ -141,7 +141,7 @@ fn compare(
 /// Runs a case in the interpreter, and adds what it reached.
 pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Result<(), CliError> {
     let watch = Watch::default();
-    let (mut session, sources) = open(ready, case, Exec::Interp)?;
+    let (mut session, sources) = open(ready, case, Exec::Interp, false)?;
     each_step(case, &mut session, |session, _, step, frame| {
         let worker = &mut session.worker;
         if let Some(name) = &step.dequeue {
@@ -166,13 +166,23 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
 /// The dequeue programs that a case runs, by name.
 type Sources = BTreeMap<String, Program>;
 
-fn open(ready: &Ready, case: &Case, exec: Exec) -> Result<(Session, Sources), CliError> {
-    let options = LoadOptions {
+/// Loads what a case runs. With `poison`, bytes of the stack that a program never writes are what was
+/// there before, in compiled code, too.
+fn open(
+    ready: &Ready,
+    case: &Case,
+    exec: Exec,
+    poison: bool,
+) -> Result<(Session, Sources), CliError> {
+    let mut options = LoadOptions {
         workers: ready.cpus,
         host: host(ready, case),
         exec,
         ..LoadOptions::default()
     };
+    if poison {
+        options.jit.passes.without.insert(STACK_AS_VALUES.to_owned());
+    }
     let opened = &ready.opened;
     let index = ready.program(case)?;
     let mut sources = Sources::new();
@@ -336,6 +346,8 @@ fn refused(path: &Path, message: &str) -> CliError {
 
 /// Where clocks begin: programs that compare with a time of 0 in a map see that it is long ago.
 const CLOCK_START: Duration = Duration::from_secs(3600);
+/// The compiler's pass that makes values of the stack, of which those never set are 0.
+const STACK_AS_VALUES: &str = "stack-promote";
 /// Any but 0, and no small number in two bytes or four.
 const POISON: u8 = 0xa5;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,5 +1,6 @@
 //! Results of cases: for people, as TAP, JSON and JUnit XML.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,13 +35,17 @@ impl CaseResult {
         !self.differences.is_empty() || self.findings.iter().any(is_error)
     }
 
-    /// Everything there is to say.
+    /// Everything that makes it bad.
     fn told(&self) -> Vec<String> {
-        let findings = self.findings.iter().map(|finding| match finding.kind.severity() {
-            Severity::Error => format!("sanitizer: {finding}"),
-            Severity::Note => format!("note: {finding}"),
-        });
-        self.differences.iter().cloned().chain(findings).collect()
+        let is_error = |it: &&Finding| it.kind.severity() == Severity::Error;
+        let errors = self.findings.iter().filter(is_error);
+        let errors = errors.map(|finding| format!("sanitizer: {finding}"));
+        self.differences.iter().cloned().chain(errors).collect()
+    }
+
+    /// What may be meant so.
+    fn notes(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.kind.severity() == Severity::Note)
     }
 }
 
@@ -98,9 +103,24 @@ fn text(report: &Report, output: &mut Output) -> Result<(), CliError> {
             of_case.iter().try_for_each(|result| details(result, output))?;
         }
     }
+    notes(report, output)?;
     let (all, failed, skipped) = (report.results().count(), report.failed(), report.skipped());
     let passed = all - failed - skipped;
     output.line(&format!("{passed} passed, {failed} failed, {skipped} skipped"))
+}
+
+/// What several cases met is told once.
+fn notes(report: &Report, output: &mut Output) -> Result<(), CliError> {
+    let told: BTreeSet<String> =
+        report.results().flat_map(CaseResult::notes).map(ToString::to_string).collect();
+    if output.verbose > 0 {
+        return told.iter().flat_map(|note| note.lines()).try_for_each(|line| output.line(line));
+    }
+    match told.len() {
+        0 => Ok(()),
+        1 => output.line("a note of the sanitizer (-v shows it)"),
+        count => output.line(&format!("{count} notes of the sanitizer (-v shows them)")),
+    }
 }
 
 fn details(result: &CaseResult, output: &mut Output) -> Result<(), CliError> {

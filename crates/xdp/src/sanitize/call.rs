@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use towpath_bpf::insn::{Insn, PSEUDO_KFUNC_CALL, REG_COUNT};
 use towpath_bpf::map::{MapType, Values};
-use towpath_bpf::proto::{self, Arg, ArgKind, Flags, HelperProto, KArg, KfuncProto, id};
+use towpath_bpf::proto::{self, Arg, ArgKind, Flags, HelperProto, KArg, KfuncId, KfuncProto, id};
 use towpath_maps::Map;
 
 use super::Sanitizer;
@@ -182,6 +182,13 @@ impl Sanitizer {
 
     fn kfunc(&mut self, kfunc: &'static KfuncProto, pending: &mut Pending) {
         let args = pending.args;
+        match kfunc.id {
+            KfuncId::ResSpinLock | KfuncId::ResSpinLockIrqsave => self.locks += 1,
+            KfuncId::ResSpinUnlock | KfuncId::ResSpinUnlockIrqrestore => {
+                self.locks = self.locks.saturating_sub(1);
+            }
+            _ => {}
+        }
         for (index, param) in kfunc.params.iter().enumerate().take(args.len()) {
             let argument = index as u8 + 1;
             let size = || args.get(index + 1).map_or(0, |&len| u64::from(len as u32));

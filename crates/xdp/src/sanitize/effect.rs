@@ -2,10 +2,11 @@
 //! elsewhere.
 
 use towpath_bpf::insn::REG_COUNT;
+use towpath_bpf::map::Values;
 use towpath_bpf::proto::id;
 
-use super::Sanitizer;
 use super::shadow::Place;
+use super::{Redirect, Sanitizer};
 use crate::run::Run;
 
 /// A call that has not come back.
@@ -50,6 +51,7 @@ impl Sanitizer {
         regs: &[u64; REG_COUNT],
     ) {
         self.bits[..6].fill(0);
+        self.loaded_from[..6].fill(0);
         let called = pending.place.get();
         let has_come_back =
             called.is_some_and(|(program, at)| program == self.program && at + 1 == slot);
@@ -86,9 +88,21 @@ impl Sanitizer {
                 self.shadow.fill(to, len, 0, pending.place);
             }
             id::REDIRECT | id::REDIRECT_MAP => {
-                self.redirect = Some((pending.place, r0 as u32 == XDP_REDIRECT));
+                let is_map = helper == id::REDIRECT_MAP;
+                let map = is_map.then(|| run.map_by_handle(pending.args[0])).flatten();
+                let to_socket = map.is_some_and(|map| map.kind().values() == Values::Socket);
+                self.redirect = Some(Redirect {
+                    place: pending.place,
+                    succeeded: r0 as u32 == XDP_REDIRECT,
+                    to_socket,
+                });
             }
+            id::SPIN_LOCK => self.locks += 1,
+            id::SPIN_UNLOCK => self.locks = self.locks.saturating_sub(1),
             _ => {}
+        }
+        if CHANGE_PACKETS.contains(&helper) {
+            self.packet_writer = pending.place;
         }
     }
 
@@ -121,3 +135,4 @@ impl Sanitizer {
 }
 
 const XDP_REDIRECT: u32 = 4;
+const CHANGE_PACKETS: [u32; 3] = [id::XDP_STORE_BYTES, id::XDP_ADJUST_HEAD, id::XDP_ADJUST_TAIL];

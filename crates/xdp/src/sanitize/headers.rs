@@ -139,7 +139,8 @@ mod tests {
     /// A DNS question, its checksums right.
     fn packet() -> Vec<u8> {
         let mut packet = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-        packet.extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet
+            .extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2]);
         packet.extend([0x30, 0x39, 0, 53, 0, 10, 0, 0, 1, 2]);
         packet
     }

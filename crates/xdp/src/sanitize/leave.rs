@@ -1,8 +1,9 @@
 //! The end of a run: what it returned, and the packet that leaves.
 
-use super::Sanitizer;
 use super::finding::Kind;
+use super::headers::{self, Wrong};
 use super::shadow::{ByteShadow, Place};
+use super::{Redirect, Sanitizer};
 use crate::run::Run;
 use crate::verdict::Action;
 
@@ -20,6 +21,51 @@ impl Sanitizer {
         self.redirected(action);
         if matches!(action, Action::Pass | Action::Tx | Action::Redirect) {
             self.leaves(run, action);
+            self.headers(run, action);
+        }
+    }
+
+    /// Whether the packet that arrives is one whose headers are to be right when it leaves.
+    pub(super) fn arrives(&mut self, run: &Run<'_>) {
+        self.arrived_right = self.judges
+            && run.frame.offload().is_none()
+            && run.frame.frags().next().is_none()
+            && headers::is_ip(&run.frame.linear())
+            && headers::wrong(&run.frame.linear()).is_none();
+    }
+
+    /// A packet that arrived with right checksums and lengths leaves with them.
+    fn headers(&mut self, run: &Run<'_>, action: Action) {
+        let to_socket = self.redirect.is_some_and(|redirect| redirect.to_socket);
+        let is_judged = self.arrived_right && self.packet_writer != Place::default();
+        if !is_judged || run.frame.offload().is_some() || action == Action::Redirect && to_socket {
+            return;
+        }
+        let Some(wrong) = headers::wrong(&run.frame.linear()) else { return };
+        let leaves_at = std::mem::replace(&mut self.place, self.packet_writer);
+        let (kind, message, advice) = match wrong {
+            Wrong::Checksum(of) => {
+                let message = format!(
+                    "the packet that leaves with {action} has a wrong {of} \
+                                       checksum; it arrived with a right one"
+                );
+                let advice = "whatever a checksum covers, addresses of the IP header too, changes \
+                              it: bpf_csum_diff gives by how much";
+                (Kind::Checksum, message, advice)
+            }
+            Wrong::Length(of) => {
+                let message = format!(
+                    "the packet that leaves with {action} has a length in its \
+                                       {of} header that it does not have; it arrived with a right one"
+                );
+                let advice = "bpf_xdp_adjust_head and bpf_xdp_adjust_tail leave headers as they \
+                              are: set tot_len, payload_len or len, and the checksums";
+                (Kind::Length, message, advice)
+            }
+        };
+        if !self.is_known(kind, 0) {
+            let related = self.told("this changed it last; it leaves in", leaves_at);
+            self.found(kind, message, related.into_iter().collect(), advice.to_owned());
         }
     }
 
@@ -30,7 +76,7 @@ impl Sanitizer {
                                bpf_redirect_map said where to: the packet is dropped";
                 (message, None, "return what bpf_redirect or bpf_redirect_map returns")
             }
-            (Action::Redirect, Some((place, false))) => {
+            (Action::Redirect, Some(Redirect { place, succeeded: false, .. })) => {
                 let message = "XDP_REDIRECT is returned although the call that was to say where to \
                                failed: the packet is dropped";
                 let advice = "return what that call returned, or look at it: its flags say what it \

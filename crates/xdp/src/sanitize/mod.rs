@@ -12,8 +12,10 @@ mod bits;
 mod call;
 mod effect;
 mod finding;
+mod headers;
 mod layout;
 mod leave;
+mod lost;
 mod memory_checks;
 mod shadow;
 mod step;
@@ -56,8 +58,16 @@ pub struct Sanitizer {
     records: Vec<(u64, u64, Place)>,
     /// The lowest address of the packet of which it is known what was there.
     packet_start: u64,
-    /// The last call that set a target of a redirect, and whether there was one.
-    redirect: Option<(Place, bool)>,
+    /// The last call that was to set a target of a redirect.
+    redirect: Option<Redirect>,
+    /// Whether the packet arrived with lengths and checksums that are right.
+    arrived_right: bool,
+    /// The last instruction that changed the packet.
+    packet_writer: Place,
+    /// What registers were made of: the address that a number was loaded from, or 0.
+    loaded_from: [u64; REG_COUNT],
+    /// Locks that the program holds.
+    locks: u32,
     /// What was found in earlier runs is not told again.
     known: HashSet<(Place, Kind, u8)>,
     findings: Vec<Finding>,
@@ -71,6 +81,15 @@ struct Caller {
     bits: [u64; 4],
     sources: [Place; 4],
     pending: Option<Pending>,
+}
+
+/// A call of `bpf_redirect` or `bpf_redirect_map`.
+#[derive(Debug, Clone, Copy)]
+struct Redirect {
+    place: Place,
+    succeeded: bool,
+    /// To an application, which may get packets in any state.
+    to_socket: bool,
 }
 
 impl Default for Sanitizer {
@@ -97,6 +116,10 @@ impl Sanitizer {
             records: Vec::new(),
             packet_start: 0,
             redirect: None,
+            arrived_right: false,
+            packet_writer: Place::default(),
+            loaded_from: [0; REG_COUNT],
+            locks: 0,
             known: HashSet::new(),
             findings: Vec::new(),
         }

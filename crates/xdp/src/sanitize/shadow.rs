@@ -80,6 +80,11 @@ impl Shadow {
         self.elsewhere.is_empty()
     }
 
+    /// Whether it is an address of the stack.
+    pub(super) fn is_of_stack(&self, addr: u64) -> bool {
+        self.in_stack(addr, 1).is_some()
+    }
+
     /// Undefined bits of the `len` (at most 8) bytes at an address, as a load has them.
     #[inline]
     pub(super) fn load(&self, addr: u64, len: usize) -> u64 {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use towpath_bpf::insn::{
     BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_CMPXCHG, BPF_END, BPF_EXIT, BPF_FETCH, BPF_JA,
-    BPF_JCOND, BPF_JMP, BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MEMSX, BPF_ST, BPF_STX, Insn,
-    PSEUDO_CALL, REG_COUNT, REG_FP,
+    BPF_JCOND, BPF_JMP, BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MEMSX, BPF_MOV, BPF_ST, BPF_STX,
+    Insn, PSEUDO_CALL, REG_COUNT, REG_FP,
 };
 use towpath_bpf::interp::{Access, Code};
 
@@ -37,9 +37,12 @@ impl Sanitizer {
         match insn.class() {
             BPF_ALU | BPF_ALU64 => self.arithmetic(insn, regs),
             BPF_LDX => self.load(insn, code.access(slot), regs),
-            BPF_ST | BPF_STX => self.store(insn, code.access(slot), regs),
+            BPF_ST | BPF_STX => self.store(run, insn, code.access(slot), regs),
             BPF_JMP | BPF_JMP32 => self.jump(run, insn, regs),
-            _ => self.bits[usize::from(insn.dst)] = 0,
+            _ => {
+                self.bits[usize::from(insn.dst)] = 0;
+                self.loaded_from[usize::from(insn.dst)] = 0;
+            }
         }
     }
 
@@ -79,6 +82,9 @@ impl Sanitizer {
         self.callers.clear();
         self.records.clear();
         self.redirect = None;
+        (self.packet_writer, self.locks) = (Place::default(), 0);
+        self.loaded_from = [0; REG_COUNT];
+        self.arrives(run);
         self.packet_start = run.frame.data_meta_addr().min(run.frame.data_addr());
         self.shadow.restart(fp);
         self.shadow.enter(fp);
@@ -104,6 +110,7 @@ impl Sanitizer {
             self.bits[6..10].copy_from_slice(&bits);
             self.sources[6..10].copy_from_slice(&sources);
             self.pending = pending;
+            self.loaded_from[6..10].fill(0);
         }
     }
 
@@ -114,6 +121,11 @@ impl Sanitizer {
             return;
         }
         let src = self.operand(insn, regs);
+        if insn.op() == BPF_MOV {
+            let from = insn.is_reg_operand().then_some(usize::from(insn.src));
+            self.loaded_from[dst] =
+                from.and_then(|src| self.loaded_from.get(src)).copied().unwrap_or(0);
+        }
         if self.bits[dst] | src.undefined == 0 {
             return;
         }
@@ -143,10 +155,12 @@ impl Sanitizer {
             self.address(src);
         }
         if access != Access::Direct {
-            self.bits[dst] = 0;
+            (self.bits[dst], self.loaded_from[dst]) = (0, 0);
             return;
         }
-        self.bits[dst] = self.loaded(dst, displaced(insn, regs[src]), insn);
+        let addr = displaced(insn, regs[src]);
+        self.loaded_from[dst] = addr;
+        self.bits[dst] = self.loaded(dst, addr, insn);
     }
 
     /// Undefined bits of what is loaded, with where they came from.
@@ -161,7 +175,7 @@ impl Sanitizer {
         if insn.mode() == BPF_MEMSX { bits::extended(undefined, len) } else { undefined }
     }
 
-    fn store(&mut self, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
+    fn store(&mut self, run: &Run<'_>, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
         let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
         let is_register = insn.class() == BPF_STX && src < REG_COUNT;
         if insn.class() == BPF_STX && insn.mode() == BPF_ATOMIC {
@@ -179,6 +193,9 @@ impl Sanitizer {
             self.shadow.note_source(addr, self.sources[src]);
         }
         self.shadow.store(addr, insn.access_bytes(), undefined, self.place);
+        if !self.shadow.is_of_stack(addr) {
+            self.stored_elsewhere(run, addr, if is_register { self.loaded_from[src] } else { 0 });
+        }
     }
 
     fn atomic(&mut self, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {

@@ -1,0 +1,42 @@
+//! Stores beside the stack: of packets, and of values that several workers change.
+
+use towpath_bpf::map::MapType;
+use towpath_maps::Map;
+
+use super::Sanitizer;
+use super::finding::Kind;
+use crate::run::Run;
+
+impl Sanitizer {
+    /// A store to a packet, a value of a map, or other memory; the number was made of what was
+    /// loaded at the address `loaded_from` (0: of something else).
+    pub(super) fn stored_elsewhere(&mut self, run: &Run<'_>, addr: u64, loaded_from: u64) {
+        if run.frame.is_in_head(addr) {
+            self.packet_writer = self.place;
+        } else if loaded_from == addr && self.locks == 0 {
+            self.read_and_written(run, addr);
+        }
+    }
+
+    /// Another worker may have written in between: what it wrote is lost.
+    #[cold]
+    fn read_and_written(&mut self, run: &Run<'_>, addr: u64) {
+        let Some(map) = run.maps.own_at(addr).filter(|map| is_shared(map)) else { return };
+        if self.is_known(Kind::LostUpdate, 0) {
+            return;
+        }
+        let message = format!(
+            "a value of map {}, which all CPUs share, is read, changed and written back: what \
+             another CPU writes meanwhile is lost",
+            map.name()
+        );
+        let advice = "__sync_fetch_and_add, a bpf_spin_lock in the value, or a per-CPU map; none of \
+                      them, if packets with this key come to one CPU only";
+        self.found(Kind::LostUpdate, message, Vec::new(), advice.to_owned());
+    }
+}
+
+fn is_shared(map: &Map) -> bool {
+    let is_of_values = matches!(map.kind(), MapType::Array | MapType::Hash | MapType::LruHash);
+    is_of_values && !map.is_percpu()
+}
