@@ -7,10 +7,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use towpath_bpf::program::AttachType;
 use towpath_bpf::{Env, Object};
+use towpath_tests::execution::fill_slots;
+use towpath_tests::packets::packets;
 use towpath_tests::sources;
+use towpath_xdp::host::kernel_types;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
-use towpath_xdp::{Finding, Frame, Sanitizer};
+use towpath_xdp::{Finding, Frame, Sanitizer, Severity};
 
 #[test]
 fn seeded_defects_are_found_and_nothing_else() {
@@ -27,6 +31,61 @@ fn seeded_defects_are_found_and_nothing_else() {
         }
     }
     assert!(count >= 25, "only {count} defects are seeded");
+}
+
+/// Objects of others are tried with `TOWPATH_SANITIZER_OBJECTS=FOLDER`, which prints what is found.
+#[test]
+fn programs_of_this_repository_have_nothing_to_find() {
+    let packets = packets(30, 60, true);
+    if let Some(folder) = std::env::var_os("TOWPATH_SANITIZER_OBJECTS") {
+        return look_at_others(Path::new(&folder), &packets);
+    }
+    let folder = match sources::own_objects() {
+        Ok(folder) => folder,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let objects = sources::object_files(&folder);
+    let found: Vec<Finding> = objects.iter().flat_map(|it| judge(it, &packets).1).collect();
+    let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(objects.len() >= 30, "only {} objects", objects.len());
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}
+
+fn look_at_others(folder: &Path, packets: &[Vec<u8>]) {
+    let mut count = 0;
+    for object in sources::object_files(folder) {
+        let (programs, findings) = judge(&object, packets);
+        count += programs;
+        for finding in findings {
+            println!("{}: {}: {finding}", object.display(), finding.program);
+        }
+    }
+    println!("{count} programs");
+}
+
+/// Runs each program of an object that is accepted on all packets; gives how many those are, and the
+/// mistakes.
+fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
+    let Ok(bytes) = std::fs::read(path) else { return (0, Vec::new()) };
+    let Ok(object) = Object::open(&bytes, "object") else { return (0, Vec::new()) };
+    let (mut count, mut findings) = (0, Vec::new());
+    let (env, options) = (kernel_types(), LoadOptions { workers: 1, ..LoadOptions::default() });
+    for program in object.programs().iter().filter(|program| program.attach == AttachType::Xdp) {
+        let Ok(loader) = Loader::new(&object, &env, &options) else { continue };
+        let Ok(loaded) = loader.program(Select::Name(&program.name)) else { continue };
+        fill_slots(&loaded);
+        let mut worker = loaded.worker(0);
+        worker.set_sanitizer(Some(Sanitizer::new()));
+        for packet in packets {
+            let mut frame = Frame::new(packet).expect("a packet");
+            // What faults is another test's concern.
+            let _verdict = loaded.run(&mut worker, &mut frame);
+        }
+        count += 1;
+        let found = worker.sanitizer().expect("it was set").take();
+        findings.extend(found.into_iter().filter(|it| it.kind.severity() == Severity::Error));
+    }
+    (count, findings)
 }
 
 /// A line, the kind of mistake, and a part of the message.

@@ -9,85 +9,104 @@ pub(super) enum Wrong {
     Length(&'static str),
 }
 
-/// The first that is wrong in an Ethernet frame, if it carries IP; of a fragment and of other
-/// protocols than TCP, UDP and ICMP only the IP header is looked at. `None`: nothing is.
-pub(super) fn wrong(frame: &[u8]) -> Option<Wrong> {
+/// What a look at a packet's headers gave, by their offsets.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// Headers whose checksum and lengths are right.
+    pub(super) right: Vec<usize>,
+    /// The first of which something is wrong.
+    pub(super) wrong: Option<(Wrong, usize)>,
+}
+
+/// Looks at the headers of an Ethernet frame that carries IP: of fragments, and of other protocols
+/// than TCP, UDP and ICMP, at the IP header only.
+pub(super) fn look(frame: &[u8]) -> Look {
+    let mut look = Look::default();
     let mut at = 12;
-    let mut kind = u16_at(frame, at)?;
+    let mut kind = u16_at(frame, at);
     for _ in 0..TAGS_MAX {
-        if !matches!(kind, ETH_VLAN | ETH_QINQ) {
+        if !matches!(kind, Some(ETH_VLAN | ETH_QINQ)) {
             break;
         }
         at += 4;
-        kind = u16_at(frame, at)?;
+        kind = u16_at(frame, at);
     }
     match kind {
-        ETH_IPV4 => ipv4(frame.get(at + 2..)?, TUNNELS_MAX),
-        ETH_IPV6 => ipv6(frame.get(at + 2..)?, TUNNELS_MAX),
-        _ => None,
+        Some(ETH_IPV4) => look.ipv4(frame, at + 2, TUNNELS_MAX),
+        Some(ETH_IPV6) => look.ipv6(frame, at + 2, TUNNELS_MAX),
+        _ => {}
     }
+    look
 }
 
-/// Whether it is a packet of which [`wrong`] has something to say.
-pub(super) fn is_ip(frame: &[u8]) -> bool {
-    matches!(u16_at(frame, 12), Some(ETH_IPV4 | ETH_IPV6 | ETH_VLAN | ETH_QINQ))
-}
+impl Look {
+    /// A header at `at`; gives whether it is right.
+    fn note(&mut self, at: usize, wrong: Option<Wrong>) -> bool {
+        match wrong {
+            Some(wrong) => self.wrong = Some((wrong, at)),
+            None => self.right.push(at),
+        }
+        wrong.is_none()
+    }
 
-fn ipv4(packet: &[u8], tunnels: u32) -> Option<Wrong> {
-    let first = *packet.first()?;
-    let header_bytes = usize::from(first & 15) * 4;
-    let total = usize::from(u16_at(packet, 2)?);
-    if first >> 4 != 4 || header_bytes < IPV4_BYTES || packet.len() < IPV4_BYTES {
-        return Some(Wrong::Length("IPv4"));
+    /// `frame` ends where what carries this ends.
+    fn ipv4(&mut self, frame: &[u8], at: usize, tunnels: u32) {
+        let Some(packet) = frame.get(at..).filter(|packet| packet.len() >= IPV4_BYTES) else {
+            return;
+        };
+        let header_bytes = usize::from(packet[0] & 15) * 4;
+        let total = usize::from(u16_at(packet, 2).unwrap_or(0));
+        let is_long_enough = header_bytes >= IPV4_BYTES && total >= header_bytes;
+        let wrong = if packet[0] >> 4 != 4 || !is_long_enough || total > packet.len() {
+            Some(Wrong::Length("IPv4"))
+        } else {
+            bad(sum(&packet[..header_bytes]), "IPv4")
+        };
+        let is_fragment = u16_at(packet, 6).is_some_and(|fragment| fragment & 0x3fff != 0);
+        if self.note(at, wrong) && !is_fragment {
+            let (addresses, frame) = (sum(&packet[12..20]), &frame[..at + total]);
+            self.upper(packet[9], frame, at + header_bytes, addresses, tunnels);
+        }
     }
-    if total < header_bytes || total > packet.len() {
-        return Some(Wrong::Length("IPv4"));
-    }
-    let header = &packet[..header_bytes];
-    if folded(sum(header)) != 0xffff {
-        return Some(Wrong::Checksum("IPv4"));
-    }
-    let is_fragment = u16_at(packet, 6)? & 0x3fff != 0;
-    let payload = &packet[header_bytes..total];
-    if is_fragment {
-        return None;
-    }
-    upper(packet[9], payload, sum(&packet[12..20]), tunnels)
-}
 
-fn ipv6(packet: &[u8], tunnels: u32) -> Option<Wrong> {
-    let length = usize::from(u16_at(packet, 4)?);
-    if packet.len() < IPV6_BYTES || packet[0] >> 4 != 6 || length > packet.len() - IPV6_BYTES {
-        return Some(Wrong::Length("IPv6"));
+    /// Extension headers are not looked behind.
+    fn ipv6(&mut self, frame: &[u8], at: usize, tunnels: u32) {
+        let Some(packet) = frame.get(at..).filter(|packet| packet.len() >= IPV6_BYTES) else {
+            return;
+        };
+        let length = usize::from(u16_at(packet, 4).unwrap_or(0));
+        let is_right = packet[0] >> 4 == 6 && length <= packet.len() - IPV6_BYTES;
+        if self.note(at, (!is_right).then_some(Wrong::Length("IPv6"))) {
+            let (addresses, frame) = (sum(&packet[8..40]), &frame[..at + IPV6_BYTES + length]);
+            self.upper(packet[6], frame, at + IPV6_BYTES, addresses, tunnels);
+        }
     }
-    // A jumbogram, or extension headers: nothing to say.
-    let payload = &packet[IPV6_BYTES..IPV6_BYTES + length];
-    upper(packet[6], payload, sum(&packet[8..40]), tunnels)
-}
 
-/// `addresses`: the sum of both, for the pseudo header.
-fn upper(protocol: u8, payload: &[u8], addresses: u32, tunnels: u32) -> Option<Wrong> {
-    let pseudo = addresses + u32::from(protocol) + payload.len() as u32;
-    match protocol {
-        TCP if payload.len() < TCP_BYTES => Some(Wrong::Length("TCP")),
-        TCP => bad(pseudo + sum(payload), "TCP"),
-        UDP if payload.len() < UDP_BYTES => Some(Wrong::Length("UDP")),
-        UDP => udp(payload, addresses),
-        ICMP if payload.len() >= ICMP_BYTES => bad(sum(payload), "ICMP"),
-        ICMPV6 if payload.len() >= ICMP_BYTES => bad(pseudo + sum(payload), "ICMPv6"),
-        IPIP if tunnels > 0 => ipv4(payload, tunnels - 1),
-        IPV6 if tunnels > 0 => ipv6(payload, tunnels - 1),
-        _ => None,
+    /// `addresses`: the sum of both, for the pseudo header.
+    fn upper(&mut self, protocol: u8, frame: &[u8], at: usize, addresses: u32, tunnels: u32) {
+        let payload = frame.get(at..).unwrap_or_default();
+        let pseudo = addresses + u32::from(protocol) + payload.len() as u32;
+        let wrong = match protocol {
+            TCP if payload.len() < TCP_BYTES => Some(Wrong::Length("TCP")),
+            TCP => bad(pseudo + sum(payload), "TCP"),
+            UDP => udp(payload, addresses),
+            ICMP if payload.len() >= ICMP_BYTES => bad(sum(payload), "ICMP"),
+            ICMPV6 if payload.len() >= ICMP_BYTES => bad(pseudo + sum(payload), "ICMPv6"),
+            IPIP if tunnels > 0 => return self.ipv4(frame, at, tunnels - 1),
+            IPV6 if tunnels > 0 => return self.ipv6(frame, at, tunnels - 1),
+            _ => return,
+        };
+        self.note(at, wrong);
     }
 }
 
 /// No checksum at all (0) is allowed, by IPv6 for tunnels (RFC 6935).
 fn udp(payload: &[u8], addresses: u32) -> Option<Wrong> {
-    let length = usize::from(u16_at(payload, 4)?);
+    let length = usize::from(u16_at(payload, 4).unwrap_or(0));
     if length < UDP_BYTES || length > payload.len() {
         return Some(Wrong::Length("UDP"));
     }
-    if u16_at(payload, 6)? == 0 {
+    if u16_at(payload, 6) == Some(0) {
         return None;
     }
     bad(addresses + u32::from(UDP) + length as u32 + sum(&payload[..length]), "UDP")
@@ -145,9 +164,14 @@ mod tests {
         packet
     }
 
+    fn wrong(frame: &[u8]) -> Option<Wrong> {
+        look(frame).wrong.map(|(wrong, _)| wrong)
+    }
+
     #[test]
     fn what_is_wrong_is_named_by_its_header() {
         assert_eq!(wrong(&packet()), None);
+        assert_eq!(look(&packet()).right, [14, 34]);
         let changed = |at: usize, byte: u8| {
             let mut packet = packet();
             packet[at] = byte;

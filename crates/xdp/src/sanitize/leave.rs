@@ -25,23 +25,30 @@ impl Sanitizer {
         }
     }
 
-    /// Whether the packet that arrives is one whose headers are to be right when it leaves.
+    /// Notes which headers of the packet that arrives are right.
     pub(super) fn arrives(&mut self, run: &Run<'_>) {
-        self.arrived_right = self.judges
-            && run.frame.offload().is_none()
-            && run.frame.frags().next().is_none()
-            && headers::is_ip(&run.frame.linear())
-            && headers::wrong(&run.frame.linear()).is_none();
+        self.right_headers.clear();
+        let is_whole = run.frame.offload().is_none() && run.frame.frags().next().is_none();
+        if self.judges && is_whole {
+            let start = run.frame.data_addr();
+            let look = headers::look(&run.frame.linear());
+            self.right_headers.extend(look.right.iter().map(|&at| start + at as u64));
+        }
     }
 
-    /// A packet that arrived with right checksums and lengths leaves with them.
+    /// Headers that were right when the packet arrived, and those in front of where it began, are
+    /// right when it leaves.
     fn headers(&mut self, run: &Run<'_>, action: Action) {
         let to_socket = self.redirect.is_some_and(|redirect| redirect.to_socket);
-        let is_judged = self.arrived_right && self.packet_writer != Place::default();
+        let is_judged = !self.right_headers.is_empty() && self.packet_writer != Place::default();
         if !is_judged || run.frame.offload().is_some() || action == Action::Redirect && to_socket {
             return;
         }
-        let Some(wrong) = headers::wrong(&run.frame.linear()) else { return };
+        let Some((wrong, at)) = headers::look(&run.frame.linear()).wrong else { return };
+        let at = run.frame.data_addr() + at as u64;
+        if at >= self.arrived_at && !self.right_headers.contains(&at) {
+            return;
+        }
         let leaves_at = std::mem::replace(&mut self.place, self.packet_writer);
         let (kind, message, advice) = match wrong {
             Wrong::Checksum(of) => {

@@ -60,8 +60,9 @@ pub struct Sanitizer {
     packet_start: u64,
     /// The last call that was to set a target of a redirect.
     redirect: Option<Redirect>,
-    /// Whether the packet arrived with lengths and checksums that are right.
-    arrived_right: bool,
+    /// Where the packet began, and its headers that were right, by their addresses.
+    arrived_at: u64,
+    right_headers: Vec<u64>,
     /// The last instruction that changed the packet.
     packet_writer: Place,
     /// What registers were made of: the address that a number was loaded from, or 0.
@@ -116,7 +117,8 @@ impl Sanitizer {
             records: Vec::new(),
             packet_start: 0,
             redirect: None,
-            arrived_right: false,
+            arrived_at: 0,
+            right_headers: Vec::new(),
             packet_writer: Place::default(),
             loaded_from: [0; REG_COUNT],
             locks: 0,

@@ -84,6 +84,7 @@ impl Sanitizer {
         self.redirect = None;
         (self.packet_writer, self.locks) = (Place::default(), 0);
         self.loaded_from = [0; REG_COUNT];
+        self.arrived_at = run.frame.data_addr();
         self.arrives(run);
         self.packet_start = run.frame.data_meta_addr().min(run.frame.data_addr());
         self.shadow.restart(fp);
