@@ -1,13 +1,13 @@
 //! The sanitizer finds seeded defects, each in its line, and nothing where nothing is wrong.
 //!
-//! `tests/data/sanitizer/*.c` hold programs with and without defects. A line with a defect says so:
-//! `// finds KIND: TEXT`, where TEXT is a part of the message. Each program runs on one packet.
+//! `tests/data/sanitizer/*.c` hold programs with and without defects. The line before one with a defect
+//! says so: `// finds KIND: TEXT`, where TEXT is a part of the message. Each program runs on one packet.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use towpath_bpf::program::AttachType;
+use towpath_bpf::program::{AttachType, SlotInit};
 use towpath_bpf::{Env, Object};
 use towpath_tests::execution::fill_slots;
 use towpath_tests::packets::packets;
@@ -70,7 +70,18 @@ fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
     let Ok(object) = Object::open(&bytes, "object") else { return (0, Vec::new()) };
     let (mut count, mut findings) = (0, Vec::new());
     let (env, options) = (kernel_types(), LoadOptions { workers: 1, ..LoadOptions::default() });
-    for program in object.programs().iter().filter(|program| program.attach == AttachType::Xdp) {
+    // Those that others tail-call count on what these left.
+    let slots = object.maps().iter().flat_map(|map| &map.slots);
+    let stages: Vec<&str> = slots
+        .filter_map(|(_, init)| match init {
+            SlotInit::Program(name) => Some(name.as_str()),
+            SlotInit::Map(_) => None,
+        })
+        .collect();
+    let entered = object.programs().iter().filter(|program| {
+        program.attach == AttachType::Xdp && !stages.contains(&program.name.as_str())
+    });
+    for program in entered {
         let Ok(loader) = Loader::new(&object, &env, &options) else { continue };
         let Ok(loaded) = loader.program(Select::Name(&program.name)) else { continue };
         fill_slots(&loaded);
@@ -92,8 +103,8 @@ fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
 type Defect = (u32, String, String);
 
 fn marks(text: &str) -> Vec<Defect> {
-    let lines = text.lines().zip(1..);
-    let marked = lines.filter_map(|(line, number)| Some((line.split_once("// finds ")?.1, number)));
+    let lines = text.lines().zip(2..);
+    let marked = lines.filter_map(|(line, next)| Some((line.split_once("// finds ")?.1, next)));
     let parsed = marked.map(|(mark, number)| {
         let (kind, message) = mark.split_once(": ").expect("KIND: TEXT");
         (number, kind.to_owned(), message.to_owned())

@@ -42,7 +42,8 @@ SEC("xdp") int ttl_only(struct xdp_md *ctx)
 
     if (!ip)
         return XDP_DROP;
-    ip->ttl = 7; // finds wrong-checksum: the packet that leaves with XDP_TX has a wrong IPv4 checksum
+    // finds wrong-checksum: the packet that leaves with XDP_TX has a wrong IPv4 checksum
+    ip->ttl = 7;
     return XDP_TX;
 }
 
@@ -53,13 +54,15 @@ SEC("xdp") int udp_checksum(struct xdp_md *ctx)
 
     if (!ip || (void *)(udp + 1) > (void *)(long)ctx->data_end)
         return XDP_DROP;
-    udp->check = bpf_htons(0x1234); // finds wrong-checksum: has a wrong UDP checksum
+    // finds wrong-checksum: has a wrong UDP checksum
+    udp->check = bpf_htons(0x1234);
     return XDP_PASS;
 }
 
 SEC("xdp") int cut(struct xdp_md *ctx)
 {
-    if (bpf_xdp_adjust_tail(ctx, -4)) // finds wrong-length: has a length in its IPv4 header that it does not have
+    // finds wrong-length: has a length in its IPv4 header that it does not have
+    if (bpf_xdp_adjust_tail(ctx, -4))
         return XDP_DROP;
     return XDP_PASS;
 }
@@ -71,7 +74,8 @@ SEC("xdp") int longer_udp(struct xdp_md *ctx)
 
     if (!ip || (void *)(udp + 1) > (void *)(long)ctx->data_end)
         return XDP_DROP;
-    udp->len = bpf_htons(100); // finds wrong-length: in its UDP header
+    // finds wrong-length: in its UDP header
+    udp->len = bpf_htons(100);
     return XDP_TX;
 }
 
@@ -81,7 +85,8 @@ SEC("xdp") int counted_together(struct xdp_md *ctx)
     __u64 *total = bpf_map_lookup_elem(&totals, &key);
 
     if (total)
-        *total += 1; // finds lost-update: a value of map totals
+        // finds lost-update: a value of map totals
+        *total += 1;
     return XDP_PASS;
 }
 

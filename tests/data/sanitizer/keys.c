@@ -36,7 +36,8 @@ SEC("xdp") int padding_of_an_update(struct xdp_md *ctx)
 
     k.proto = 17;
     k.addr = 0x0a000001;
-    bpf_map_update_elem(&flows, &k, &one, BPF_ANY); // finds undefined-key: `&k`): the padding behind `proto` was never set (bytes 1 to 3)
+    // finds undefined-key: `&k`): the padding behind `proto` was never set (bytes 1 to 3)
+    bpf_map_update_elem(&flows, &k, &one, BPF_ANY);
     return XDP_PASS;
 }
 
@@ -47,7 +48,8 @@ SEC("xdp") int padding_of_a_look_up(struct xdp_md *ctx)
     who.source = 1;
     who.port = 2;
     who.dest = 3;
-    return bpf_map_lookup_elem(&pairs, &who) // finds undefined-key: map pairs (argument 2 of bpf_map_lookup_elem, `&who`): the padding behind `port`
+    // finds undefined-key: map pairs (argument 2 of bpf_map_lookup_elem, `&who`): the padding
+    return bpf_map_lookup_elem(&pairs, &who)
                ? XDP_DROP
                : XDP_PASS;
 }
@@ -58,7 +60,8 @@ SEC("xdp") int padding_of_a_delete(struct xdp_md *ctx)
 
     k.addr = 1;
     k.proto = 6;
-    bpf_map_delete_elem(&flows, &k); // finds undefined-key: padding behind `proto`
+    // finds undefined-key: padding behind `proto`
+    bpf_map_delete_elem(&flows, &k);
     return XDP_PASS;
 }
 
@@ -69,7 +72,8 @@ SEC("xdp") int forgotten_member(struct xdp_md *ctx)
     __builtin_memset(&k, 0, 4);
     k.proto = 6;
     ESCAPES(k);
-    bpf_map_lookup_elem(&flows, &k); // finds undefined-key: `addr` was never set (bytes 4 to 7)
+    // finds undefined-key: `addr` was never set (bytes 4 to 7)
+    bpf_map_lookup_elem(&flows, &k);
     return XDP_PASS;
 }
 
@@ -81,7 +85,8 @@ SEC("xdp") int half_a_union(struct xdp_md *ctx)
     k.family = 4;
     k.pad[0] = k.pad[1] = k.pad[2] = 0;
     k.addr.v4 = 0x0a000001;
-    bpf_map_update_elem(&eithers, &k, &one, BPF_ANY); // finds undefined-key: `addr.v6` was never set (bytes 8 to 19)
+    // finds undefined-key: `addr.v6` was never set (bytes 8 to 19)
+    bpf_map_update_elem(&eithers, &k, &one, BPF_ANY);
     return XDP_PASS;
 }
 
@@ -91,7 +96,8 @@ SEC("xdp") int length_of_a_prefix(struct xdp_md *ctx)
 
     __builtin_memset(k.addr, 0, sizeof(k.addr));
     ESCAPES(k);
-    bpf_map_lookup_elem(&prefixes, &k); // finds undefined-key: `bits` was never set
+    // finds undefined-key: `bits` was never set
+    bpf_map_lookup_elem(&prefixes, &k);
     return XDP_PASS;
 }
 
@@ -102,7 +108,8 @@ SEC("xdp") int padding_inside(struct xdp_md *ctx)
     k.zone = 1;
     k.inner.proto = 2;
     k.inner.addr = 3;
-    bpf_map_lookup_elem(&deeps, &k); // finds undefined-key: the padding behind `zone` and the padding behind `inner.proto`
+    // finds undefined-key: the padding behind `zone` and the padding behind `inner.proto`
+    bpf_map_lookup_elem(&deeps, &k);
     return XDP_PASS;
 }
 
@@ -115,7 +122,8 @@ SEC("xdp") int copied(struct xdp_md *ctx)
     ESCAPES(from);
     k = from;
     ESCAPES(k);
-    bpf_map_lookup_elem(&flows, &k); // finds undefined-key: padding behind `proto`
+    // finds undefined-key: padding behind `proto`
+    bpf_map_lookup_elem(&flows, &k);
     return XDP_PASS;
 }
 
@@ -124,7 +132,8 @@ SEC("xdp") int index_of_an_array(struct xdp_md *ctx)
     __u32 index;
 
     bpf_xdp_load_bytes(ctx, 60000, &index, sizeof(index));
-    bpf_map_lookup_elem(&slots, &index); // finds undefined-key: map slots
+    // finds undefined-key: map slots
+    bpf_map_lookup_elem(&slots, &index);
     return XDP_PASS;
 }
 
@@ -174,7 +183,8 @@ SEC("xdp") int some_bits(struct xdp_md *ctx)
     ESCAPES(k);
     k.kind = 3;
     ESCAPES(k);
-    bpf_map_lookup_elem(&narrows, &k); // finds undefined-key: `rest` was never set
+    // finds undefined-key: `rest` was never set
+    bpf_map_lookup_elem(&narrows, &k);
     return XDP_PASS;
 }
 

@@ -14,7 +14,8 @@ struct {
 
 SEC("xdp") int head_room(struct xdp_md *ctx)
 {
-    if (bpf_xdp_adjust_head(ctx, -8)) // finds undefined-packet: the packet that leaves with XDP_TX: bytes 0 to 7 were never set
+    // finds undefined-packet: the packet that leaves with XDP_TX: bytes 0 to 7 were never set
+    if (bpf_xdp_adjust_head(ctx, -8))
         return XDP_DROP;
     return XDP_TX;
 }
@@ -24,7 +25,8 @@ SEC("xdp") int half_a_header(struct xdp_md *ctx)
     void *data, *data_end;
     struct ethhdr *eth;
 
-    if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*eth))) // finds undefined-packet: bytes 12 to 13 were never set
+    // finds undefined-packet: bytes 12 to 13 were never set
+    if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*eth)))
         return XDP_DROP;
     data = (void *)(long)ctx->data;
     data_end = (void *)(long)ctx->data_end;
@@ -40,7 +42,8 @@ SEC("xdp") int metadata(struct xdp_md *ctx)
 {
     __u32 *meta, *data;
 
-    if (bpf_xdp_adjust_meta(ctx, -8)) // finds undefined-packet: the metadata in front of the packet that leaves with XDP_PASS: bytes 4 to 7
+    // finds undefined-packet: the metadata in front of the packet that leaves with XDP_PASS:
+    if (bpf_xdp_adjust_meta(ctx, -8))
         return XDP_DROP;
     meta = (void *)(long)ctx->data_meta;
     data = (void *)(long)ctx->data;
@@ -56,19 +59,22 @@ SEC("xdp") int stored(struct xdp_md *ctx)
 
     ip.ttl = 1;
     ip.protocol = 17;
-    bpf_xdp_store_bytes(ctx, sizeof(struct ethhdr), &ip, sizeof(ip)); // finds undefined-packet: what is stored into the packet
+    // finds undefined-packet: what is stored into the packet
+    bpf_xdp_store_bytes(ctx, sizeof(struct ethhdr), &ip, sizeof(ip));
     return XDP_DROP;
 }
 
 SEC("xdp") int no_target(struct xdp_md *ctx)
 {
-    return XDP_REDIRECT; // finds redirect-target: no call of bpf_redirect or bpf_redirect_map
+    // finds redirect-target: no call of bpf_redirect or bpf_redirect_map
+    return XDP_REDIRECT;
 }
 
 SEC("xdp") int no_such_port(struct xdp_md *ctx)
 {
     bpf_redirect_map(&ports, 3, 0);
-    return XDP_REDIRECT; // finds redirect-target: the call that was to say where to failed
+    // finds redirect-target: the call that was to say where to failed
+    return XDP_REDIRECT;
 }
 
 // Nothing is wrong from here on.

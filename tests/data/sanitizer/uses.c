@@ -29,7 +29,8 @@ SEC("xdp") int branch(struct xdp_md *ctx)
     struct header header;
 
     bpf_xdp_load_bytes(ctx, FAR, &header, sizeof(header));
-    if (header.kind == 7) // finds undefined-branch: which way this branch goes
+    // finds undefined-branch: which way this branch goes
+    if (header.kind == 7)
         return XDP_DROP;
     return XDP_PASS;
 }
@@ -40,7 +41,8 @@ SEC("xdp") int returned(struct xdp_md *ctx)
 
     answer.port = 1;
     ESCAPES(answer);
-    return answer.verdict; // finds undefined-return: the verdict that is returned depends
+    // finds undefined-return: the verdict that is returned depends
+    return answer.verdict;
 }
 
 SEC("xdp") int address(struct xdp_md *ctx)
@@ -48,7 +50,8 @@ SEC("xdp") int address(struct xdp_md *ctx)
     struct header header;
 
     bpf_xdp_load_bytes(ctx, FAR, &header, sizeof(header));
-    table[header.length & 15] = 1; // finds undefined-address: the address of this access
+    // finds undefined-address: the address of this access
+    table[header.length & 15] = 1;
     return XDP_PASS;
 }
 
@@ -58,7 +61,8 @@ SEC("xdp") int interface(struct xdp_md *ctx)
 
     answer.verdict = 1;
     ESCAPES(answer);
-    return bpf_redirect(answer.port, 0); // finds undefined-argument: argument 1 of bpf_redirect
+    // finds undefined-argument: argument 1 of bpf_redirect
+    return bpf_redirect(answer.port, 0);
 }
 
 SEC("xdp") int slot(struct xdp_md *ctx)
@@ -67,7 +71,8 @@ SEC("xdp") int slot(struct xdp_md *ctx)
 
     answer.verdict = 1;
     ESCAPES(answer);
-    return bpf_redirect_map(&ports, answer.port, XDP_PASS); // finds undefined-argument: argument 2 of bpf_redirect_map
+    // finds undefined-argument: argument 2 of bpf_redirect_map
+    return bpf_redirect_map(&ports, answer.port, XDP_PASS);
 }
 
 SEC("xdp") int program(struct xdp_md *ctx)
@@ -76,7 +81,8 @@ SEC("xdp") int program(struct xdp_md *ctx)
 
     answer.verdict = 1;
     ESCAPES(answer);
-    bpf_tail_call(ctx, &next, answer.port); // finds undefined-argument: argument 3 of bpf_tail_call
+    // finds undefined-argument: argument 3 of bpf_tail_call
+    bpf_tail_call(ctx, &next, answer.port);
     return XDP_PASS;
 }
 
@@ -88,7 +94,8 @@ SEC("xdp") int route(struct xdp_md *ctx)
     fib.ipv4_src = 1;
     fib.ipv4_dst = 2;
     fib.ifindex = ctx->ingress_ifindex;
-    bpf_fib_lookup(ctx, &fib, sizeof(fib), 0); // finds undefined-argument: family, l4_protocol, ports, tot_len and ifindex in the parameters (argument 2 of bpf_fib_lookup, `&fib`)
+    // finds undefined-argument: family, l4_protocol, ports, tot_len and ifindex in the parameters
+    bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
     return XDP_PASS;
 }
 
@@ -96,7 +103,8 @@ SEC("xdp") int largest_packet(struct xdp_md *ctx)
 {
     __u32 mtu;
 
-    bpf_check_mtu(ctx, 0, &mtu, 0, 0); // finds undefined-argument: the memory that it reads (argument 3 of bpf_check_mtu, `&mtu`)
+    // finds undefined-argument: the memory that it reads (argument 3 of bpf_check_mtu, `&mtu`)
+    bpf_check_mtu(ctx, 0, &mtu, 0, 0);
     return XDP_PASS;
 }
 
@@ -106,7 +114,8 @@ SEC("xdp") int checksum(struct xdp_md *ctx)
 
     words[0] = words[1] = words[3] = 1;
     ESCAPES(words);
-    return bpf_csum_diff(0, 0, words, sizeof(words), 0) == 7 // finds undefined-argument: argument 3 of bpf_csum_diff, `words`): bytes 8 to 11
+    // finds undefined-argument: argument 3 of bpf_csum_diff, `words`): bytes 8 to 11
+    return bpf_csum_diff(0, 0, words, sizeof(words), 0) == 7
                ? XDP_DROP
                : XDP_PASS;
 }
@@ -124,7 +133,8 @@ SEC("xdp") int set_on_one_way_only(struct xdp_md *ctx)
     struct header header;
 
     parse(ctx, &header);
-    return header.length > 4 ? XDP_DROP : XDP_PASS; // finds undefined-branch: which way
+    // finds undefined-branch: which way
+    return header.length > 4 ? XDP_DROP : XDP_PASS;
 }
 
 static long each(__u32 index, void *context)
@@ -132,7 +142,8 @@ static long each(__u32 index, void *context)
     struct answer *answer = context;
 
     answer->port = index;
-    return answer->verdict > 3; // finds undefined-branch: which way
+    // finds undefined-branch: which way
+    return answer->verdict > 3;
 }
 
 SEC("xdp") int in_a_callback(struct xdp_md *ctx)

@@ -41,7 +41,8 @@ SEC("xdp") int padding_of_a_value(struct xdp_md *ctx)
 
     value.packets = 1;
     value.mark = 2;
-    bpf_map_update_elem(&entries, &key, &value, BPF_ANY); // finds undefined-value: the value for map entries (argument 3 of bpf_map_update_elem, `&value`): the padding behind `mark`
+    // finds undefined-value: the value for map entries (argument 3 of bpf_map_update_elem,
+    bpf_map_update_elem(&entries, &key, &value, BPF_ANY);
     return XDP_PASS;
 }
 
@@ -52,7 +53,8 @@ SEC("xdp") int member_of_a_value(struct xdp_md *ctx)
 
     value.packets = 1;
     ESCAPES(value);
-    bpf_map_update_elem(&slots, &key, &value, BPF_ANY); // finds undefined-value: `mark` and the padding behind `mark`
+    // finds undefined-value: `mark` and the padding behind `mark`
+    bpf_map_update_elem(&slots, &key, &value, BPF_ANY);
     return XDP_PASS;
 }
 
@@ -62,7 +64,8 @@ SEC("xdp") int pushed(struct xdp_md *ctx)
 
     value.packets = 1;
     value.mark = 2;
-    bpf_map_push_elem(&queue, &value, BPF_ANY); // finds undefined-value: map queue
+    // finds undefined-value: map queue
+    bpf_map_push_elem(&queue, &value, BPF_ANY);
     return XDP_PASS;
 }
 
@@ -74,7 +77,8 @@ SEC("xdp") int ring_output(struct xdp_md *ctx)
     event.kind = 1;
     event.port = 53;
     event.time = bpf_ktime_get_ns();
-    bpf_ringbuf_output(&ring, &event, sizeof(event), 0); // finds undefined-record: bytes 1 to 7 and 50 to 55 were never set
+    // finds undefined-record: bytes 1 to 7 and 50 to 55 were never set
+    bpf_ringbuf_output(&ring, &event, sizeof(event), 0);
     return XDP_PASS;
 }
 
@@ -85,7 +89,8 @@ SEC("xdp") int perf_output(struct xdp_md *ctx)
     __builtin_memset(&event, 0, 16);
     event.kind = 1;
     ESCAPES(event);
-    bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU, &event, // finds undefined-record: argument 4 of bpf_perf_event_output, `&event`
+    // finds undefined-record: argument 4 of bpf_perf_event_output, `&event`
+    bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU, &event,
                           sizeof(event));
     return XDP_PASS;
 }
@@ -99,7 +104,8 @@ SEC("xdp") int member_of_a_reserved_record(struct xdp_md *ctx)
     __builtin_memset(event, 0, sizeof(event->kind));
     event->port = 53;
     __builtin_memset(event->head, 0, sizeof(event->head));
-    bpf_ringbuf_submit(event, 0); // finds undefined-record: the record (argument 1 of bpf_ringbuf_submit, `event`): bytes 1 to 15
+    // finds undefined-record: the record (argument 1 of bpf_ringbuf_submit, `event`): bytes 1 to
+    bpf_ringbuf_submit(event, 0);
     return XDP_PASS;
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct TestArgs {
     /// What executes the programs: each case runs on all of these
     #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
     pub exec: Vec<TestExec>,
-    /// Find what programs never set, and other mistakes that a verifier lets pass (docs/sanitizer.md)
+    /// Find what programs never set, and other mistakes that a verifier lets pass
     #[arg(long, value_enum, value_name = "HOW", default_value = "track")]
     pub sanitize: Sanitize,
     /// Only cases whose names contain this

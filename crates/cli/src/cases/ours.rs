@@ -166,8 +166,8 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
 /// The dequeue programs that a case runs, by name.
 type Sources = BTreeMap<String, Program>;
 
-/// Loads what a case runs. With `poison`, bytes of the stack that a program never writes are what was
-/// there before, in compiled code, too.
+/// Loads what a case runs. With `poison`, bytes of the stack that a program never writes are what
+/// was there before, in compiled code, too.
 fn open(
     ready: &Ready,
     case: &Case,

@@ -134,7 +134,7 @@ impl Sanitizer {
         }
     }
 
-    /// `bpf_fib_lookup` reads some members of its parameters, which ones depends on family and flags
+    /// `bpf_fib_lookup` reads some members of its parameters, by family and flags
     /// (`bpf_ipv4_fib_lookup`, `bpf_ipv6_fib_lookup` in the kernel's net/core/filter.c).
     fn fib(&mut self, run: &Run<'_>, region: Region, pending: &mut Pending) {
         let Region { addr, len, .. } = region;
