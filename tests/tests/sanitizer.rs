@@ -1,7 +1,8 @@
 //! The sanitizer finds seeded defects, each in its line, and nothing where nothing is wrong.
 //!
-//! `tests/data/sanitizer/*.c` hold programs with and without defects. The line before one with a defect
-//! says so: `// finds KIND: TEXT`, where TEXT is a part of the message. Each program runs on one packet.
+//! `tests/data/sanitizer/*.c` hold programs with and without defects. The line before one with a
+//! defect says so: `// finds KIND: TEXT`, where TEXT is a part of the message. Each program runs on
+//! one packet.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,10 @@ fn seeded_defects_are_found_and_nothing_else() {
         let defects = marks(&text);
         count += defects.len();
         for clang in ["clang-19", "clang-14"] {
-            let Some(object) = compile(clang, &top, &file) else { continue };
+            let Some(object) = compile(clang, &top, &file) else {
+                eprintln!("skipped: {clang} is missing: scripts/install-deps.sh test");
+                continue;
+            };
             let findings = run_all(&object);
             compare(&file, clang, &defects, &findings);
         }
@@ -38,7 +42,7 @@ fn seeded_defects_are_found_and_nothing_else() {
 fn programs_of_this_repository_have_nothing_to_find() {
     let packets = packets(30, 60, true);
     if let Some(folder) = std::env::var_os("TOWPATH_SANITIZER_OBJECTS") {
-        return look_at_others(Path::new(&folder), &packets);
+        return println!("{}", look_at_others(Path::new(&folder), &packets));
     }
     let folder = match sources::own_objects() {
         Ok(folder) => folder,
@@ -51,20 +55,19 @@ fn programs_of_this_repository_have_nothing_to_find() {
     assert!(told.is_empty(), "{}", told.join("\n"));
 }
 
-fn look_at_others(folder: &Path, packets: &[Vec<u8>]) {
-    let mut count = 0;
+fn look_at_others(folder: &Path, packets: &[Vec<u8>]) -> String {
+    let (mut count, mut told) = (0, Vec::new());
     for object in sources::object_files(folder) {
         let (programs, findings) = judge(&object, packets);
         count += programs;
-        for finding in findings {
-            println!("{}: {}: {finding}", object.display(), finding.program);
-        }
+        let name = object.display();
+        told.extend(findings.iter().map(|it| format!("{name}: {}: {it}", it.program)));
     }
-    println!("{count} programs");
+    format!("{}\n{count} programs", told.join("\n"))
 }
 
-/// Runs each program of an object that is accepted on all packets; gives how many those are, and the
-/// mistakes.
+/// Runs each program of an object that is accepted on all packets; gives how many those are, and
+/// the mistakes.
 fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
     let Ok(bytes) = std::fs::read(path) else { return (0, Vec::new()) };
     let Ok(object) = Object::open(&bytes, "object") else { return (0, Vec::new()) };
@@ -189,10 +192,7 @@ fn compile(clang: &str, top: &Path, source: &Path) -> Option<PathBuf> {
     command.args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wno-uninitialized", "-c"]);
     command.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
     command.arg("-I").arg(top.join("programs/include")).arg(source).arg("-o").arg(&object);
-    let Ok(output) = command.output() else {
-        eprintln!("skipped: {clang} is missing: scripts/install-deps.sh test");
-        return None;
-    };
+    let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {text}", source.display());
     Some(object)

@@ -8,7 +8,7 @@ use crate::support::Bench;
 
 #[test]
 fn a_case_fails_where_a_key_has_padding_that_nobody_set() {
-    let Some(bench) = bench("padding_fails") else { return };
+    let Some(bench) = bench("padding_fails") else { return eprintln!("{SKIPPED}") };
     let ended = bench.run(&["test", "cases.toml"]);
     assert_eq!(ended.status, 1, "{ended:?}");
     for text in [
@@ -31,7 +31,7 @@ fn a_case_fails_where_a_key_has_padding_that_nobody_set() {
 
 #[test]
 fn without_it_the_case_passes_and_poisoned_it_has_other_bytes() {
-    let Some(bench) = bench("padding_passes") else { return };
+    let Some(bench) = bench("padding_passes") else { return eprintln!("{SKIPPED}") };
     let ended = bench.run(&["test", "cases.toml", "--sanitize", "off"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     let ended = bench.run(&["test", "cases.toml", "--sanitize", "poison", "--json"]);
@@ -40,7 +40,7 @@ fn without_it_the_case_passes_and_poisoned_it_has_other_bytes() {
     assert_eq!(result["failed"], 2, "in the interpreter and compiled: {result}");
 }
 
-/// A folder with the program and the cases; `None`, and told, where nothing compiles it.
+/// A folder with the program and the cases; `None` where nothing compiles it.
 fn bench(name: &str) -> Option<Bench> {
     let bench = Bench::new(name);
     bench.file("padding.c", PADDING);
@@ -48,14 +48,12 @@ fn bench(name: &str) -> Option<Bench> {
     let mut clang = Command::new("clang-19");
     clang.args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-c", "padding.c", "-o", "padding.o"]);
     clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
-    let Ok(status) = clang.current_dir(bench.path("")).status() else {
-        eprintln!("skipped: no clang-19 (scripts/install-deps.sh)");
-        return None;
-    };
+    let status = clang.current_dir(bench.path("")).status().ok()?;
     assert!(status.success());
     Some(bench)
 }
 
+const SKIPPED: &str = "skipped: no clang-19 (scripts/install-deps.sh)";
 const PADDING: &str = r#"#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 struct key { __u8 proto; __u32 addr; };

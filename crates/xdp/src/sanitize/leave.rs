@@ -63,7 +63,8 @@ impl Sanitizer {
             Wrong::Length(of) => {
                 let message = format!(
                     "the packet that leaves with {action} has a length in its \
-                                       {of} header that it does not have; it arrived with a right one"
+                                       {of} header that it does not have; it arrived with a \
+                                       right one"
                 );
                 let advice = "bpf_xdp_adjust_head and bpf_xdp_adjust_tail leave headers as they \
                               are: set tot_len, payload_len or len, and the checksums";

@@ -30,8 +30,8 @@ impl Sanitizer {
              another CPU writes meanwhile is lost",
             map.name()
         );
-        let advice = "__sync_fetch_and_add, a bpf_spin_lock in the value, or a per-CPU map; none of \
-                      them, if packets with this key come to one CPU only";
+        let advice = "__sync_fetch_and_add, a bpf_spin_lock in the value, or a per-CPU map; none \
+                      of them, if packets with this key come to one CPU only";
         self.found(Kind::LostUpdate, message, Vec::new(), advice.to_owned());
     }
 }

@@ -1,12 +1,12 @@
-//! The sanitizer: finds what the kernel's verifier lets pass, while a program runs in the interpreter.
+//! The sanitizer: finds what the kernel's verifier lets pass, while a program is interpreted.
 //!
 //! It follows, bit by bit, what nobody set: the stack, records of ring buffers, what
 //! `bpf_xdp_adjust_head` adds, what functions leave unset when they fail. Copying such bits is no
 //! mistake, and masked or shifted away they are gone. A [`Finding`] is made where they matter: in a
 //! key, a value, a record, a packet that leaves, an argument, a branch, a return value.
 //!
-//! The interpreter shows each instruction before it is executed ([`Sanitizer::step`]), so nothing of
-//! this costs anything where no sanitizer was asked for.
+//! The interpreter shows each instruction before it is executed ([`Sanitizer::step`]), so nothing
+//! of this costs anything where no sanitizer was asked for.
 
 mod bits;
 mod call;
