@@ -89,13 +89,13 @@ def _hashable(key: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """What the native half knows: addresses become text, arrays and tuples lists."""
-    if isinstance(value, bytes | str | int | float | None):
+    if value is None or isinstance(value, (bytes, str, int, float)):
         return value
-    if isinstance(value, bytearray | memoryview):
+    if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     if hasattr(value, "item"):  # a number of numpy's
         return value.item()

@@ -204,7 +204,7 @@ class Object:
 
 
 def _bytes(packet: Any) -> bytes:
-    if isinstance(packet, int | str):
+    if isinstance(packet, (int, str)):
         raise TypeError(f"a packet is bytes, not {type(packet).__name__}")
     return bytes(packet)
 
