@@ -34,6 +34,58 @@ fn starts() -> Vec<Vec<u8>> {
     vec![Vec::new(), classic, blocks]
 }
 
+#[test]
+fn any_bytes_behind_the_beginning_of_a_packed_file() {
+    let starts = packed();
+    bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(choice, bytes)| {
+        let start = &starts[usize::from(*choice) % starts.len()];
+        read_packed(&[start, &bytes[..]].concat());
+    });
+}
+
+#[test]
+fn a_packed_file_with_bytes_changed() {
+    let starts = packed();
+    bolero::check!().with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(choice, changes)| {
+        let mut file = starts[usize::from(*choice) % starts.len()].to_vec();
+        let len = file.len().max(1);
+        for (at, value) in changes {
+            if let Some(byte) = file.get_mut(usize::from(*at) % len) {
+                *byte = *value;
+            }
+        }
+        read_packed(&file);
+    });
+}
+
+/// Magic numbers, and whole files.
+fn packed() -> [&'static [u8]; 6] {
+    [
+        &[0x1f, 0x8b, 8, 0],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+        &[0x50, 0x2a, 0x4d, 0x18],
+        include_bytes!("../../crates/capture/tests/data/frames.pcap.gz"),
+        include_bytes!("../../crates/capture/tests/data/frames.pcap.zst"),
+        include_bytes!("../../crates/capture/tests/data/parts.pcap.zst"),
+    ]
+}
+
+/// What comes out is limited, not by the file's length.
+fn read_packed(file: &[u8]) {
+    let Ok(reader) = Reader::new(file) else { return };
+    let mut reader = reader.limited(UNPACKED_BYTES_MAX);
+    let mut bytes = 0;
+    while let Ok(Some(packet)) = reader.next_packet() {
+        assert!(packet.data.len() <= PACKET_BYTES_MAX as usize);
+        bytes += packet.data.len() as u64;
+    }
+    assert!(bytes <= UNPACKED_BYTES_MAX);
+    assert!(reader.offset() <= file.len() as u64);
+    assert!(matches!(reader.next_packet(), Ok(None)), "the stream has ended");
+}
+
+const UNPACKED_BYTES_MAX: u64 = 1 << 20;
+
 fn write_starts(classic: &mut Vec<u8>, blocks: &mut Vec<u8>) -> Result<(), Error> {
     let data = &[0x55; 61];
     pcap::Writer::new(classic)?.write(data, 61, 1)?;

@@ -63,6 +63,59 @@ fn page(theme: &Theme, attach: AttachType) -> (String, usize) {
     (text, count)
 }
 
+/// What people do wrong most often, and words of the hint that name it.
+const CAUSES: [(&str, &str); 18] = [
+    ("nothing was compared with data_end", "compare (pointer + bytes) with data_end before"),
+    ("less was compared than is read", "only 14 bytes behind this pointer were compared"),
+    ("an offset from the packet without a limit", "the offset may be up to 65535"),
+    ("a length from the packet behind a header", "beyond 65,535"),
+    ("a bounded offset, and another pointer compared", "is a pointer of its own"),
+    ("a loop over the packet without a limit", "in a loop bound the sum"),
+    ("options of TCP by their lengths", "in a loop bound the sum"),
+    ("in front of the packet", "in front of the pointer"),
+    ("a pointer from before the head was moved", "invalidated (packet pointers by"),
+    ("data_end is no place to read", "read through a pointer that begins at data"),
+    ("arithmetic on data_end", "add to the other side"),
+    ("two pointers are added", "a pointer is moved by a number"),
+    ("a key that is half above the stack", "the variable is smaller than the map's key"),
+    ("large variables of two functions", "+ "),
+    ("below the stack", "keep the object smaller"),
+    ("a value that may not be there", "compare it with NULL first"),
+    ("behind a value", "the value has 48 bytes"),
+    ("an index that may be negative", "bound the number on both sides"),
+];
+
+#[test]
+fn hints_name_the_cause_and_messages_are_the_kernels() {
+    let kernel = Kernel::open();
+    if let Err(why) = &kernel {
+        eprintln!("messages not compared: {why}");
+    }
+    let themes = history::read("tests/data/rejections").expect("tables");
+    let programs: Vec<_> =
+        themes.iter().flat_map(|it| &it.entries).flat_map(|it| &it.programs).collect();
+    let mut wrong = Vec::new();
+    for (name, words) in CAUSES {
+        let program = programs.iter().find(|program| program.name == name).expect(name);
+        let linked = program.linked(&Arc::default()).expect("a program");
+        let rejection = verifier::verify(linked, &Options::default()).expect_err(name);
+        if !rejection.hint.contains(words) {
+            wrong.push(format!("{name}: `{}` without `{words}`", rejection.hint));
+        }
+        let Ok(kernel) = &kernel else { continue };
+        let linked = program.linked(kernel.btf()).expect("a program");
+        let maps = kernel.load_maps(&linked.maps).expect("maps");
+        let theirs = kernel.load(&linked, &maps).expect_err(name);
+        // 6.18 has the instruction's offset in the register's, in the brackets behind.
+        let message = rejection.message.split(", R2(id=").next().unwrap_or_default();
+        let message = message.split(", R4(id=").next().unwrap_or_default();
+        if !theirs.log().lines().any(|line| line.starts_with(message)) {
+            wrong.push(format!("{name}: `{}`, 6.18:\n{}", rejection.message, theirs.log()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_running_kernel_refuses_them_too() {
     let kernel = match Kernel::open() {

@@ -17,7 +17,7 @@ pub enum Error {
     /// The first bytes belong to no capture format.
     #[error(
         "not a capture file: it starts with {found}, and pcap starts with d4c3b2a1 or 4d3cb2a1 \
-         (either byte order), pcapng with 0a0d0d0a"
+         (either byte order), pcapng with 0a0d0d0a; of packed ones, those of gzip and zstd are read"
     )]
     NotACapture {
         /// The first bytes, in hex.

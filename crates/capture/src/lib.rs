@@ -4,11 +4,12 @@
 //! file stops being one, and because the writer records what a program decided about each frame in
 //! the pcapng packet options that `xdpdump` uses: verdict, queue and packet id.
 //!
-//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
+//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, plain or packed by gzip or zstd.
 
 #![forbid(unsafe_code)]
 
 mod error;
+mod packed;
 pub mod pcap;
 pub mod pcapng;
 mod reader;
@@ -26,11 +27,12 @@ pub const LINK_TYPE_ETHERNET: u16 = 1;
 /// One frame of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The bytes captured; fewer than `original_len` when the capture cut the frame short.
+    /// The bytes captured, without a frame check sequence; fewer than `original_len` when the
+    /// capture cut the frame short.
     pub data: &'a [u8],
-    /// Length on the wire, in bytes.
+    /// Length on the wire, in bytes, without a frame check sequence.
     pub original_len: u32,
-    /// Nanoseconds since 1970; 0 when the capture has no times.
+    /// Nanoseconds since 1970; 0 when the capture, or a simple packet block, has no time.
     pub timestamp_ns: u64,
     /// Index into the reader's or writer's interfaces.
     pub interface: u32,
@@ -39,6 +41,31 @@ pub struct Packet<'a> {
     /// What pcapng can say besides; all absent in a pcap file.
     pub options: PacketOptions<'a>,
 }
+
+/// Takes the frame check sequence of `fcs` bytes off a frame that has one, or the beginning of one.
+pub(crate) fn without_fcs(data: &[u8], original_len: u32, fcs: u32) -> (&[u8], u32) {
+    if original_len < fcs || data.len() as u64 > u64::from(original_len) {
+        return (data, original_len);
+    }
+    let wire = original_len - fcs;
+    (&data[..data.len().min(wire as usize)], wire)
+}
+
+/// Bytes of a frame check sequence, of which a file says that it has `written` units.
+///
+/// draft-ietf-opsawg-pcap counts 16-bit words and pcapng bits; files have bytes in either. That of
+/// Ethernet has 4 bytes whatever the unit.
+pub(crate) fn fcs_bytes(written: u32, link_type: u16) -> u32 {
+    match written {
+        0 => 0,
+        _ if link_type == LINK_TYPE_ETHERNET => ETHERNET_FCS_BYTES,
+        16.. => written / 8,
+        _ => written,
+    }
+}
+
+/// IEEE 802.3 section 3.2.9.
+const ETHERNET_FCS_BYTES: u32 = 4;
 
 impl Packet<'_> {
     /// Whether the capture kept only the start of the frame (its `snaplen` was shorter).

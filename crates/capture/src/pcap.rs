@@ -3,7 +3,10 @@
 use std::io::{Read, Write};
 
 use crate::source::{Endian, Fields, Source};
-use crate::{Error, Interface, LINK_TYPE_ETHERNET, PACKET_BYTES_MAX, Packet, PacketOptions};
+use crate::{
+    Error, Interface, LINK_TYPE_ETHERNET, PACKET_BYTES_MAX, Packet, PacketOptions, fcs_bytes,
+    without_fcs,
+};
 
 /// Reads the records of a file whose magic number has been read.
 #[derive(Debug)]
@@ -12,41 +15,41 @@ pub(crate) struct Decoder<R> {
     endian: Endian,
     /// Nanoseconds in one unit of a record's fraction of a second: 1000 or 1.
     fraction_ns: u64,
+    /// Bytes of a record's header.
+    record_bytes: usize,
+    lengths: Lengths,
+    /// Bytes of the frame check sequence that frames end with.
+    fcs: u32,
     interface: Interface,
     buffer: Vec<u8>,
 }
 
 impl<R: Read> Decoder<R> {
     pub(crate) fn start(mut source: Source<R>, magic: [u8; 4]) -> Result<Self, Error> {
-        let (endian, fraction_ns) = match u32::from_le_bytes(magic) {
-            MAGIC_MICROSECONDS => (Endian::Little, 1000),
-            MAGIC_NANOSECONDS => (Endian::Little, 1),
-            other if other.swap_bytes() == MAGIC_MICROSECONDS => (Endian::Big, 1000),
-            other if other.swap_bytes() == MAGIC_NANOSECONDS => (Endian::Big, 1),
-            _ => {
-                let found = magic.iter().map(|byte| format!("{byte:02x}")).collect();
-                return Err(Error::NotACapture { found });
-            }
+        let Some((endian, fraction_ns, record_bytes)) = by_magic(magic) else {
+            let found = magic.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Err(Error::NotACapture { found });
         };
         let mut rest = [0; HEADER_BYTES - 4];
         source.fill(&mut rest, "the pcap file header", 0)?;
         let mut fields = Fields::new(&rest, endian);
         let header = parse_header(&mut fields).unwrap_or_default();
-        if header.version_major != 2 {
+        let Some(lengths) = Lengths::of(header.version) else {
             return Err(Error::Malformed {
                 offset: 4,
                 what: "the pcap major version",
-                found: header.version_major.into(),
+                found: header.version.0.into(),
                 expected: "2".to_owned(),
             });
-        }
+        };
         let interface = Interface {
             link_type: header.link_type,
             snaplen: header.snaplen,
             name: String::new(),
             description: String::new(),
         };
-        Ok(Decoder { source, endian, fraction_ns, interface, buffer: Vec::new() })
+        let (fcs, buffer) = (header.fcs, Vec::new());
+        Ok(Decoder { source, endian, fraction_ns, record_bytes, lengths, fcs, interface, buffer })
     }
 
     pub(crate) fn interface(&self) -> &Interface {
@@ -54,20 +57,25 @@ impl<R: Read> Decoder<R> {
     }
 
     pub(crate) fn offset(&self) -> u64 {
-        self.source.offset
+        self.source.taken()
+    }
+
+    pub(crate) fn limit(&mut self, bytes: u64) {
+        self.source.limit = bytes;
     }
 
     pub(crate) fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error> {
         const WHAT: &str = "a packet record";
         let start = self.source.offset;
-        let mut header = [0; RECORD_BYTES];
-        if !self.source.begin(&mut header, WHAT)? {
+        let mut header = [0; MODIFIED_RECORD_BYTES];
+        if !self.source.begin(&mut header[..self.record_bytes], WHAT)? {
             return Ok(None);
         }
         let word = |at: usize| {
             self.endian.u32([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        let (seconds, fraction, length, original_len) = (word(0), word(4), word(8), word(12));
+        let (seconds, fraction) = (word(0), word(4));
+        let (length, original_len) = self.lengths.in_order(word(8), word(12));
         if length > PACKET_BYTES_MAX {
             return Err(Error::TooLarge {
                 offset: start + 8,
@@ -78,8 +86,9 @@ impl<R: Read> Decoder<R> {
         }
         self.buffer.resize(length as usize, 0);
         self.source.fill(&mut self.buffer, WHAT, start)?;
+        let (data, original_len) = without_fcs(&self.buffer, original_len, self.fcs);
         Ok(Some(Packet {
-            data: &self.buffer,
+            data,
             original_len,
             timestamp_ns: u64::from(seconds) * 1_000_000_000
                 + u64::from(fraction) * self.fraction_ns,
@@ -92,20 +101,65 @@ impl<R: Read> Decoder<R> {
 
 #[derive(Default)]
 struct Header {
-    version_major: u16,
+    version: (u16, u16),
+    fcs: u32,
     snaplen: u32,
     link_type: u16,
 }
 
 fn parse_header(fields: &mut Fields<'_>) -> Option<Header> {
-    let version_major = fields.u16()?;
-    let _version_minor = fields.u16()?;
+    let version = (fields.u16()?, fields.u16()?);
     let _time_zone = fields.u32()?;
     let _accuracy = fields.u32()?;
     let snaplen = fields.u32()?;
-    // The upper half holds the frame check sequence's length.
-    let link_type = (fields.u32()? & 0xffff) as u16;
-    Some(Header { version_major, snaplen, link_type })
+    let network = fields.u32()?;
+    let link_type = (network & 0xffff) as u16;
+    let fcs = if network & FCS_IS_KNOWN == 0 { 0 } else { fcs_bytes(network >> 28, link_type) };
+    Some(Header { version, fcs, snaplen, link_type })
+}
+
+/// Byte order, nanoseconds in a fraction's unit, and bytes of a record's header.
+fn by_magic(magic: [u8; 4]) -> Option<(Endian, u64, usize)> {
+    let of = |magic| match magic {
+        MAGIC_MICROSECONDS => Some((1000, RECORD_BYTES)),
+        MAGIC_NANOSECONDS => Some((1, RECORD_BYTES)),
+        MAGIC_MODIFIED => Some((1000, MODIFIED_RECORD_BYTES)),
+        _ => None,
+    };
+    let number = u32::from_le_bytes(magic);
+    let little = of(number).map(|(fraction_ns, bytes)| (Endian::Little, fraction_ns, bytes));
+    let big = || of(number.swap_bytes()).map(|(ns, bytes)| (Endian::Big, ns, bytes));
+    little.or_else(big)
+}
+
+/// Which of a record's two lengths comes first, as libpcap has it (`pcap_check_header`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lengths {
+    CapturedFirst,
+    /// Files of before version 2.3, and of DG/UX (543.0).
+    OriginalFirst,
+    /// Version 2.3 had both: the smaller one is what was captured.
+    Either,
+}
+
+impl Lengths {
+    fn of(version: (u16, u16)) -> Option<Lengths> {
+        match version {
+            (2, 0..=2) | (543, 0) => Some(Lengths::OriginalFirst),
+            (2, 3) => Some(Lengths::Either),
+            (2, _) => Some(Lengths::CapturedFirst),
+            _ => None,
+        }
+    }
+
+    /// Captured and original length.
+    fn in_order(self, first: u32, second: u32) -> (u32, u32) {
+        match self {
+            Lengths::CapturedFirst => (first, second),
+            Lengths::OriginalFirst => (second, first),
+            Lengths::Either => (first.min(second), first.max(second)),
+        }
+    }
 }
 
 /// Writes Ethernet frames in the classic format, with nanoseconds.
@@ -179,8 +233,13 @@ impl<W: Write> Writer<W> {
 
 const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// Alexey Kuznetzov's: records say interface, protocol and direction besides.
+const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
+/// In the header's last word: its top four bits say how long the frame check sequence is.
+const FCS_IS_KNOWN: u32 = 1 << 26;
 const HEADER_BYTES: usize = 24;
 const RECORD_BYTES: usize = 16;
+const MODIFIED_RECORD_BYTES: usize = 24;
 
 #[cfg(test)]
 mod tests {
@@ -216,6 +275,62 @@ mod tests {
         let packet = reader.next_packet().unwrap().unwrap();
         assert_eq!((packet.timestamp_ns, packet.data), (5_000_000_007, &[9; 60][..]));
         assert!(!packet.is_cut_short());
+    }
+
+    /// A file of one frame of 8 bytes, of which its lengths say 8 and 12.
+    fn file(
+        magic: u32,
+        version: [u16; 2],
+        network: u32,
+        lengths: [u32; 2],
+        more: usize,
+    ) -> Vec<u8> {
+        let mut file = magic.to_le_bytes().to_vec();
+        file.extend(version.map(u16::to_le_bytes).concat());
+        file.extend([0; 12]);
+        file.extend(network.to_le_bytes());
+        file.extend([1, 0].map(u32::to_le_bytes).concat());
+        file.extend(lengths.map(u32::to_le_bytes).concat());
+        file.extend(vec![0xee; more]);
+        file.extend(1..=8);
+        file
+    }
+
+    fn read_one(file: &[u8]) -> (Vec<u8>, u32) {
+        let mut reader = Reader::new(file).unwrap();
+        let packet = reader.next_packet().unwrap().unwrap();
+        let found = (packet.data.to_vec(), packet.original_len);
+        assert_eq!(reader.next_packet().unwrap(), None);
+        found
+    }
+
+    #[test]
+    fn old_files_have_their_lengths_in_another_order() {
+        let whole: Vec<u8> = (1..=8).collect();
+        let of = |version, lengths| read_one(&file(MAGIC_MICROSECONDS, version, 1, lengths, 0));
+        assert_eq!(of([2, 4], [8, 12]), (whole.clone(), 12));
+        for version in [[2, 2], [2, 3], [543, 0]] {
+            assert_eq!(of(version, [12, 8]), (whole.clone(), 12), "{version:?}");
+        }
+        assert_eq!(of([2, 3], [8, 12]), (whole.clone(), 12));
+        let modified = file(MAGIC_MODIFIED, [2, 4], 1, [8, 12], 8);
+        assert_eq!(read_one(&modified), (whole, 12));
+        assert!(Reader::new(&file(MAGIC_MICROSECONDS, [1, 0], 1, [8, 8], 0)[..]).is_err());
+    }
+
+    #[test]
+    fn the_frame_check_sequence_is_taken_off() {
+        let of = |network, original| {
+            read_one(&file(MAGIC_MICROSECONDS, [2, 4], network, [8, original], 0))
+        };
+        let first = |count| (1..=count).collect::<Vec<u8>>();
+        // In words as the draft has it, and in bytes.
+        for length in [2, 4] {
+            assert_eq!(of(length << 28 | FCS_IS_KNOWN | 1, 8), (first(4), 4));
+        }
+        assert_eq!(of(4 << 28 | FCS_IS_KNOWN | 1, 10), (first(6), 6), "half of it was captured");
+        assert_eq!(of(4 << 28 | FCS_IS_KNOWN | 1, 60), (first(8), 56), "none of it was");
+        assert_eq!(of(4 << 28 | 1, 8), (first(8), 8), "the length isn't known");
     }
 
     #[test]

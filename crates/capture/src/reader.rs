@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use crate::packed::Packing;
 use crate::source::Source;
 use crate::{Error, Interface, Packet, pcap, pcapng};
 
@@ -53,12 +54,18 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header that tells the format.
+    /// Reads the header that tells the format; what gzip or zstd packed is unpacked.
     pub fn new(input: R) -> Result<Self, Error> {
         let mut source = Source::new(input);
         let mut magic = [0; 4];
         if !source.begin(&mut magic, "the file's first 4 bytes")? {
             return Err(Error::NotACapture { found: "nothing: it is empty".to_owned() });
+        }
+        if let Some(packing) = Packing::of(magic) {
+            source = source.unpacked(packing, magic);
+            if !source.begin(&mut magic, "the file's first 4 bytes")? {
+                return Err(Error::NotACapture { found: "nothing that is packed".to_owned() });
+            }
         }
         let decoder = if magic == pcapng::SECTION_HEADER.to_le_bytes() {
             Decoder::Pcapng(pcapng::Decoder::start(source)?)
@@ -66,6 +73,16 @@ impl<R: Read> Reader<R> {
             Decoder::Pcap(pcap::Decoder::start(source, magic)?)
         };
         Ok(Reader { decoder, ended: false })
+    }
+
+    /// Ends with an error after so many bytes of the capture, unpacked: for who keeps all of it.
+    #[must_use]
+    pub fn limited(mut self, bytes: u64) -> Self {
+        match &mut self.decoder {
+            Decoder::Pcap(decoder) => decoder.limit(bytes),
+            Decoder::Pcapng(decoder) => decoder.limit(bytes),
+        }
+        self
     }
 
     /// Which format the file has.

@@ -3,18 +3,35 @@
 use std::io::{self, Read};
 
 use crate::Error;
+use crate::packed::{Input, Packing};
 
 /// A reader with the number of bytes taken from it.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
-    inner: R,
-    /// Bytes taken so far.
+    inner: Input<R>,
+    /// Bytes taken so far; of a packed input, of what is in it.
     pub(crate) offset: u64,
+    /// The most that is taken.
+    pub(crate) limit: u64,
 }
 
 impl<R: Read> Source<R> {
     pub(crate) fn new(inner: R) -> Self {
-        Source { inner, offset: 0 }
+        Source { inner: Input::Plain(inner), offset: 0, limit: u64::MAX }
+    }
+
+    /// What is packed in an input of which only `magic` has been read.
+    pub(crate) fn unpacked(self, packing: Packing, magic: [u8; 4]) -> Self {
+        let inner = match self.inner {
+            Input::Plain(inner) => Input::unpacked(inner, packing, magic),
+            packed => packed,
+        };
+        Source { inner, offset: 0, limit: UNPACKED_BYTES_MAX }
+    }
+
+    /// Bytes taken from the input, as it is.
+    pub(crate) fn taken(&self) -> u64 {
+        self.inner.packed_bytes().unwrap_or(self.offset)
     }
 
     /// Fills `buffer`, which is the beginning of `what`; `false` when the stream ends before its
@@ -48,6 +65,7 @@ impl<R: Read> Source<R> {
         let skipped = io::copy(&mut self.inner.by_ref().take(count), &mut io::sink())
             .map_err(|source| Error::Io { offset: self.offset, source })?;
         self.offset += skipped;
+        self.check_limit()?;
         if skipped < count {
             return Err(Error::Truncated {
                 what,
@@ -72,13 +90,30 @@ impl<R: Read> Source<R> {
             }
         }
         self.offset += count as u64;
+        self.check_limit()?;
         Ok(count)
+    }
+
+    /// A small file can hold very much: whoever reads on would do so for days.
+    fn check_limit(&self) -> Result<(), Error> {
+        if self.offset <= self.limit {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            offset: self.offset,
+            what: "a capture",
+            size: self.offset,
+            limit: self.limit,
+        })
     }
 
     fn truncated(&self, what: &'static str, start: u64, missing: usize) -> Error {
         Error::Truncated { what, start, end: self.offset, missing: missing as u64 }
     }
 }
+
+/// The most that is unpacked: an hour of frames at 100 Mbit/s, and a bomb's end.
+const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 
 /// Byte order of a file: both formats are written in the order of the machine that captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

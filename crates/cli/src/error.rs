@@ -97,16 +97,14 @@ pub(crate) enum CliError {
     },
     /// A capture of something other than Ethernet.
     #[error(
-        "{}: frame {frame} is from an interface of link type {link_type}, and XDP programs take \
-         Ethernet frames (link type 1): capture on an Ethernet interface, not on \"any\"",
+        "{}: no Ethernet frame in it: its interface is of link type {link_type}, and XDP programs \
+         take Ethernet frames (link type 1): capture on an Ethernet interface, not on \"any\"",
         path.display()
     )]
     LinkType {
         /// The capture.
         path: PathBuf,
-        /// Number of the frame, from 1.
-        frame: u64,
-        /// `LINKTYPE_*`
+        /// `LINKTYPE_*` of its frames.
         link_type: u16,
     },
     /// A program that can't be loaded: refused by the verifier, or a map that can't be created.

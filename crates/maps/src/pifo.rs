@@ -74,7 +74,7 @@ impl Store for PifoGeneric {
     }
 }
 
-/// What a PIFO_XDP map keeps packets in. Made by who knows what a packet is.
+/// Packet storage behind a `PIFO_XDP` map; implemented in towpath-xdp.
 pub trait Packets: Any + Debug + Send + Sync {
     /// How many there are.
     fn count(&self) -> u64;

@@ -32,7 +32,7 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// Accepted range.
         must: String,
     },
     /// An interface that runs somebody else's XDP program.

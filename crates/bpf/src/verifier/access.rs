@@ -98,6 +98,8 @@ impl Verifier<'_> {
         } else if reg.is_scalar() {
             "this is a number, not a pointer: arithmetic or a 32-bit operation made it one, or the \
              pointer was invalidated (packet pointers by bpf_xdp_adjust_*, references by release)"
+        } else if reg.is(Base::PacketEnd) {
+            "data_end is only compared: read through a pointer that begins at data"
         } else {
             ""
         };
@@ -401,11 +403,11 @@ impl Verifier<'_> {
         let (message, hint) = match reg.base() {
             Base::MapKey => (
                 format!("invalid access to map key, key_size={region} off={off} size={size}"),
-                "stay within the key",
+                "stay within the key".to_owned(),
             ),
             Base::MapValue => (
                 format!("invalid access to map value, value_size={region} off={off} size={size}"),
-                "check the index against the size of the value before using it",
+                self.value_hint(reg, size, region),
             ),
             Base::Packet | Base::PacketMeta => (
                 format!(
@@ -414,15 +416,14 @@ impl Verifier<'_> {
                     reg.off,
                     reg.range()
                 ),
-                "compare (pointer + bytes) with data_end before this access, using this pointer, \
-                 and again after anything that moves the packet",
+                self.packet_hint(reg, off, size),
             ),
             _ => (
                 format!("invalid access to memory, mem_size={region} off={off} size={size}"),
-                "stay within the memory that was obtained",
+                "stay within the memory that was obtained".to_owned(),
             ),
         };
-        Err(self.reject_hint(Errno::EACCES, message, hint))
+        Err(self.reject_hint(Errno::EACCES, message, &hint))
     }
 
     /// A helper or kfunc reads or writes `size` bytes at `regno`. `raw`: it fills them without

@@ -70,7 +70,7 @@ impl Verifier<'_> {
     }
 
     /// Bytes one frame counts: the machine code keeps it aligned to 16.
-    fn frame_bytes(&self, subprog: usize) -> u32 {
+    pub(crate) fn frame_bytes(&self, subprog: usize) -> u32 {
         self.counted_stack(subprog).next_multiple_of(16)
     }
 
@@ -88,7 +88,8 @@ impl Verifier<'_> {
                 let message = format!(
                     "tail_calls are not allowed when call stack of previous frames is {above} bytes. Too large"
                 );
-                return Err(self.reject_at(start, Errno::EACCES, message));
+                let hint = self.chain_hint(&chain[..chain.len() - 1], TAIL_CALL_STACK_MAX);
+                return Err(self.rejection_at(Some(start), Errno::EACCES, message, &hint));
             }
             for &caller in chain.iter() {
                 self.subprogs[caller].tail_call_reachable = true;
@@ -99,7 +100,8 @@ impl Verifier<'_> {
         if depth > STACK_BYTES as u32 {
             let count = chain.len();
             let message = format!("combined stack size of {count} calls is {depth}. Too large");
-            return Err(self.reject_at(start, Errno::EACCES, message));
+            let hint = self.chain_hint(chain, STACK_BYTES as u32);
+            return Err(self.rejection_at(Some(start), Errno::EACCES, message, &hint));
         }
         for edge in &edges[subprog] {
             if self.subprogs[edge.callee].is_exception_callback {

@@ -26,6 +26,16 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    /// How messages about the stack call it.
+    pub(crate) fn on_stack(self) -> &'static str {
+        match self {
+            Access::Read => " read from",
+            Access::Write => " write to",
+        }
+    }
+}
+
 /// The environment of one verification.
 pub(crate) struct Verifier<'p> {
     pub(crate) prog: &'p Linked,
@@ -106,11 +116,11 @@ pub(crate) struct InsnAux {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subprog {
     pub(crate) start: usize,
-    /// One behind the last slot.
+    /// Exclusive end slot.
     pub(crate) end: usize,
     /// Bytes of stack it uses itself.
     pub(crate) stack_depth: u32,
-    /// Those of it that don't count.
+    /// Stack slots excluded from the depth (bpf_fastcall spills).
     pub(crate) spills: super::fastcall::Spills,
     /// Bytes of its stack that are touched through pointers; see [`super::SubprogramFacts`].
     pub(crate) reached: StackBytes,

@@ -404,7 +404,7 @@ fn extend_ranges(state: &mut State, moving: &Reg, open: bool) {
 }
 
 /// Bytes a packet pointer's range may span (`MAX_PACKET_OFF`).
-const PACKET_OFF_MAX: i32 = 0xffff;
+pub(crate) const PACKET_OFF_MAX: i32 = 0xffff;
 
 impl Verifier<'_> {
     /// A pointer known not to be null; some map values are pointers to something else

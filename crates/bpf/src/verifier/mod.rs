@@ -28,6 +28,7 @@ mod exception;
 mod facts;
 mod fastcall;
 mod follow;
+mod hints;
 mod jump;
 mod ksym;
 mod liveness;

@@ -158,7 +158,9 @@ impl Verifier<'_> {
                 }
                 let (regno, operator) = (insn.dst, operator(insn.op()));
                 let message = format!("R{regno} pointer {operator} pointer prohibited");
-                Err(self.reject(Errno::EACCES, message))
+                let hint = "a pointer is moved by a number: one of the two was to be one (an \
+                            offset, or a distance such as data_end - data)";
+                Err(self.reject_hint(Errno::EACCES, message, hint))
             }
             (true, false) => {
                 self.mark_chain_precision(insn.dst)?;
@@ -252,7 +254,14 @@ impl Verifier<'_> {
         let adds_zero = offset.const_value() == Some(0) && insn.op() == BPF_ADD;
         if !(may_be_offset(pointer.base()) || (pointer.is(Base::ConstMapPtr) && adds_zero)) {
             let message = format!("R{regno} pointer arithmetic on {name} prohibited");
-            return Err(self.reject(Errno::EACCES, message));
+            let hint = match pointer.base() {
+                Base::PacketEnd => {
+                    "data_end is only compared: add to the other side, (data + bytes > data_end) \
+                     for (data > data_end - bytes)"
+                }
+                _ => "",
+            };
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
         }
         self.check_sane_offset(offset, &name)?;
         self.check_sane_offset(pointer, &name)?;

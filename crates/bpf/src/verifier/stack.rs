@@ -59,9 +59,8 @@ impl Verifier<'_> {
                     tnum.value, tnum.mask
                 )
             };
-            let hint = "the stack is the 512 bytes below the frame pointer: keep the object \
-                        smaller, or the index within it";
-            return Err(self.reject_hint(Errno::EACCES, message, hint));
+            let hint = self.stack_hint(min, max, size);
+            return Err(self.reject_hint(Errno::EACCES, message, &hint));
         }
         let depth = (-min) as u32;
         let subprog = self.frame_of(&reg).subprog;
@@ -457,7 +456,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EACCES, format!("invalid zero-sized read: R{regno}")));
         }
         let reg = *self.reg(regno);
-        let (min, max) = self.check_stack_bounds(regno, off, size, " indirect access to")?;
+        let (min, max) = self.check_stack_bounds(regno, off, size, access.on_stack())?;
         let frame = reg.frame as usize;
         let raw = raw && reg.var.is_const();
         if !reg.var.is_const() && !self.options.bypass_spec_v1 {

@@ -22,7 +22,7 @@ pub struct Verified {
 pub struct SubprogramFacts {
     /// First instruction slot.
     pub start: usize,
-    /// One behind the last slot.
+    /// Exclusive end slot.
     pub end: usize,
     /// Bytes of stack it uses (0..=512), callees not counted.
     pub stack_bytes: u32,

@@ -12,6 +12,7 @@ pub(super) const SECTION_APPLICATION: u16 = 4;
 pub(super) const INTERFACE_NAME: u16 = 2;
 pub(super) const INTERFACE_DESCRIPTION: u16 = 3;
 pub(super) const INTERFACE_TIME_RESOLUTION: u16 = 9;
+pub(super) const INTERFACE_FCS_LENGTH: u16 = 13;
 pub(super) const INTERFACE_TIME_OFFSET: u16 = 14;
 
 pub(super) const STATISTICS_DROPPED: u16 = 5;

@@ -8,7 +8,7 @@ use super::{
     INTERFACE_STATISTICS, OBSOLETE_PACKET, SECTION_HEADER, SIMPLE_PACKET,
 };
 use crate::source::{Endian, Fields, Source};
-use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions};
+use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions, fcs_bytes, without_fcs};
 
 /// Reads the blocks of a file whose first block type has been read.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Decoder<R> {
     /// Of all sections: packets count from `section_base`.
     interfaces: Vec<Interface>,
     clocks: Vec<Clock>,
+    /// Bytes of the frame check sequence that each interface's frames end with.
+    fcs: Vec<u32>,
     /// Frames of each interface that were lost, as far as the file says.
     dropped: Vec<u64>,
     section_base: usize,
@@ -43,6 +45,7 @@ impl<R: Read> Decoder<R> {
             endian: Endian::Little,
             interfaces: Vec::new(),
             clocks: Vec::new(),
+            fcs: Vec::new(),
             dropped: Vec::new(),
             section_base: 0,
             block: Vec::new(),
@@ -62,7 +65,11 @@ impl<R: Read> Decoder<R> {
     }
 
     pub(crate) fn offset(&self) -> u64 {
-        self.source.offset
+        self.source.taken()
+    }
+
+    pub(crate) fn limit(&mut self, bytes: u64) {
+        self.source.limit = bytes;
     }
 
     pub(crate) fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error> {
@@ -202,7 +209,7 @@ impl<R: Read> Decoder<R> {
         }
         let mut interface =
             Interface { link_type, snaplen, name: String::new(), description: String::new() };
-        let mut clock = Clock::default();
+        let (mut clock, mut fcs) = (Clock::default(), 0);
         for option in Options::new(fields) {
             let (code, value) = option.map_err(|overrun| overrun_error(block, &overrun))?;
             match (code, value) {
@@ -210,6 +217,9 @@ impl<R: Read> Decoder<R> {
                 (options::INTERFACE_DESCRIPTION, text) => interface.description = short_text(text),
                 (options::INTERFACE_TIME_RESOLUTION, [resolution]) => {
                     clock.resolution = *resolution;
+                }
+                (options::INTERFACE_FCS_LENGTH, [written]) => {
+                    fcs = fcs_bytes((*written).into(), link_type);
                 }
                 (options::INTERFACE_TIME_OFFSET, &[a, b, c, d, e, f, g, h]) => {
                     clock.offset_s = self.endian.u64([a, b, c, d, e, f, g, h]) as i64;
@@ -219,6 +229,7 @@ impl<R: Read> Decoder<R> {
         }
         self.interfaces.push(interface);
         self.clocks.push(clock);
+        self.fcs.push(fcs);
         self.dropped.push(0);
         Ok(())
     }
@@ -263,15 +274,18 @@ impl<R: Read> Decoder<R> {
                 expected: format!("at most the {remaining} bytes left in the block"),
             });
         };
-        Ok(Packet {
-            data: &data[..length as usize],
-            original_len,
-            timestamp_ns: self.clocks[interface]
-                .nanoseconds(u64::from(high) << 32 | u64::from(low)),
-            interface: interface as u32,
-            link_type: self.interfaces[interface].link_type,
-            options: packet_options(fields, self.endian, block)?,
-        })
+        let options = packet_options(fields, self.endian, block)?;
+        let link_type = self.interfaces[interface].link_type;
+        // The frame's own word counts, in octets.
+        let fcs = match options.flags.map_or(0, |flags| flags >> FCS_SHIFT & FCS_MASK) {
+            0 => self.fcs[interface],
+            octets => fcs_bytes(octets, link_type),
+        };
+        let (data, original_len) = without_fcs(&data[..length as usize], original_len, fcs);
+        let ticks = u64::from(high) << 32 | u64::from(low);
+        let timestamp_ns = self.clocks[interface].nanoseconds(ticks);
+        let interface = interface as u32;
+        Ok(Packet { data, original_len, timestamp_ns, interface, link_type, options })
     }
 
     /// A block with nothing but data, from the section's first interface.
@@ -288,8 +302,10 @@ impl<R: Read> Decoder<R> {
         // The captured length is not written: it follows from the other lengths.
         let length = original_len.min(snaplen).min(fields.remaining() as u32);
         check_packet_length(length, block.start + BODY_OFFSET)?;
+        let data = fields.bytes(length as usize).unwrap_or_default();
+        let (data, original_len) = without_fcs(data, original_len, self.fcs[interface]);
         Ok(Packet {
-            data: fields.bytes(length as usize).unwrap_or_default(),
+            data,
             original_len,
             timestamp_ns: 0,
             interface: interface as u32,
@@ -410,6 +426,9 @@ fn overrun_error(block: Block, overrun: &options::Overrun) -> Error {
     }
 }
 
+/// Where `epb_flags` has the octets of the frame check sequence.
+const FCS_SHIFT: u32 = 5;
+const FCS_MASK: u32 = 0xf;
 const SECTION_BYTES_MIN: u32 = 28;
 const PACKET_HEADER_BYTES: u64 = 20;
 /// The longest packet, with as much again for its options.

@@ -363,7 +363,7 @@ pub(crate) enum GuestCommand {
     Show(PortArgs),
     /// Write what a virtual machine has to a file, while it goes on
     Save(GuestFileArgs),
-    /// Give a virtual machine that has nothing what was saved of one
+    /// Restore saved state into an empty VM
     Restore(GuestFileArgs),
     /// Take everything away that a virtual machine has
     Reset(GuestArgs),

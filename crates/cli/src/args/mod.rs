@@ -73,7 +73,7 @@ pub(crate) struct OutputArgs {
     /// Print JSON over several lines
     #[arg(long, global = true)]
     pub pretty: bool,
-    /// Say more: the verifier's log, what programs print; twice for every instruction
+    /// Verbose: verifier log, program output (-vv: trace instructions)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 }
@@ -130,7 +130,7 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Check a configuration file, without running anything
     Check(CheckArgs),
-    /// Read the daemon's configuration again and make what differs in it
+    /// Reload the configuration and apply changes
     Reload(ReloadArgs),
     /// Attach a program of each object to a port of the daemon
     ///
@@ -226,7 +226,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ExecCommand,
     },
-    /// See it at work
+    /// Run a live demo
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Demo {
         /// What to see.

@@ -36,7 +36,7 @@ pub(crate) struct XskRunArgs {
     /// End after this time: 10s, 500ms, 2m
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub runs_for: Option<Duration>,
-    /// XSKMAP of a program on the port to be in [default: xsks_map; without one, all frames of the
+    /// XSKMAP to insert the socket into [default: xsks_map; without one, all frames of the
     /// queue come]
     #[arg(short, long, value_name = "NAME")]
     pub map: Option<String>,

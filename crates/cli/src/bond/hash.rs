@@ -5,14 +5,13 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use towpath_capture::{PACKET_BYTES_MAX, Reader};
+use towpath_capture::{LINK_TYPE_ETHERNET, PACKET_BYTES_MAX, Reader};
 use towpath_engine::bond;
 
 use super::hex;
 use crate::args::BondHashArgs;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::run::next_ethernet;
 
 /// Prints a line for each frame, also for those before one that can't be read.
 pub(crate) fn hash(args: &BondHashArgs, output: &mut Output) -> Result<(), CliError> {
@@ -40,8 +39,13 @@ fn of_capture(path: &Path, args: &BondHashArgs, output: &mut Output) -> Result<(
     let mut reader =
         reader.map_err(|source| CliError::Capture { path: path.to_owned(), source })?;
     let mut number = 0;
-    while let Some(packet) = next_ethernet(&mut reader, number + 1, path)? {
+    let broken = |source| CliError::Capture { path: path.to_owned(), source };
+    while let Some(packet) = reader.next_packet().map_err(broken)? {
         number += 1;
+        if packet.link_type != LINK_TYPE_ETHERNET {
+            output.note(&format!("frame {number} is left out: link type {}", packet.link_type));
+            continue;
+        }
         print(packet.data, number, args, output)?;
     }
     Ok(())

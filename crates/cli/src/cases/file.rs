@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value as Json};
-use towpath_capture::Reader;
+use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_daemon::run_config::action_number;
 use towpath_xdp::KnownConnection;
 use towpath_xdp::host::Socket;
@@ -381,9 +381,12 @@ fn returned(verdict: &Json) -> Result<u32, String> {
 fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, CliError> {
     let broken = |source| CliError::Capture { path: path.to_owned(), source };
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
-    let mut reader = Reader::new(bytes).map_err(broken)?;
+    let mut reader = Reader::new(bytes).map_err(broken)?.limited(FILE_BYTES_MAX);
     let mut steps = Vec::new();
     while let Some(packet) = reader.next_packet().map_err(broken)? {
+        if packet.link_type != LINK_TYPE_ETHERNET {
+            continue;
+        }
         let comment = packet.options.comment.and_then(|it| it.split_whitespace().next());
         let number = steps.len() + 1;
         let verdict = comment.map(|word| returned(&Json::from(word))).transpose();

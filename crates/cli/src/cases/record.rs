@@ -33,7 +33,7 @@ pub(super) fn record(
     let program = opened.program_name(opened.select(&selection)?).to_owned();
     let broken = |source| CliError::Capture { path: capture.to_owned(), source };
     let bytes = files::read(capture, "a capture", CAPTURE_BYTES_MAX)?;
-    let mut reader = Reader::new(bytes.as_slice()).map_err(broken)?;
+    let mut reader = Reader::new(bytes.as_slice()).map_err(broken)?.limited(CAPTURE_BYTES_MAX);
     let mut cases = Vec::new();
     while let Some(packet) = reader.next_packet().map_err(broken)? {
         cases.push(case(&opened, &program, packet.data, cases.len() + 1)?);

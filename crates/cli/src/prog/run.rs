@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use towpath_capture::Reader;
+use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_xdp::{Action, Exec};
 
 use super::context::Context;
@@ -70,18 +70,19 @@ fn tell(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<()
     if output.json { print_json(outcome, output) } else { print(outcome, args, output) }
 }
 
-/// The bytes of a file, or of the first frame when it is a capture.
+/// The bytes of a file, or of the first Ethernet frame when it is a capture.
 fn packet(path: &Path) -> Result<Vec<u8>, CliError> {
     let bytes = files::read(path, "a packet", PACKET_FILE_BYTES_MAX)?;
     // A frame that starts with a capture's magic number is a destination address nobody has.
     let Ok(mut reader) = Reader::new(bytes.as_slice()) else { return Ok(bytes) };
-    let first = reader
-        .next_packet()
-        .map_err(|source| CliError::Capture { path: path.to_owned(), source })?;
-    first.map(|packet| packet.data.to_vec()).ok_or_else(|| CliError::Text {
-        path: path.to_owned(),
-        message: "a capture without frames".to_owned(),
-    })
+    let broken = |source| CliError::Capture { path: path.to_owned(), source };
+    while let Some(packet) = reader.next_packet().map_err(broken)? {
+        if packet.link_type == LINK_TYPE_ETHERNET {
+            return Ok(packet.data.to_vec());
+        }
+    }
+    let message = "a capture without Ethernet frames".to_owned();
+    Err(CliError::Text { path: path.to_owned(), message })
 }
 
 fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {

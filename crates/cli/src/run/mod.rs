@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use towpath_capture::{LINK_TYPE_ETHERNET, Packet, Reader};
+use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 
 use crate::args::RunArgs;
 use crate::error::{CliError, Status};
@@ -66,6 +66,10 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     }
     match broken.or(tally.fault.take()) {
         Some(error) if tally.frames == 0 => Err(error),
+        None if tally.is_of_other_links() => Err(CliError::LinkType {
+            path: args.input.clone(),
+            link_type: tally.links.keys().next().copied().unwrap_or_default(),
+        }),
         broken => {
             report::print(args, &session.program, &tally, broken.as_ref(), output)?;
             Ok(broken.map_or(Status::Ok, |error| error.status()))
@@ -119,10 +123,14 @@ impl Pass<'_> {
         let mut number = 0;
         let mut result = Ok(());
         loop {
-            let full = match next_ethernet(&mut reader, number + 1, &self.args.input) {
+            let full = match reader.next_packet().map_err(failed) {
                 Ok(Some(packet)) => {
                     number += 1;
                     self.tally.frame(&packet);
+                    if packet.link_type != LINK_TYPE_ETHERNET {
+                        self.tally.skip_link(packet.link_type);
+                        continue;
+                    }
                     let clock_ns = self.time.of(packet.timestamp_ns);
                     if let Err(error) = burst.push(&packet, number, clock_ns) {
                         self.tally.skip(error);
@@ -170,24 +178,4 @@ impl Pass<'_> {
         self.progress.at(u64::from(self.pass) * size + reader.offset(), self.tally.frames);
         Ok(())
     }
-}
-
-/// The next frame, which must be an Ethernet frame.
-pub(crate) fn next_ethernet<'a, R: std::io::Read>(
-    reader: &'a mut Reader<R>,
-    number: u64,
-    path: &Path,
-) -> Result<Option<Packet<'a>>, CliError> {
-    let packet = reader
-        .next_packet()
-        .map_err(|source| CliError::Capture { path: path.to_owned(), source })?;
-    let Some(packet) = packet else { return Ok(None) };
-    if packet.link_type != LINK_TYPE_ETHERNET {
-        return Err(CliError::LinkType {
-            path: path.to_owned(),
-            frame: number,
-            link_type: packet.link_type,
-        });
-    }
-    Ok(Some(packet))
 }

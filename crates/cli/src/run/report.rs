@@ -101,7 +101,7 @@ fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8
         maps: names.map(|names| Contents::of(program, names)),
         targets: targets.map(|(target, count)| (target.as_str(), count.frames)).collect(),
         events: &tally.events,
-        skipped: tally.skipped.values().sum(),
+        skipped: tally.skipped.values().chain(tally.links.values()).sum(),
         cut_short: tally.cut_short,
         trace: (verbose > 0).then_some(tally.trace.as_slice()),
         error: None,
@@ -191,6 +191,9 @@ fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(
     }
     for (reason, count) in &tally.skipped {
         remarks.push(format!("{} not run: {reason}", frames(*count)));
+    }
+    for (link_type, count) in &tally.links {
+        remarks.push(format!("{} not run: link type {link_type}, not Ethernet", frames(*count)));
     }
     if tally.cut_short > 0 {
         let count = frames(tally.cut_short);

@@ -20,6 +20,8 @@ pub(super) struct Tally {
     pub(super) cut_short: u64,
     /// Frames that no program can get, by reason.
     pub(super) skipped: BTreeMap<&'static str, u64>,
+    /// Frames that are none of Ethernet's, by `LINKTYPE_*`.
+    pub(super) links: BTreeMap<u16, u64>,
     /// By action, in the kernel's order.
     pub(super) verdicts: [Count; ACTIONS.len()],
     /// Return values that are no action.
@@ -77,6 +79,16 @@ impl Tally {
             FrameError::Metadata(_) => "impossible metadata",
         };
         *self.skipped.entry(reason).or_default() += 1;
+    }
+
+    /// A frame is none of Ethernet's.
+    pub(super) fn skip_link(&mut self, link_type: u16) {
+        *self.links.entry(link_type).or_default() += 1;
+    }
+
+    /// Whether there were frames, and none of Ethernet's.
+    pub(super) fn is_of_other_links(&self) -> bool {
+        self.frames > 0 && self.links.values().sum::<u64>() == self.frames
     }
 
     /// A frame of now `bytes` bytes was judged.

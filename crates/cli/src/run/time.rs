@@ -27,8 +27,11 @@ impl Time {
     /// What clocks show for a frame captured at `timestamp_ns`; `None` for the machine's time,
     /// also when the capture has no times.
     pub(super) fn of(&mut self, timestamp_ns: u64) -> Option<u64> {
-        if self.clock == Clock::Machine || timestamp_ns == 0 {
+        if self.clock == Clock::Machine || timestamp_ns == 0 && self.latest_ns == 0 {
             return None;
+        }
+        if timestamp_ns == 0 {
+            return Some(self.latest_ns);
         }
         if self.is_first {
             self.shift_ns = self.latest_ns.saturating_sub(timestamp_ns);
@@ -52,6 +55,8 @@ mod tests {
         time.begin_pass();
         let shown: Vec<_> = [100, 130, 140].map(|ns| time.of(ns)).into();
         assert_eq!(shown, [Some(130), Some(160), Some(170)]);
+        assert_eq!(time.of(0), Some(170), "a frame without a time");
+        assert_eq!([Clock::Machine, Clock::Capture].map(|clock| Time::new(clock).of(0)), [None; 2]);
         assert_eq!(Time::new(Clock::Machine).of(100), None);
     }
 }

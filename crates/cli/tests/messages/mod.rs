@@ -26,6 +26,41 @@ fn a_section_that_means_nothing_and_a_key_that_is_not_set_are_noted() {
     assert!(ended.stdout.contains("note: ./messages.c:43"), "{ended:?}");
 }
 
+/// A pcapng file of blocks: a section, then what is given.
+fn blocks(parts: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let section = [&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8]].concat();
+    let all = [&[(0x0a0d_0d0a, section)], parts].concat();
+    let block = |(kind, body): &(u32, Vec<u8>)| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    };
+    all.iter().flat_map(block).collect()
+}
+
+#[test]
+fn frames_of_other_links_are_counted_and_the_rest_is_run() {
+    let bench = Bench::new("messages_links");
+    let interface = |link: u16| (1, [&link.to_le_bytes()[..], &[0; 6]].concat());
+    let packet = |interface: u32, frame: &[u8]| {
+        let words = [interface, 0, 9, frame.len() as u32, frame.len() as u32];
+        (6, [&words.map(u32::to_le_bytes).concat()[..], frame].concat())
+    };
+    let links = [interface(1), interface(113)];
+    let frames = [packet(0, &frame(2)), packet(1, &[0; 44]), packet(0, &frame(3))];
+    bench.file("mixed.pcapng", blocks(&[&links[..], &frames].concat()));
+    let program = ["run", "every_verdict.o", "-n", "every_verdict", "--in", "mixed.pcapng"];
+    let result = bench.json(&program);
+    assert_eq!((&result["frames"], &result["skipped"]), (&3.into(), &1.into()), "{result}");
+    assert_eq!(result["verdicts"]["XDP_PASS"], 1);
+    assert_eq!(result["verdicts"]["XDP_TX"], 1);
+    let ended = bench.run(&program);
+    assert!(ended.stdout.contains("1 frame not run: link type 113, not Ethernet"), "{ended:?}");
+
+    bench.file("mixed.pcapng", blocks(&[&links[..], &frames[1..2]].concat()));
+    let message = bench.refusal(2, &program);
+    assert!(message.contains("no Ethernet frame") && message.contains("113"), "{message}");
+}
+
 #[test]
 fn a_field_that_the_kernel_has_not_is_named() {
     let bench = Bench::new("messages_core");

@@ -133,7 +133,7 @@ fn refused(status: u16, message: &str) -> ApiError {
     ApiError { status, message: message.to_owned() }
 }
 
-/// The answer to who may not go on.
+/// 401 or 403 response.
 pub(super) fn refusal(error: ApiError) -> Response {
     let is_unknown = error.status == 401;
     let mut response = error.into_response();

@@ -62,10 +62,10 @@ pub enum Refusal {
     #[error("its mode can change only while it has no members: take them out first")]
     NotEmpty,
     /// A port that it does not have.
-    #[error("{0} is no member of it")]
+    #[error("{0} is not a member of this bond")]
     NotMember(String),
     /// A port of another kind.
-    #[error("it is no bond")]
+    #[error("not a bond")]
     NotBond,
 }
 

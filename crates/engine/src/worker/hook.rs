@@ -276,7 +276,7 @@ impl HookRunner {
     }
 }
 
-/// Frames on their way, out of an application's memory unless a socket or nobody gets them. Hooks
+/// Sends a burst; copies zero-copy frames unless the target is a socket or a drop. Hooks
 /// on the way out, which say where that is, redirect nothing: no rank is lost.
 #[inline]
 fn send_all(

@@ -68,7 +68,7 @@ impl Copies {
         self.finish(taps);
     }
 
-    /// The frame that was at `index` is judged, as frame number so and so of a program's burst.
+    /// Records the verdict of frame `index`.
     #[cold]
     pub(super) fn leave_one(
         &mut self,

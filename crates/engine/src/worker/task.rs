@@ -22,7 +22,7 @@ pub trait ControlTask: Send + 'static {
     fn step(&mut self, context: &mut TaskContext<'_>) -> bool;
 }
 
-/// What of a worker a task may use.
+/// Worker state exposed to tasks.
 pub struct TaskContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) runner: &'a mut HookRunner,

@@ -38,7 +38,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn lookup(
         &self,
         key: Bytes<'_>,
@@ -59,7 +59,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn update(
         &self,
         caller: &dyn Caller,
@@ -77,7 +77,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn delete(&self, key: Bytes<'_>) -> Result<(), Errno> {
         let map = self.map_for(Need::WRITE)?;
         map.delete(&key(map.key_bytes())?)
@@ -87,7 +87,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn next_key(&self, key: Option<Bytes<'_>>) -> Result<Vec<u8>, Errno> {
         let map = self.map_for(Need::READ)?;
         let key = key.map(|key| key(map.key_bytes())).transpose()?;
@@ -98,7 +98,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn lookup_and_delete(&self, key: Bytes<'_>, flags: u64) -> Result<Value, Errno> {
         let map = self.map_for(Need::BOTH)?;
         if map.is_queue() && flags != 0 {
@@ -112,7 +112,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// Same errno as the bpf(2) command.
     pub fn freeze(&self) -> Result<(), Errno> {
         let map = self.map()?.map();
         if !map.fields().is_empty() {

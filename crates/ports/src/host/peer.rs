@@ -25,8 +25,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The other end of an interface of the calling thread's namespace; none of what is no veth, or
-    /// whose other end nobody can find.
+    /// The other end of an interface of the calling thread's namespace; `None` if the interface is
+    /// not a veth, or its other end can't be found.
     pub(crate) fn of(index: u32) -> Option<Peer> {
         let mut netlink = Socket::open(NETLINK_ROUTE, 0).ok()?;
         let answer = netlink.ask(RTM_GETLINK, &request(index)).ok()?;
@@ -85,8 +85,8 @@ fn request(index: u32) -> Vec<u8> {
     message
 }
 
-/// A file of the namespace that has this number for the calling thread's: one with a name, or one
-/// that a process is in.
+/// Path of the network namespace with this nsid, as the calling thread's has it: one with a name,
+/// or one that a process is in.
 fn find_namespace(netlink: &mut Socket, number: u32) -> Option<PathBuf> {
     let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries("/run/netns").map(|entry| entry.path());

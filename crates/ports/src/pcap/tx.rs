@@ -86,7 +86,7 @@ impl End {
         self.lost.fetch_add(frames as u64, Ordering::Relaxed);
     }
 
-    /// Says that it has come for something of that name, if it has.
+    /// Why recording to `of` stopped, if it did.
     pub(crate) fn failure(&self, of: &str) -> Option<String> {
         self.why.get().map(|why| format!("{of} ended: {why}"))
     }

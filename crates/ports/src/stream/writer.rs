@@ -106,7 +106,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: Vec<u8>,
-    /// Since when no more will come.
+    /// When the input ended.
     closed: Option<Instant>,
     /// Why nothing is written any more.
     ended: Option<Errno>,

@@ -127,12 +127,9 @@ fn membership_is_exclusive() {
     );
     assert_eq!(
         refused(&bond, |config| config.release(other, member)),
-        "bond1: m0 is no member of it (EINVAL)"
+        "bond1: m0 is not a member of this bond (EINVAL)"
     );
-    assert_eq!(
-        refused(&bond, |config| config.enslave(member, other)),
-        "m0: it is no bond (EINVAL)"
-    );
+    assert_eq!(refused(&bond, |config| config.enslave(member, other)), "m0: not a bond (EINVAL)");
     assert_eq!(
         refused(&bond, |config| config.enslave(other, other)),
         "bond1: bond1 cannot be a member: the bond would be inside of itself (ELOOP)"

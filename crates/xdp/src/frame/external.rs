@@ -22,7 +22,7 @@ pub struct Chunks {
     memory: Arc<Mapping>,
     /// By chunk: whether a frame in it is on its way.
     is_taken: Vec<bool>,
-    /// By chunk: what was its frame the last time.
+    /// Per chunk: the [`Frame`] to reuse.
     at_rest: Vec<Option<Frame>>,
 }
 

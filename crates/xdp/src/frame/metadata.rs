@@ -227,7 +227,7 @@ impl Body {
         self.say(flag::RX | flag::VLAN);
     }
 
-    /// That the port that received the frame tells such things, whether of this one or not.
+    /// Records which RX hints the ingress port supports.
     #[inline]
     pub fn tells_rx_metadata(&mut self, told: Told) {
         self.say(flag::RX | told.flags());
@@ -289,7 +289,7 @@ impl Body {
         self.flags |= flag::LAUNCH_TIME;
     }
 
-    /// That time.
+    /// Requested launch time (`CLOCK_MONOTONIC`, ns).
     #[inline]
     pub fn launch_time(&self) -> Option<u64> {
         self.has(flag::LAUNCH_TIME).then_some(self.metadata.launch_time_ns)
@@ -300,7 +300,7 @@ impl Body {
         self.flags &= !flag::LAUNCH_TIME;
     }
 
-    /// That somebody wants to know when the frame is sent: the request's number.
+    /// Attaches TX-timestamp request `number`.
     pub fn set_tx_request(&mut self, number: u16) {
         debug_assert!(!self.has_tx_request(), "one at a time");
         self.tx_request = number;

@@ -308,7 +308,7 @@ pub(crate) fn share(map: &Map) -> Arc<Map> {
     }
 }
 
-/// How many bytes are asked for, until they are had, where it can't be told how many there are.
+/// Probe sizes, in bytes, when the readable length is unknown.
 const WINDOWS: [u64; 5] = [512, 128, 32, 8, 1];
 
 fn refusal_by_map(access: Access, write: bool) -> Option<&'static str> {
