@@ -128,7 +128,12 @@ impl Id {
         let mut id = self;
         let of = |bytes: u8| low_ones(bytes.into());
         let rest = number.wrapping_sub(std::mem::take(&mut id.outer.plus)) & of(id.outer.bytes);
-        if id.inner == NOTHING || rest & of(id.inner.bytes) != rest {
+        if id.inner == NOTHING {
+            return (id, rest);
+        }
+        if rest & of(id.inner.bytes) != rest {
+            // It never is, however many bytes are looked at.
+            id.outer = NOTHING;
             return (id, rest);
         }
         let inner = std::mem::replace(&mut id.inner, NOTHING);
@@ -149,13 +154,18 @@ impl Flags {
         let [a, b] = [a, b].map(|id| id.low(bytes));
         let all = hash(("compared", a, b));
         // What a smaller value is in more bytes has them all 0.
-        let [whole, number] = [a.whole(), b];
-        match number.as_number() {
+        let whole = if a.inner == NOTHING { a.whole() } else { a };
+        match b.as_number() {
             Some(number) if !a.is_partial => {
                 Flags { all, equal: hash(whole.is(number)), is_with_zero: number == 0 }
             }
             _ => Flags { all, equal: all, is_with_zero: false },
         }
+    }
+
+    /// The same, where what is equal is the same question as in another comparison.
+    pub(super) fn equal_as(self, other: Flags) -> Flags {
+        Flags { equal: other.equal, ..self }
     }
 
     /// What it is that a condition says, in the one way that all the same are written in.
@@ -181,4 +191,35 @@ const NUMBER: u64 = 0;
 /// A word of which only so many bytes are ones.
 fn low_ones(bytes: usize) -> i64 {
     if bytes < 8 { (1 << (8 * bytes)) - 1 } else { -1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether two comparisons are the same question.
+    fn are_same(a: (Id, i64, usize), b: (Id, i64, usize)) -> bool {
+        let truth = |(id, number, bytes): (Id, i64, usize)| {
+            Flags::compared(id, Id::number(number), bytes).truth(ConditionCode::e)
+        };
+        truth(a) == truth(b)
+    }
+
+    #[test]
+    fn a_sum_is_a_number_where_its_other_part_is_the_difference() {
+        let value = id("value");
+        for bytes in [4, 8] {
+            let five_more = value.and_plus_in(5, bytes);
+            assert!(are_same((five_more, 7, bytes), (value, 2, bytes)));
+            assert!(!are_same((five_more, 7, bytes), (value, 7, bytes)));
+        }
+        // Of two bytes, which a sum in four may leave: then it never is.
+        let two = value.low(2);
+        for (more, number) in [(-5, 5), (0x1d, -0x1d)] {
+            let sum = two.and_plus_in(more, 4).partial(4);
+            assert!(are_same((sum, 0, 4), (two, number, 4)), "{more}");
+            assert!(!are_same((sum, 1, 4), (two, number, 4)), "{more}");
+            assert!(!are_same((sum, 0, 4), (value, number, 4)), "{more}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub(super) fn function(code: &[u8], start: usize, called: Called) -> Vec<Unmaske
         info: InstructionInfoFactory::new(),
         found: BTreeMap::new(),
         targets: targets(code, start),
-        factors: BTreeMap::new(),
+        zeros: BTreeMap::new(),
     };
     // What is known on each way to a place, by where the way comes from.
     let mut ways = BTreeMap::from([(start as u64, BTreeMap::from([(NOWHERE, at_start(called))]))]);
@@ -142,8 +142,8 @@ struct Walk<'c> {
     found: BTreeMap<u64, Unmasked>,
     /// Where branches lead.
     targets: BTreeSet<u64>,
-    /// What is 0 where a product of so many bytes is.
-    factors: BTreeMap<(Id, usize), Id>,
+    /// What is 0, in so many bytes, where another value is in so many of its own.
+    zeros: BTreeMap<(Id, usize), (Id, usize)>,
 }
 
 impl Walk<'_> {
@@ -249,10 +249,11 @@ impl Walk<'_> {
             (Mnemonic::Imul, [.., a, Cell { kind: Kind::Const(number), .. }])
                 if number % 2 != 0 =>
             {
-                let bytes = size(inst);
-                let product = fresh.partial(bytes);
-                self.factors.insert((product.whole(), bytes), a.id.low(bytes));
-                return Cell { kind: Kind::of_all([a.kind].into_iter()), id: product };
+                return self.zero_with(inst, fresh, *a);
+            }
+            (Mnemonic::Neg | Mnemonic::Bswap, [a]) => return self.zero_with(inst, fresh, *a),
+            (Mnemonic::Movsx | Mnemonic::Movsxd, [_, a]) if inst.op1_kind() == OpKind::Register => {
+                return self.zero_with(inst, fresh, *a);
             }
             (Mnemonic::Lea, _) => match address(inst, known) {
                 Kind::Masked | Kind::MaskedBy(_) => Kind::Any,
@@ -271,6 +272,21 @@ impl Walk<'_> {
         Cell { kind, id: fresh }
     }
 
+    /// What is 0 where its operand is: that in so many of the operand's bytes, and of its own.
+    fn zero_with(&mut self, inst: &Instruction, fresh: Id, of: Cell) -> Cell {
+        let bytes = size(inst);
+        let id = fresh.partial(bytes);
+        let widths: &[(usize, usize)] = match inst.mnemonic() {
+            Mnemonic::Imul | Mnemonic::Neg if bytes == 8 => &[(4, 4), (8, 8)],
+            Mnemonic::Movsx | Mnemonic::Movsxd => &[(inst.op1_register().size(), bytes)],
+            _ => &[(bytes, bytes)],
+        };
+        for &(of_operand, own) in widths {
+            self.zeros.insert((id.low(own).whole(), own), (of.id.low(of_operand), of_operand));
+        }
+        Cell { kind: Kind::of_all([of.kind].into_iter()), id }
+    }
+
     /// A comparison, and whether its operands are the runtime's own numbers.
     fn compared(&self, inst: &Instruction, known: &Known) -> (Flags, bool) {
         let cells: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
@@ -280,10 +296,13 @@ impl Walk<'_> {
         if inst.mnemonic() != Mnemonic::Test {
             return (Flags::compared(a, b, bytes), own);
         }
-        // A product by an odd number is 0 where the other factor is.
         let both = conjunction_id(a, b);
-        let asked = self.factors.get(&(both.whole(), bytes)).copied().unwrap_or(both);
-        (Flags::compared(asked, Id::number(0), bytes), own)
+        let mut zero = (both, bytes);
+        while let Some(other) = self.zeros.get(&(zero.0.low(zero.1).whole(), zero.1)) {
+            zero = *other;
+        }
+        let with_zero = |(id, bytes)| Flags::compared(id, Id::number(0), bytes);
+        (with_zero((both, bytes)).equal_as(with_zero(zero)), own)
     }
 
     /// Sets what an instruction writes.
