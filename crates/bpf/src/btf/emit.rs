@@ -41,8 +41,8 @@ impl<'a> Emitter<'a> {
     /// The whole blob.
     pub fn finish(mut self) -> Vec<u8> {
         let mut types = Vec::new();
-        for id in 1..self.btf.types.len() {
-            let ty = self.btf.types[id].clone();
+        for id in 1..self.btf.types().len() {
+            let ty = self.btf.types()[id].clone();
             self.emit_type(&mut types, &ty);
         }
         let (type_bytes, string_bytes) = (types.len() as u32, self.strings.len() as u32);
@@ -165,7 +165,7 @@ impl<'a> Emitter<'a> {
     /// Externs become global variables, and those without a size (`extern const void x`) an
     /// integer of the same name: `btf_var_check_meta` accepts neither.
     fn emit_variable(&mut self, out: &mut Vec<u8>, name: u32, ty: u32, linkage: Linkage) {
-        if self.btf.types.get(ty as usize).is_none_or(|target| self.is_void(target)) {
+        if self.btf.types().get(ty as usize).is_none_or(|target| self.is_void(target)) {
             return header(out, name, Head::new(KIND_INT), 4, &[INT32]);
         }
         let linkage = u32::from(linkage != Linkage::Static);
@@ -176,7 +176,7 @@ impl<'a> Emitter<'a> {
         match ty.kind {
             Kind::Void => true,
             Kind::Const(to) | Kind::Volatile(to) => {
-                self.btf.types.get(to as usize).is_none_or(|target| self.is_void(target))
+                self.btf.types().get(to as usize).is_none_or(|target| self.is_void(target))
             }
             _ => false,
         }

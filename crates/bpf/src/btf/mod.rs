@@ -2,7 +2,8 @@
 //!
 //! A [`Btf`] is parsed once, with every id, string offset and nesting depth checked, so that
 //! accessors can't fail or loop on a type that exists. Names are shared (`Arc<str>`, one for each
-//! distinct string), because a kernel publishes more than 100,000 types. Format: the kernel's
+//! distinct string), because a kernel publishes more than 100,000 types; these are read when a program
+//! first asks for one ([`Btf::later`]). Format: the kernel's
 //! `Documentation/bpf/btf.rst`.
 
 mod check;
@@ -13,7 +14,8 @@ mod print;
 mod query;
 mod strings;
 
-use std::sync::{Arc, OnceLock};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use emit::Emitter;
 pub use error::BtfError;
@@ -38,7 +40,17 @@ pub struct Btf {
     index: OnceLock<NameIndex>,
     /// Declaration tags by what they are attached to, found at the first search.
     tags: OnceLock<TagIndex>,
+    /// What stands for all of the above, and is read when somebody asks for the first type.
+    later: Option<Later>,
 }
+
+/// Types that are read at the first question, once for all copies.
+#[derive(Debug, Clone)]
+struct Later(Arc<LazyLock<Btf, Box<dyn FnOnce() -> Btf + Send>>>);
+
+// A panic while they are read leaves nothing half read: the lock is poisoned.
+impl UnwindSafe for Later {}
+impl RefUnwindSafe for Later {}
 
 /// One type: its name (empty when anonymous) and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

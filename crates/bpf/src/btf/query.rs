@@ -1,9 +1,9 @@
 //! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::{Btf, Kind, Member, Name, SecVar, Type, TypeId};
+use super::{Btf, Kind, Later, Member, Name, SecVar, Type, TypeId};
 
 /// What `Btf::get` answers for an id that doesn't exist, so that callers need no second case.
 static VOID: Kind = Kind::Void;
@@ -11,7 +11,7 @@ static VOID: Kind = Kind::Void;
 impl Btf {
     /// Number of types, `void` and those of the base included: ids are below this.
     pub fn len(&self) -> usize {
-        self.base_len() + self.types.len()
+        self.base_len() + self.types().len()
     }
 
     /// Whether there is no type but `void`.
@@ -22,8 +22,8 @@ impl Btf {
     /// A type by id.
     pub fn get(&self, id: TypeId) -> Option<&Type> {
         match (id as usize).checked_sub(self.base_len()) {
-            Some(own) => self.types.get(own),
-            None => self.base.as_ref()?.get(id),
+            Some(own) => self.types().get(own),
+            None => self.base()?.get(id),
         }
     }
 
@@ -44,13 +44,13 @@ impl Btf {
 
     /// Own types with their ids, without those of the base.
     pub(crate) fn own_types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
-        (self.base_len() as TypeId..).zip(&self.types)
+        (self.base_len() as TypeId..).zip(self.types())
     }
 
     /// Own types, to be completed by the object loader (sizes of data sections).
     pub(crate) fn own_type_mut(&mut self, id: TypeId) -> Option<&mut Type> {
         let own = (id as usize).checked_sub(self.base_len())?;
-        self.types.get_mut(own)
+        self.settle().types.get_mut(own)
     }
 
     /// No types of its own, on top of these.
@@ -61,13 +61,41 @@ impl Btf {
 
     /// Adds a type whose references exist, and returns its id.
     pub(crate) fn push(&mut self, ty: Type) -> TypeId {
-        if self.types.is_empty() && self.base.is_none() {
-            self.types.push(Type { name: Name::from(""), kind: Kind::Void });
+        let btf = self.settle();
+        if btf.types.is_empty() && btf.base.is_none() {
+            btf.types.push(Type { name: Name::from(""), kind: Kind::Void });
         }
-        self.types.push(ty);
-        self.index = OnceLock::new();
-        self.tags = OnceLock::new();
-        (self.len() - 1) as TypeId
+        btf.types.push(ty);
+        btf.index = OnceLock::new();
+        btf.tags = OnceLock::new();
+        (btf.len() - 1) as TypeId
+    }
+
+    /// Types that `read` gives when somebody asks for the first of them.
+    pub(crate) fn later(read: impl FnOnce() -> Btf + Send + 'static) -> Btf {
+        let later = Arc::new(LazyLock::new(Box::new(read) as Box<_>));
+        Btf { later: Some(Later(later)), ..Btf::default() }
+    }
+
+    /// Itself, or what it stands for.
+    fn now(&self) -> &Btf {
+        self.later.as_ref().map_or(self, |Later(later)| later.now())
+    }
+
+    /// The same, to be changed.
+    fn settle(&mut self) -> &mut Btf {
+        if self.later.is_some() {
+            *self = self.now().clone();
+        }
+        self
+    }
+
+    pub(super) fn types(&self) -> &[Type] {
+        &self.now().types
+    }
+
+    fn base(&self) -> Option<&Arc<Btf>> {
+        self.now().base.as_ref()
     }
 
     /// The id behind typedefs, `const`, `volatile`, `restrict` and type tags.
@@ -197,8 +225,8 @@ impl Btf {
 
     /// Ids, ascending, whose name without flavour is `essential`.
     pub fn candidates(&self, essential: &str) -> impl Iterator<Item = TypeId> + use<'_> {
-        let own = self.index.get_or_init(|| NameIndex::of(self));
-        let in_base: Vec<TypeId> = match &self.base {
+        let own = self.now().index.get_or_init(|| NameIndex::of(self));
+        let in_base: Vec<TypeId> = match self.base() {
             Some(base) => base.candidates(essential).collect(),
             None => Vec::new(),
         };
@@ -209,7 +237,7 @@ impl Btf {
     /// one of its members or parameters, when `component` isn't -1.
     pub fn decl_tags(&self, of: TypeId, component: i32) -> impl Iterator<Item = &str> {
         let place = (of, component);
-        let TagIndex(all) = self.tags.get_or_init(|| TagIndex::of(self));
+        let TagIndex(all) = self.now().tags.get_or_init(|| TagIndex::of(self));
         let from = all.partition_point(|(at, _)| *at < place);
         let tags = all[from..].iter().take_while(move |(at, _)| *at == place);
         tags.map(|&(_, tag)| self.name(tag))
@@ -217,7 +245,7 @@ impl Btf {
 
     /// Number of types in the base: the first own id.
     pub(crate) fn base_len(&self) -> usize {
-        self.base.as_ref().map_or(0, |base| base.len())
+        self.base().map_or(0, |base| base.len())
     }
 }
 
@@ -257,9 +285,10 @@ pub(super) struct NameIndex {
 
 impl NameIndex {
     fn of(btf: &Btf) -> Self {
-        let mut index = NameIndex { first: HashMap::new(), next: vec![0; btf.types.len()] };
+        let mut index = NameIndex { first: HashMap::new(), next: vec![0; btf.types().len()] };
         // Backwards, so that each chain ascends.
-        for (own, ty) in btf.types.iter().enumerate().rev().filter(|(_, ty)| !ty.name.is_empty()) {
+        for (own, ty) in btf.types().iter().enumerate().rev().filter(|(_, ty)| !ty.name.is_empty())
+        {
             let id = (btf.base_len() + own) as TypeId;
             let essential = essential_name(&ty.name);
             let key =
@@ -307,5 +336,24 @@ mod tests {
         assert_eq!(essential_name("___x"), "___x");
         assert_eq!(essential_name("x____y"), "x____y");
         assert_eq!(essential_name("x___"), "x___");
+    }
+
+    #[test]
+    fn types_are_read_when_the_first_is_asked_for() {
+        let (asked, is_asked) = (Arc::new(()), |asked: &Arc<()>| Arc::strong_count(asked) == 1);
+        let kept = Arc::clone(&asked);
+        let mut btf = Btf::later(move || {
+            drop(kept);
+            let mut btf = Btf::default();
+            btf.push(Type { name: Name::from("a"), kind: Kind::Float(8) });
+            btf
+        });
+        let copy = btf.clone();
+        assert!(!is_asked(&asked));
+        assert_eq!((copy.name(1), copy.len()), ("a", 2));
+        assert!(is_asked(&asked), "once, for all that are the same");
+        btf.push(Type { name: Name::from("b"), kind: Kind::Float(4) });
+        assert_eq!(btf.find("b", |_| true), Some(2));
+        assert_eq!(copy.find("b", |_| true), None, "a copy is its own");
     }
 }

@@ -35,10 +35,10 @@ fn build() -> Btf {
 
 /// A kernel's types with every kfunc that Towpath has and this kernel lacks: those that no kernel
 /// has (`bpf_fdb_lookup`), and those of modules and of other versions.
-pub(super) fn with_kfuncs(kernel: Arc<Btf>) -> Arc<Btf> {
+pub(super) fn with_kfuncs(kernel: Arc<Btf>) -> Btf {
     let mut btf = Btf::on_top_of(kernel);
     add_kfuncs(&mut btf);
-    Arc::new(btf)
+    btf
 }
 
 /// How a kfunc is called, the verifier knows; here it only has to exist.

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::builtin::{kernel_btf as builtin_btf, with_kfuncs};
 use crate::btf::Btf;
 
 /// The kernel that programs are linked against.
@@ -28,9 +29,15 @@ impl Env {
     /// [`CONFIG_DEFAULT`], and no symbol has an address. A kfunc that exists here has an address
     /// (`bpf_ksym_exists`) whether or not these types name it.
     pub fn new(kernel_btf: Arc<Btf>) -> Self {
+        Env::later(move || kernel_btf)
+    }
+
+    /// The same, with types that are read when a program first asks for one: the running kernel's
+    /// take a tenth of a second.
+    pub fn later(read: impl FnOnce() -> Arc<Btf> + Send + 'static) -> Self {
         let config = CONFIG_DEFAULT.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
         Env {
-            kernel_btf: super::builtin::with_kfuncs(kernel_btf),
+            kernel_btf: Arc::new(Btf::later(|| with_kfuncs(read()))),
             kernel_version: KERNEL_VERSION_DEFAULT,
             config: config.collect(),
             symbols: HashMap::new(),
@@ -39,7 +46,14 @@ impl Env {
 
     /// The kernel that Towpath itself looks like, from the types that ship with it.
     pub fn builtin() -> Self {
-        Env::new(super::builtin::kernel_btf())
+        Env::new(builtin_btf())
+    }
+
+    /// The running kernel's types, in the format of `/sys/kernel/btf/vmlinux`; ours where `read`
+    /// finds none, or some that make no sense.
+    pub fn of_kernel(read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Self {
+        let parsed = |bytes: Vec<u8>| Btf::parse(&bytes).ok();
+        Env::later(move || read().and_then(parsed).map_or_else(builtin_btf, Arc::new))
     }
 }
 

@@ -11,10 +11,8 @@ mod live;
 pub(crate) mod sockets;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use towpath_bpf::Env;
-use towpath_bpf::btf::Btf;
 
 pub use bridges::{Bridges, Unknown};
 pub(crate) use index::Index;
@@ -119,10 +117,8 @@ impl Host {
     }
 }
 
-/// The running kernel's types to link against (`/sys/kernel/btf/vmlinux`); ours where it publishes
-/// none, or some that make no sense.
+/// The running kernel's types to link against (`/sys/kernel/btf/vmlinux`), which are read when a
+/// program first asks for one; ours where it publishes none, or some that make no sense.
 pub fn kernel_types() -> Env {
-    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").ok();
-    let btf = bytes.and_then(|bytes| Btf::parse(&bytes).ok());
-    btf.map_or_else(Env::builtin, |btf| Env::new(Arc::new(btf)))
+    Env::of_kernel(|| std::fs::read("/sys/kernel/btf/vmlinux").ok())
 }
