@@ -85,8 +85,20 @@ impl Id {
         let [mut a, mut b] = [self, other].map(Id::whole);
         let plus = std::mem::take(&mut a.outer.plus);
         let times_plus = std::mem::take(&mut b.outer.plus).wrapping_mul(times.into());
+        let plus = plus.wrapping_add(times_plus);
+        if b.as_number().is_some() {
+            return a.and_plus(plus);
+        }
+        if a.as_number().is_some() && times == 1 {
+            return b.and_plus(plus);
+        }
         let (a, b) = if times == 1 { (a.min(b), a.max(b)) } else { (a, b) };
-        id((a, b, times)).and_plus(plus.wrapping_add(times_plus))
+        id((a, b, times)).and_plus(plus)
+    }
+
+    /// How many of so many bytes may be others than 0.
+    pub(super) fn width(self, bytes: usize) -> usize {
+        if self.is_partial { bytes } else { bytes.min(self.outer.bytes.into()) }
     }
 
     /// Of the register that it is in, all of it.

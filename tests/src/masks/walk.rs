@@ -227,7 +227,8 @@ impl Walk<'_> {
 
     /// What an instruction gives.
     fn result(&mut self, inst: &Instruction, known: &Known) -> Cell {
-        let operands: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
+        let operands: Vec<Cell> =
+            (0..inst.op_count()).map(|op| self.operand(inst, op, known)).collect();
         let ids: Vec<Id> = operands.iter().map(|cell| cell.id).collect();
         let flags = (inst.rflags_read() != 0).then_some(known.flags);
         let fresh = sum(inst, &operands, known)
@@ -287,9 +288,42 @@ impl Walk<'_> {
         Cell { kind: Kind::of_all([of.kind].into_iter()), id }
     }
 
+    fn operand(&self, inst: &Instruction, op: u32, known: &Known) -> Cell {
+        match inst.op_kind(op) {
+            OpKind::Register if inst.op_register(op).is_gpr() => {
+                known.get(Place::Register(number(inst.op_register(op))))
+            }
+            OpKind::Register => Cell { kind: Kind::Any, id: id((inst.ip(), op)) },
+            OpKind::Memory => match slot(inst) {
+                Some(slot) => known.get(slot),
+                None if inst.memory_base() == Register::RIP => {
+                    let number = self.constant_at(inst.memory_displacement64());
+                    let id = number.map_or(id((inst.ip(), "no constant")), Id::number);
+                    Cell { kind: Kind::Fixed(LEVEL_MAX - 1), id }
+                }
+                None => {
+                    let through = match address(inst, known) {
+                        Kind::Fixed(level) => level.checked_sub(1),
+                        _ => None,
+                    };
+                    let kind = through.map_or(Kind::Any, Kind::Fixed);
+                    Cell { kind, id: id((inst.ip(), "memory")) }
+                }
+            },
+            _ => constant(inst.immediate(op) as i64),
+        }
+    }
+
+    /// A constant that the compiler put beside its code.
+    fn constant_at(&self, at: u64) -> Option<i64> {
+        let bytes = self.code.get(at as usize..)?.first_chunk()?;
+        Some(i64::from_le_bytes(*bytes))
+    }
+
     /// A comparison, and whether its operands are the runtime's own numbers.
     fn compared(&self, inst: &Instruction, known: &Known) -> (Flags, bool) {
-        let cells: Vec<Cell> = (0..inst.op_count()).map(|op| operand(inst, op, known)).collect();
+        let cells: Vec<Cell> =
+            (0..inst.op_count()).map(|op| self.operand(inst, op, known)).collect();
         let own = cells.iter().all(|cell| cell.kind == Kind::Fixed(LEVEL_MAX));
         let [a, b] = [cells[0].id, cells[1].id];
         let bytes = size(inst);
@@ -297,9 +331,9 @@ impl Walk<'_> {
             return (Flags::compared(a, b, bytes), own);
         }
         let both = conjunction_id(a, b);
-        let mut zero = (both, bytes);
-        while let Some(other) = self.zeros.get(&(zero.0.low(zero.1).whole(), zero.1)) {
-            zero = *other;
+        let mut zero = (both, both.width(bytes));
+        while let Some(&(other, width)) = self.zeros.get(&(zero.0.low(zero.1).whole(), zero.1)) {
+            zero = (other, other.width(width));
         }
         let with_zero = |(id, bytes)| Flags::compared(id, Id::number(0), bytes);
         (with_zero((both, bytes)).equal_as(with_zero(zero)), own)
@@ -376,31 +410,6 @@ fn slot(inst: &Instruction) -> Option<Place> {
 
 fn constant(value: i64) -> Cell {
     Cell { kind: Kind::Const(value), id: Id::number(value) }
-}
-
-fn operand(inst: &Instruction, op: u32, known: &Known) -> Cell {
-    match inst.op_kind(op) {
-        OpKind::Register if inst.op_register(op).is_gpr() => {
-            known.get(Place::Register(number(inst.op_register(op))))
-        }
-        OpKind::Register => Cell { kind: Kind::Any, id: id((inst.ip(), op)) },
-        OpKind::Memory => match slot(inst) {
-            Some(slot) => known.get(slot),
-            None if inst.memory_base() == Register::RIP => {
-                let id = id(("constant", inst.memory_displacement64()));
-                Cell { kind: Kind::Fixed(LEVEL_MAX - 1), id }
-            }
-            None => {
-                let through = match address(inst, known) {
-                    Kind::Fixed(level) => level.checked_sub(1),
-                    _ => None,
-                };
-                let kind = through.map_or(Kind::Any, Kind::Fixed);
-                Cell { kind, id: id((inst.ip(), "memory")) }
-            }
-        },
-        _ => constant(inst.immediate(op) as i64),
-    }
 }
 
 /// The identity of a sum with a constant, or of a conjunction.
