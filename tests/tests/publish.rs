@@ -81,10 +81,7 @@ fn the_image_copies_what_is_there_or_was_built() {
         match words[..] {
             ["COPY", from, source, _] if from.starts_with("--from=") => {
                 let destination = format!("DESTDIR={}", source.trim_end_matches('/'));
-                assert!(
-                    built.iter().any(|it| *it == destination),
-                    "{line}: nothing makes {source}"
-                );
+                assert!(built.contains(&destination), "{line}: nothing makes {source}");
             }
             ["COPY", source, _] => assert!(top().join(source).exists(), "{line}"),
             ["RUN", ..] => built.extend(words.iter().map(|&word| word.to_owned())),
