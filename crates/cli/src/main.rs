@@ -35,7 +35,7 @@ mod xsk;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 use clap_complete::CompleteEnv;
 
@@ -75,10 +75,18 @@ fn refuse(stop: &clap::Error) -> ExitCode {
         let text = word.to_string_lossy();
         text == "--json" || (text.starts_with('-') && !text.starts_with("--") && text.contains('j'))
     });
+    let instead = instead_of(stop);
     if is_help || !wants_json {
-        stop.exit();
+        let _told = stop.print();
+        if let Some(instead) = instead {
+            let _told = writeln!(std::io::stderr(), "\n  tip: {instead}");
+        }
+        return ExitCode::from(u8::try_from(stop.exit_code()).unwrap_or(2));
     }
-    let text = stop.render().to_string();
+    let mut text = stop.render().to_string();
+    if let Some(instead) = instead {
+        text = format!("{}; {instead}", text.lines().next().unwrap_or_default());
+    }
     // The sentence, and what would be right; how to get more help is not for programs.
     let told = text.split("\n\nFor more information").next().unwrap_or_default();
     let told = told.strip_prefix("error: ").unwrap_or(told).trim_end();
@@ -86,6 +94,23 @@ fn refuse(stop: &clap::Error) -> ExitCode {
     let mut output = Output::new(args);
     let told = output.json(&serde_json::json!({ "error": told })).and_then(|()| output.flush());
     told.map_or(Status::Unreadable, |()| Status::Unreadable).into()
+}
+
+/// What to type for verbs that other tools have.
+fn instead_of(stop: &clap::Error) -> Option<&'static str> {
+    let word = match (stop.kind(), stop.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
+        _ => return None,
+    };
+    match word.as_str() {
+        "attach" | "add" => Some("towpath load PORT OBJ attaches a program to a port"),
+        "detach" | "remove" => Some("towpath unload PORT takes a program off a port"),
+        "list" | "ls" | "show" => Some(
+            "towpath status shows ports and what runs on them; prog show, map show and link show \
+             list objects",
+        ),
+        _ => None,
+    }
 }
 
 fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {

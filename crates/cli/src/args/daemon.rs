@@ -247,8 +247,8 @@ pub(crate) struct UnloadArgs {
     /// Port
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
-    /// The program with this id
-    #[arg(short, long, value_name = "ID", required_unless_present = "all")]
+    /// The program with this id [default: the port's only one]
+    #[arg(short, long, value_name = "ID")]
     pub id: Option<u32>,
     /// Only from this hook [default: from each]
     #[arg(long, value_enum)]

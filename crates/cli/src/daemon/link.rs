@@ -5,7 +5,7 @@ use towpath_daemon::api::types::LinkView;
 use towpath_daemon::client::Client;
 
 use super::program::pins;
-use super::which::{Which, only};
+use super::which::{Which, label_of_link, only};
 use super::{bpftool, client, pin};
 use crate::args::LinkCommand;
 use crate::error::CliError;
@@ -18,7 +18,7 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
         LinkCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
-            let link = only(chosen(&client, &which)?, "link", &which)?;
+            let link = only(chosen(&client, &which)?, "link", &which, label_of_link)?;
             return pin::pin(&client, "link", link.id, path, output);
         }
         LinkCommand::Unpin(args) => return pin::unpin(args, output),
@@ -27,7 +27,7 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
     let client = client(&args.daemon)?;
     let links = chosen(&client, &which)?;
     if let LinkCommand::Detach(_) = command {
-        let link = only(links, "link", &which)?;
+        let link = only(links, "link", &which, label_of_link)?;
         let _done: Json =
             client.send("DELETE", &format!("/v1/links/{}", link.id), [].as_slice().into())?;
         return if output.json { output.json(&serde_json::json!({})) } else { Ok(()) };

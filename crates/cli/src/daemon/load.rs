@@ -155,6 +155,19 @@ pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliEr
         let here = hook.map_or(String::new(), |hook| format!(" to its {hook} hook"));
         return Err(CliError::Daemon(format!("{}: {what} is attached{here} (ENOENT)", args.port)));
     }
+    let first = wanted.first().map(|link| link.prog_id);
+    let is_one = wanted.iter().all(|link| Some(link.prog_id) == first);
+    if args.id.is_none() && !args.all && !is_one {
+        let all: Vec<String> = wanted
+            .iter()
+            .map(|link| format!("{} (id {}, {})", link.name, link.prog_id, link.hook))
+            .collect();
+        return Err(CliError::Usage(format!(
+            "{} has several programs: {}; name one with -i ID, or all of them with --all",
+            args.port,
+            all.join(", ")
+        )));
+    }
     for link in &wanted {
         let path = format!("/v1/links/{}", link.id);
         let _done: Json = client.send("DELETE", &path, [].as_slice().into())?;

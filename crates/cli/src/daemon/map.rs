@@ -9,7 +9,7 @@ use towpath_daemon::client::Client;
 use towpath_maps::typed;
 
 use super::program::pins;
-use super::which::{Which, only};
+use super::which::{Which, label_of_map, only};
 use super::{AsType, bpftool, client, listen, pin};
 use crate::args::{ElementArgs, MapCommand, MapDumpArgs, ObjectArgs};
 use crate::error::CliError;
@@ -28,7 +28,7 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
         MapCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
-            let map = only(chosen(&client, &which)?, "map", &which)?;
+            let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
             pin::pin(&client, "map", map.id, path, output)
         }
         MapCommand::Unpin(args) => pin::unpin(args, output),
@@ -148,7 +148,7 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let MapDumpArgs { object: args, as_types } = args;
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
-    let map = only(chosen(&client, &which)?, "map", &which)?;
+    let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
     let bytes = output.json || is_trie(&map);
     let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
@@ -196,7 +196,7 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
     }
     let which = Which::parse(map)?;
     let client = client(&args.daemon)?;
-    let map = only(chosen(&client, &which)?, "map", &which)?;
+    let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
     let request = request(rest, &map.r#type)?;
     Ok((client, map, request))
 }

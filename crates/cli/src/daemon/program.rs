@@ -1,6 +1,6 @@
 //! `prog show`: loaded programs; and their code, for `prog dump`.
 
-use towpath_daemon::api::types::ProgramView;
+use towpath_daemon::api::types::{LinkView, ProgramView};
 use towpath_daemon::client::Client;
 use towpath_daemon::code::{CodeForm, CodeView};
 
@@ -90,7 +90,14 @@ pub(crate) fn chosen(client: &Client, words: &[String]) -> Result<ProgramView, C
 pub(super) fn meant(client: &Client, which: &Which) -> Result<ProgramView, CliError> {
     let programs: Vec<ProgramView> = client.get("/v1/programs")?;
     let fits = |it: &ProgramView| is_meant(which, it);
-    only(programs.into_iter().filter(fits).collect(), "program", which)
+    let found: Vec<ProgramView> = programs.into_iter().filter(fits).collect();
+    let links: Vec<LinkView> = if found.len() > 1 { client.get("/v1/links")? } else { Vec::new() };
+    only(found, "program", which, |program| {
+        let here = links.iter().filter(|link| link.prog_id == program.id);
+        let ports: Vec<&str> = here.map(|link| link.port.as_str()).collect();
+        let ports = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
+        format!("id {} (on {ports}, loaded {})", program.id, utc(program.loaded_at))
+    })
 }
 
 /// The code of the program that is meant.

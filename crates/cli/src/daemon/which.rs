@@ -1,5 +1,7 @@
 //! Choosing a program, map or link in bpftool's words: `id 7`, `name NAME`, or just `7` or `NAME`.
 
+use towpath_daemon::api::types::{LinkView, MapView};
+
 use crate::error::CliError;
 
 /// What was asked for.
@@ -75,14 +77,58 @@ const NAME_MAX: usize = 15;
 /// Where relative paths of pins begin.
 const ROOT: &str = "/sys/fs/bpf/";
 
-/// The one that is meant.
-pub(super) fn only<T>(mut found: Vec<T>, what: &str, which: &Which) -> Result<T, CliError> {
-    match (found.len(), found.pop()) {
-        (1, Some(it)) => Ok(it),
-        (0, _) => Err(CliError::Usage(format!("no {what} with {}", which.text()))),
-        (count, _) => {
-            let text = which.text();
-            Err(CliError::Usage(format!("{count} {what}s with {text}: choose one by id")))
+/// The one that is meant. Where several are, `label` says of each its id and what tells it apart.
+pub(super) fn only<T>(
+    mut found: Vec<T>,
+    what: &str,
+    which: &Which,
+    label: impl Fn(&T) -> String,
+) -> Result<T, CliError> {
+    let text = which.text();
+    match found.len() {
+        0 => Err(CliError::Usage(format!("no {what} with {text}"))),
+        1 => Ok(found.remove(0)),
+        count => {
+            let mut labels: Vec<String> = found.iter().take(LISTED_MAX).map(label).collect();
+            if count > LISTED_MAX {
+                labels.push("...".to_owned());
+            }
+            let labels = labels.join(", ");
+            Err(CliError::Usage(format!("{count} {what}s with {text}, choose one by id: {labels}")))
         }
+    }
+}
+
+/// What tells a link apart from others.
+pub(super) fn label_of_link(link: &LinkView) -> String {
+    format!("id {} ({}, {}, program {})", link.id, link.port, link.hook, link.prog_id)
+}
+
+/// What tells a map apart from others.
+pub(super) fn label_of_map(map: &MapView) -> String {
+    let programs = map.prog_ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match programs.is_empty() {
+        true => format!("id {} ({})", map.id, map.r#type),
+        false => format!("id {} ({}, of program {programs})", map.id, map.r#type),
+    }
+}
+
+/// More than a person compares.
+const LISTED_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_each_is_told_with_its_id() {
+        let which = Which::Name("pass".to_owned());
+        let choose = |found: Vec<u32>| only(found, "program", &which, |id| format!("id {id}"));
+        assert_eq!(choose(vec![7]).expect("one"), 7);
+        let said = |found| choose(found).expect_err("not one").to_string();
+        assert_eq!(said(vec![]), "no program with name pass");
+        let two = "2 programs with name pass, choose one by id: id 7, id 9";
+        assert_eq!(said(vec![7, 9]), two);
+        assert!(said((0..20).collect()).ends_with("id 7, ..."));
     }
 }
