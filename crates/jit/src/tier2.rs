@@ -18,8 +18,9 @@ const NICE: i32 = 10;
 /// Threads whose compilation took too long and that may still be at it, at most.
 const LOST_MAX: usize = 4;
 /// How long the first compilation waits: until a process that starts has its threads and ports.
-/// Opening LLVM's library takes tens of milliseconds and holds the loader's lock, which every thread
-/// takes that uses a thread-local variable for the first time (`__cxa_thread_atexit_impl`).
+/// Opening LLVM's library takes tens of milliseconds and holds the loader's lock, which every
+/// thread takes that uses a thread-local variable for the first time
+/// (`__cxa_thread_atexit_impl`).
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// How long the end of the process waits for a compilation. A large one takes half of that.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
