@@ -3,7 +3,7 @@
 //! A [`Btf`] is parsed once, with every id, string offset and nesting depth checked, so that
 //! accessors can't fail or loop on a type that exists. Names are shared (`Arc<str>`, one for each
 //! distinct string), because a kernel publishes more than 100,000 types; these are read when a
-//! program first asks for one ([`Btf::later`]). Format: the kernel's `Documentation/bpf/btf.rst`.
+//! program first asks for one (`Env::later`). Format: the kernel's `Documentation/bpf/btf.rst`.
 
 mod check;
 pub mod emit;
