@@ -15,7 +15,7 @@ use towpath_tests::packets::packets;
 use towpath_tests::sources;
 use towpath_xdp::host::kernel_types;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
-use towpath_xdp::{Finding, Frame, Sanitizer, Severity};
+use towpath_xdp::{Finding, Frame, Sanitizer};
 
 #[test]
 fn seeded_defects_are_found_and_nothing_else() {
@@ -97,7 +97,7 @@ fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
         }
         count += 1;
         let found = worker.sanitizer().expect("it was set").take();
-        findings.extend(found.into_iter().filter(|it| it.kind.severity() == Severity::Error));
+        findings.extend(found.into_iter().filter(Finding::is_error));
     }
     (count, findings)
 }

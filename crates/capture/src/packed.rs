@@ -38,7 +38,7 @@ pub(crate) enum Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// What is packed in a plain input whose first bytes have been read.
+    /// Unpacks a plain input, of which the first four bytes have been read.
     pub(crate) fn unpacked(input: R, packing: Packing, magic: [u8; 4]) -> Self {
         let begun = Begun { input: Cursor::new(magic).chain(input), taken: 0 };
         match packing {

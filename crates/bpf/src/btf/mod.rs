@@ -39,7 +39,7 @@ pub struct Btf {
     index: OnceLock<NameIndex>,
     /// Declaration tags by what they are attached to, found at the first search.
     tags: OnceLock<TagIndex>,
-    /// What stands for all of the above, and is read when somebody asks for the first type.
+    /// Stands for all fields above: types that are read when somebody asks for the first one.
     later: Option<Later>,
 }
 

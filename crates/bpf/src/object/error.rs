@@ -95,7 +95,7 @@ pub enum SelectError {
     Ambiguous {
         /// How many.
         count: usize,
-        /// What tells them apart: `name` or `section`.
+        /// The property that tells the programs apart: `name` or `section`.
         by: &'static str,
         /// `name (section)`, comma separated.
         candidates: String,

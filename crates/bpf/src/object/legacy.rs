@@ -84,7 +84,7 @@ fn add_section(
     Ok(())
 }
 
-/// What a struct says.
+/// A map definition, as `struct bpf_map_def` or `struct bpf_elf_map` has it.
 struct Read {
     def: MapDef,
     id: u32,

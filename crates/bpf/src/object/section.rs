@@ -67,8 +67,8 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
     SectionMeaning { kind, attach: AttachType::Xdp, has_frags: false }
 }
 
-/// What to tell about a section whose name says nothing: its programs are taken for XDP, and
-/// libbpf refuses them. iproute2's names (`prog`, `ID/KEY`) are meant.
+/// A remark on a section whose name says nothing: its programs are taken for XDP, and libbpf
+/// refuses them. There is none on iproute2's names (`prog`, `ID/KEY`).
 pub fn note(section: &str) -> Option<String> {
     let name = section.strip_prefix('?').unwrap_or(section);
     let is_iproute2 = name == "prog" || name.starts_with(|first: char| first.is_ascii_digit());

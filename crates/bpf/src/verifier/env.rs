@@ -67,7 +67,7 @@ pub(crate) struct Verifier<'p> {
     pub(crate) records: super::call::Records,
     /// Some path may change what the packet says.
     pub(crate) changes_packet: bool,
-    /// What the program hardly means to do; one an instruction.
+    /// Likely mistakes, at most one an instruction.
     pub(crate) notes: Vec<super::Note>,
     last_id: u32,
 }

@@ -76,7 +76,7 @@ impl Verifier<'_> {
         self.insn().code == BPF_JMP | BPF_CALL
     }
 
-    /// Who uses how much of the stack, for a chain of calls that uses too much.
+    /// How much of the stack each function uses, in a chain of calls that uses too much.
     pub(crate) fn chain_hint(&self, chain: &[usize], limit: u32) -> String {
         let part = |&subprog: &usize| {
             let listed = self.subprogs[subprog].function;

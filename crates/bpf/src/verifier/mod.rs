@@ -169,7 +169,7 @@ pub struct Report {
     pub log: String,
     /// What it took, also when rejected.
     pub stats: Stats,
-    /// What the program hardly means to do, as far as it was followed; by instruction.
+    /// Likely mistakes, by instruction, as far as the program was followed.
     pub notes: Vec<Note>,
 }
 

@@ -1,4 +1,4 @@
-//! What a program may do and hardly means to do: told beside the verdict, never instead of it.
+//! Likely mistakes that the rules allow: told beside the verdict, never instead of it.
 //!
 //! A key on the stack with bytes that nothing wrote: a privileged program may read these, and the
 //! map stores whatever lay there. So what is stored under such a key is not found again.
@@ -19,7 +19,7 @@ use super::state::{SlotKind, slot_index};
 pub struct Note {
     /// The instruction.
     pub insn: RejectedInsn,
-    /// What is odd about it, and what to do.
+    /// The mistake, and what to do.
     pub message: String,
 }
 

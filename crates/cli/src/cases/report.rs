@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
-use towpath_xdp::{Finding, Severity};
+use towpath_xdp::Finding;
 
 use super::file::Suite;
 use crate::args::{TestArgs, TestExec};
@@ -31,21 +31,19 @@ pub(super) struct CaseResult {
 impl CaseResult {
     /// Whether something is not as expected, or the sanitizer found a mistake.
     pub(super) fn is_bad(&self) -> bool {
-        let is_error = |finding: &Finding| finding.kind.severity() == Severity::Error;
-        !self.differences.is_empty() || self.findings.iter().any(is_error)
+        !self.differences.is_empty() || self.findings.iter().any(Finding::is_error)
     }
 
     /// Everything that makes it bad.
     fn told(&self) -> Vec<String> {
-        let is_error = |it: &&Finding| it.kind.severity() == Severity::Error;
-        let errors = self.findings.iter().filter(is_error);
+        let errors = self.findings.iter().filter(|finding| finding.is_error());
         let errors = errors.map(|finding| format!("sanitizer: {finding}"));
         self.differences.iter().cloned().chain(errors).collect()
     }
 
     /// What may be meant so.
     fn notes(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.kind.severity() == Severity::Note)
+        self.findings.iter().filter(|finding| !finding.is_error())
     }
 }
 
@@ -176,10 +174,9 @@ fn json(report: &Report, output: &mut Output) -> Result<(), CliError> {
 }
 
 fn finding(finding: &Finding) -> serde_json::Value {
-    let is_error = finding.kind.severity() == Severity::Error;
     let line = finding.line.as_ref();
     json!({
-        "kind": finding.kind.name(), "severity": if is_error { "error" } else { "note" },
+        "kind": finding.kind.name(), "severity": if finding.is_error() { "error" } else { "note" },
         "program": finding.program, "insn": finding.insn,
         "file": line.map(|(file, _)| &**file), "line": line.map(|(_, line)| line),
         "source": &*finding.text, "message": finding.message, "related": finding.related,

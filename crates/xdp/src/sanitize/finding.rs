@@ -40,21 +40,21 @@ pub enum Severity {
 pub enum Kind {
     /// A key of a map has bytes that nobody set.
     Key,
-    /// A value that is put into a map has.
+    /// A value that is put into a map has bytes that nobody set.
     Value,
-    /// A record for user space has.
+    /// A record for user space has bytes that nobody set.
     Record,
-    /// A packet that leaves has, or the metadata in front of it.
+    /// A packet that leaves, or the metadata in front of it, has bytes that nobody set.
     Packet,
-    /// An argument of a helper or kfunc has.
+    /// An argument of a helper or kfunc, or memory that it reads, has bytes that nobody set.
     Argument,
-    /// A branch depends on them.
+    /// A branch depends on bytes that nobody set.
     Branch,
-    /// The return value does.
+    /// The return value depends on bytes that nobody set.
     Return,
-    /// An address does.
+    /// The address of an access depends on bytes that nobody set.
     Address,
-    /// `XDP_REDIRECT` without a target, or a target without `XDP_REDIRECT`.
+    /// `XDP_REDIRECT` was returned without a target.
     Redirect,
     /// A packet leaves with a wrong checksum, and arrived with a right one.
     Checksum,
@@ -90,6 +90,13 @@ impl Kind {
             Kind::LostUpdate => Severity::Note,
             _ => Severity::Error,
         }
+    }
+}
+
+impl Finding {
+    /// Whether the program does not do what it says; else it may be meant so.
+    pub fn is_error(&self) -> bool {
+        self.kind.severity() == Severity::Error
     }
 }
 

@@ -75,7 +75,7 @@ impl Question {
     }
 }
 
-/// What became of a relocation.
+/// The outcome of a relocation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Applied {
     /// The instruction has its answer.
@@ -202,7 +202,7 @@ impl<'a> Relocator<'a> {
         Ok((outcome, matching))
     }
 
-    /// What a relocation is about, e.g. `FieldByteOffset of struct xdp_buff.rxq (access 0:1)`.
+    /// A relocation in words, e.g. `FieldByteOffset of struct xdp_buff.rxq (access 0:1)`.
     fn label(&self, relocation: &CoreRelocation) -> String {
         let question = Question::from_number(relocation.kind);
         let kind = question.map_or_else(|| relocation.kind.to_string(), |kind| format!("{kind:?}"));
