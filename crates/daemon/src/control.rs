@@ -311,6 +311,11 @@ impl Control {
         self.xsk_socket.get().map_or(Path::new(""), PathBuf::as_path)
     }
 
+    /// Object files that are in use, or were uploaded.
+    pub(crate) fn objects(&self) -> &ObjectFiles {
+        &self.objects
+    }
+
     /// Metrics that are made of maps.
     pub(crate) fn map_metrics(&self) -> Arc<[MapMetric]> {
         Arc::clone(&self.map_metrics.read())

@@ -1,6 +1,7 @@
 //! Arguments of the daemon and of the verbs that talk to it.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
@@ -108,9 +109,10 @@ pub(crate) struct LoadArgs {
     /// Hook: what arrives (rx), what leaves (tx), or which packet of a queue leaves next (dequeue)
     #[arg(long, value_enum, default_value = "rx")]
     pub hook: HookArg,
-    /// Take the place of what is attached; with an id, only if that program or link is
-    #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true)]
-    pub replace: Option<Option<u32>>,
+    /// Take the place of the program that this is a new version of, with its maps and priority:
+    /// of the only one there, of the one with the same name, of that id, or of all
+    #[arg(long, value_name = "ID|all", num_args = 0..=1, require_equals = true)]
+    pub replace: Option<Option<Replaced>>,
     /// Only if nothing is attached yet
     #[arg(long, conflicts_with = "replace")]
     pub exclusive: bool,
@@ -239,6 +241,26 @@ pub(crate) struct ProgLoadArgs {
     /// Which daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
+}
+
+/// Whose place a program takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// That program's, or that link's.
+    Id(u32),
+    /// That of everything on the hook.
+    All,
+}
+
+impl FromStr for Replaced {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Replaced, String> {
+        match text {
+            "all" => Ok(Replaced::All),
+            id => id.parse().map(Replaced::Id).map_err(|_no| "expected an id, or all".to_owned()),
+        }
+    }
 }
 
 /// Arguments of `unload`.

@@ -21,7 +21,7 @@ pub(crate) use daemon::{
     BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
     ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, LinkCommand, LoadArgs, MapCommand,
     MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, ProgLoadArgs, ReloadArgs, SocketArgs, StatsArgs, StatusArgs, TopArgs,
+    PortKeysArgs, ProgLoadArgs, ReloadArgs, Replaced, SocketArgs, StatsArgs, StatusArgs, TopArgs,
     TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use towpath_daemon::api::types::{LostView, MapView, PrintedLine, RecordView, StreamText};
 use towpath_daemon::client::{Client, EventsEnd, encoded};
 
-use super::which::{Which, label_of_map, only};
+use super::which::Which;
 use super::{client, map, program};
 use crate::args::{EventPipeArgs, TracelogArgs};
 use crate::error::CliError;
@@ -52,7 +52,7 @@ fn trace(client: &Client, count: Option<u64>, output: &mut Output) -> Result<(),
 pub(crate) fn event_pipe(args: &EventPipeArgs, output: &mut Output) -> Result<(), CliError> {
     let (which, cpu) = event_pipe_words(&args.words)?;
     let client = client(&args.daemon)?;
-    let map: MapView = only(map::chosen(&client, &which)?, "map", &which, label_of_map)?;
+    let map: MapView = map::meant(&client, &which)?;
     let mut asked: Vec<String> = Vec::new();
     asked.extend(args.r#type.as_ref().map(|name| format!("type={}", encoded(name))));
     asked.extend(cpu.map(|cpu| format!("cpu={cpu}")));

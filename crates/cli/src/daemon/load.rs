@@ -12,7 +12,7 @@ use towpath_daemon::client::{Client, encoded};
 use towpath_daemon::state::HookState;
 
 use super::client;
-use crate::args::{LoadArgs, ModeArg, ProgLoadArgs, UnloadArgs};
+use crate::args::{LoadArgs, ModeArg, ProgLoadArgs, Replaced, UnloadArgs};
 use crate::error::CliError;
 use crate::files;
 use crate::output::Output;
@@ -53,11 +53,15 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
         hook: args.hook.into(),
         programs,
         mode: match (&args.replace, args.exclusive) {
+            (Some(Some(Replaced::All)), _) => AttachMode::ReplaceAll,
             (Some(_), _) => AttachMode::Replace,
             (None, true) => AttachMode::Exclusive,
             (None, false) => AttachMode::Add,
         },
-        expected: args.replace.flatten(),
+        expected: args.replace.flatten().and_then(|replaced| match replaced {
+            Replaced::Id(id) => Some(id),
+            Replaced::All => None,
+        }),
     };
     let attached: AttachedView = client.json("POST", "/v1/links", &request)?;
     if output.json {

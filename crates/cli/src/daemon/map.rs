@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use towpath_bpf::program::MapType;
 use towpath_daemon::api::types::{
-    EntryRequest, EntryView, MapRequest, MapView, NextView, RingView,
+    EntryRequest, EntryView, LinkView, MapRequest, MapView, NextView, RingView,
 };
 use towpath_daemon::client::Client;
 use towpath_maps::typed;
@@ -28,7 +28,7 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
         MapCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
-            let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
+            let map = meant(&client, &which)?;
             pin::pin(&client, "map", map.id, path, output)
         }
         MapCommand::Unpin(args) => pin::unpin(args, output),
@@ -148,7 +148,7 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let MapDumpArgs { object: args, as_types } = args;
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
-    let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
+    let map = meant(&client, &which)?;
     let bytes = output.json || is_trie(&map);
     let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
@@ -160,7 +160,14 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
 }
 
-pub(super) fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
+/// The map that is meant.
+pub(super) fn meant(client: &Client, which: &Which) -> Result<MapView, CliError> {
+    let found = chosen(client, which)?;
+    let links: Vec<LinkView> = if found.len() > 1 { client.get("/v1/links")? } else { Vec::new() };
+    only(found, "map", which, |map| label_of_map(map, &links))
+}
+
+fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
     let maps: Vec<MapView> = client.get("/v1/maps")?;
     Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "", &map.pinned)).collect())
 }
@@ -196,7 +203,7 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
     }
     let which = Which::parse(map)?;
     let client = client(&args.daemon)?;
-    let map = only(chosen(&client, &which)?, "map", &which, label_of_map)?;
+    let map = meant(&client, &which)?;
     let request = request(rest, &map.r#type)?;
     Ok((client, map, request))
 }

@@ -135,8 +135,7 @@ pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<V
     let which = which::Which::parse(which)?;
     let path = match what {
         "map" => {
-            let map =
-                which::only(map::chosen(&client, &which)?, "map", &which, which::label_of_map)?;
+            let map = map::meant(&client, &which)?;
             format!("/v1/maps/{}/btf", map.id)
         }
         _ => format!("/v1/programs/{}/btf", program::meant(&client, &which)?.id),

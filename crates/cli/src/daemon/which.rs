@@ -104,13 +104,20 @@ pub(super) fn label_of_link(link: &LinkView) -> String {
     format!("id {} ({}, {}, program {})", link.id, link.port, link.hook, link.prog_id)
 }
 
-/// What tells a map apart from others.
-pub(super) fn label_of_map(map: &MapView) -> String {
-    let programs = map.prog_ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-    match programs.is_empty() {
-        true => format!("id {} ({})", map.id, map.r#type),
-        false => format!("id {} ({}, of program {programs})", map.id, map.r#type),
-    }
+/// What tells a map apart from others: whose it is, and where that runs.
+pub(super) fn label_of_map(map: &MapView, links: &[LinkView]) -> String {
+    let user = |id: &u32| {
+        let here: Vec<&LinkView> = links.iter().filter(|link| link.prog_id == *id).collect();
+        let ports: Vec<&str> = here.iter().map(|link| link.port.as_str()).collect();
+        match here.first() {
+            Some(link) => format!("of {} on {}, program {id}", link.name, ports.join(", ")),
+            None => format!("of program {id}, on no port"),
+        }
+    };
+    let mut words = vec![map.r#type.clone()];
+    words.extend(map.prog_ids.iter().map(user));
+    words.extend(map.pinned.first().map(|path| format!("pinned {path}")));
+    format!("id {} ({})", map.id, words.join(", "))
 }
 
 /// More than a person compares.

@@ -26,6 +26,7 @@ mod streams;
 mod stuck;
 mod tour;
 mod trouble;
+mod versions;
 mod xsk;
 
 use std::process::{Child, Stdio};

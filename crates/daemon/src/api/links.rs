@@ -3,9 +3,10 @@
 use super::error::{ApiError, ErrorBody};
 use super::ports::no_port;
 use super::types::{AttachMode, AttachedView, LinkRequest, LinkView, ProgramRequest};
+use super::versions::Versions;
 use super::{Answer, Body, Daemon, Done, Part, blocking, working};
 use crate::control::Inner;
-use crate::file::free_key;
+use crate::file::{ObjectFiles, free_key};
 use crate::live::LiveLink;
 use crate::state::{AttachState, ProgramState, State};
 use crate::view;
@@ -38,7 +39,8 @@ pub(super) async fn attach(
 ) -> Answer<AttachedView> {
     working(&control, move |control| {
         let what = format!("attaching to port {}", request.port);
-        let keys = control.change(&what, |state, inner| apply(state, inner, &request))?;
+        let objects = control.objects();
+        let keys = control.change(&what, |state, inner| apply(state, inner, objects, &request))?;
         let is_new = |link: &LiveLink| {
             link.attach.port == request.port && keys.contains(&link.attach.program)
         };
@@ -72,7 +74,12 @@ pub(super) async fn detach(control: Daemon, Part(id): Part<u32>) -> Answer<Done>
 }
 
 /// Changes what is wanted; gives the keys of the programs.
-fn apply(state: &mut State, inner: &Inner, request: &LinkRequest) -> Result<Vec<String>, ApiError> {
+fn apply(
+    state: &mut State,
+    inner: &Inner,
+    objects: &ObjectFiles,
+    request: &LinkRequest,
+) -> Result<Vec<String>, ApiError> {
     if state.port(&request.port).is_none() {
         return Err(no_port(state, &request.port));
     }
@@ -84,56 +91,17 @@ fn apply(state: &mut State, inner: &Inner, request: &LinkRequest) -> Result<Vec<
     }
     let here = |attach: &AttachState| attach.port == request.port && attach.hook == request.hook;
     let links: Vec<&LiveLink> = inner.live.links.iter().filter(|it| here(&it.attach)).collect();
-    let mut gone: Vec<&LiveLink> = Vec::new();
-    match (request.mode, request.expected) {
-        (AttachMode::Add, _) => {}
-        (AttachMode::Exclusive, _) => {
-            if let Some(link) = links.first() {
-                let name = link.link.program.name();
-                let message =
-                    format!("{}: program {name} is attached already (EBUSY)", request.port);
-                return Err(ApiError::conflict(message));
-            }
-        }
-        (AttachMode::Replace, None) => gone = links,
-        (AttachMode::Replace, Some(expected)) => {
-            let is_expected = |link: &&LiveLink| link.program == expected || link.id == expected;
-            gone.extend(links.iter().find(|link| is_expected(link)));
-            if gone.is_empty() {
-                return Err(unexpected(&request.port, expected, &links));
-            }
-        }
+    let places = Versions::new(state, &links, objects, request).find()?;
+    if request.mode == AttachMode::ReplaceAll {
+        let stay: Vec<_> = places.iter().flatten().map(|link| link.attach.identity()).collect();
+        state.attachments.retain(|it| !here(it) || stay.contains(&it.identity()));
     }
-    let inherits = match gone[..] {
-        // One for one: the link stays, with its id, and what was not said of it.
-        [only] if request.programs.len() == 1 => Some(only),
-        _ => None,
-    };
-    if let Some(link) = inherits {
-        return Ok(vec![exchange(state, link, request)]);
-    }
-    let before: Vec<_> =
-        request.programs.iter().map(|program| same_program(state, &gone, program)).collect();
-    let gone: Vec<_> = gone.iter().map(|link| link.attach.identity()).collect();
-    state.attachments.retain(|attach| !gone.contains(&attach.identity()));
-    let programs = request.programs.iter().zip(before);
-    Ok(programs.map(|(program, maps_of)| add(state, request, program, maps_of)).collect())
-}
-
-/// Which of several programs that go another one is a new version of: the only one of its name, or
-/// else of its file's.
-fn same_program(state: &State, gone: &[&LiveLink], program: &ProgramRequest) -> Option<String> {
-    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    let is_like = |link: &&&LiveLink| match &program.program {
-        Some(name) => link.link.program.name() == name,
-        None => state.programs.iter().any(|it| {
-            it.key == link.attach.program
-                && it.section == program.section
-                && file(&it.object) == file(&program.object)
-        }),
-    };
-    let mut like = gone.iter().filter(is_like);
-    like.next().filter(|_| like.next().is_none()).map(|link| link.attach.program.clone())
+    let programs = request.programs.iter().zip(places);
+    let keys = programs.map(|(program, place)| match place {
+        Some(link) => exchange(state, link, request, program),
+        None => add(state, request, program, None),
+    });
+    Ok(keys.collect())
 }
 
 /// Adds a program, which keeps the maps of another one if that is said.
@@ -163,8 +131,12 @@ fn add(
 
 /// Puts another program into a link. A program that other ports have too stays theirs, and its maps
 /// are both's from then on.
-fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String {
-    let program = &request.programs[0];
+fn exchange(
+    state: &mut State,
+    link: &LiveLink,
+    request: &LinkRequest,
+    program: &ProgramRequest,
+) -> String {
     let key = link.attach.program.clone();
     let users = state.attachments.iter().filter(|attach| attach.program == key).count();
     let identity = link.attach.identity();
@@ -185,7 +157,7 @@ fn exchange(state: &mut State, link: &LiveLink, request: &LinkRequest) -> String
     key
 }
 
-fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> ProgramState {
+pub(super) fn wanted(request: &LinkRequest, program: &ProgramRequest, key: String) -> ProgramState {
     let bound_to = program.dev_bound.then(|| request.port.clone());
     let section = section(request, program);
     ProgramState { bound_to, section, ..program_state(program, key) }
@@ -214,16 +186,6 @@ pub(crate) fn program_state(program: &ProgramRequest, key: String) -> ProgramSta
 /// The section that is meant.
 fn section(request: &LinkRequest, program: &ProgramRequest) -> Option<String> {
     request.hook.section(program.program.as_deref(), program.section.as_deref())
-}
-
-fn unexpected(port: &str, expected: u32, links: &[&LiveLink]) -> ApiError {
-    let ids: Vec<String> = links.iter().map(|link| link.program.to_string()).collect();
-    let there = match ids.len() {
-        0 => "nothing is attached".to_owned(),
-        1 => format!("program {} is attached", ids[0]),
-        _ => format!("programs {} are attached", ids.join(", ")),
-    };
-    ApiError::conflict(format!("{port}: {there}, not {expected} (EEXIST)"))
 }
 
 fn no_link(id: u32) -> ApiError {

@@ -17,6 +17,7 @@ mod sse;
 mod stats;
 mod trace;
 pub mod types;
+mod versions;
 mod whole;
 mod xsk;
 

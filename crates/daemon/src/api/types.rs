@@ -366,8 +366,8 @@ pub struct LinkRequest {
     pub programs: Vec<ProgramRequest>,
     /// How they stand to what is attached already.
     pub mode: AttachMode,
-    /// With mode `replace`: the program or link that must be there, by id. Without it everything on
-    /// the hook is replaced.
+    /// With mode `replace`: the program or link whose place is taken, by id. Without it that is the
+    /// only one on the hook, or for each program the one of its name.
     pub expected: Option<u32>,
 }
 
@@ -414,13 +414,16 @@ pub struct ProgramRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachMode {
-    /// It joins what is there.
+    /// It joins what is there; the same program at the same priority is refused.
     #[default]
     Add,
     /// Nothing may be there (`XDP_FLAGS_UPDATE_IF_NOEXIST`).
     Exclusive,
-    /// It takes the place of what is there (`XDP_FLAGS_REPLACE`).
+    /// It takes the place of the program that it is a new version of (`XDP_FLAGS_REPLACE`).
     Replace,
+    /// It takes the place of everything on the hook.
+    #[serde(rename = "replace-all")]
+    ReplaceAll,
 }
 
 /// An object that was uploaded.
