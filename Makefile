@@ -109,10 +109,11 @@ deb: binary libraries guest-agent ## make Debian packages in build/deb: towpath,
 check-install: binary libraries guest-agent ## install into a folder of its own, use it, remove it; look at the packages
 	@scripts/check-install.sh $(TARGET)/release
 
-programs: ## compile programs/*.c into build/programs, and bench/prices/*.c into build/prices
+programs: ## compile programs/*.c into build/programs, bench/prices and bench/scale likewise
 	@scripts/install-deps.sh demo
 	@scripts/build-programs.sh
 	@scripts/build-programs.sh --from bench/prices --out build/prices
+	@scripts/build-programs.sh --from bench/scale --out build/scale
 
 programs-all: ## the same with clang 14 and clang 19, into build/clang-14 and build/clang-19
 	@scripts/install-deps.sh test

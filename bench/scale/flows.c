@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// What `bench --bin scale` runs on many threads over shared maps: programs that do one thing with
+// the entry of a flow, another one for each frame, and return 1 when it went as expected.
+#include "kfuncs.h"
+
+// The benchmark knows these numbers, and fills the maps.
+#define FLOWS 1000000
+#define PLACES 131072
+#define COUNTERS 65536
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+struct flow {
+    __u32 source;
+    __u32 target;
+    __u16 ports[2];
+    __u32 protocol;
+};
+
+struct entry {
+    __u64 packets;
+    __u64 bytes;
+};
+
+struct prefix {
+    __u32 bits;
+    __u32 address;
+};
+
+#define TABLE(name, kind, entries, key_type, value_type)                                           \
+    struct {                                                                                       \
+        __uint(type, BPF_MAP_TYPE_##kind);                                                         \
+        __uint(max_entries, entries);                                                              \
+        __type(key, key_type);                                                                     \
+        __type(value, value_type);                                                                 \
+    } name SEC(".maps")
+
+TABLE(numbers, PERCPU_ARRAY, 1, __u32, __u64);
+TABLE(stamps, ARRAY, 1, __u32, __u64);
+TABLE(lru, LRU_HASH, 1250000, struct flow, struct entry);
+TABLE(small_lru, LRU_HASH, PLACES, struct flow, struct entry);
+TABLE(hash, HASH, 1250000, struct flow, struct entry);
+TABLE(percpu_hash, PERCPU_HASH, PLACES, struct flow, struct entry);
+TABLE(counters, ARRAY, COUNTERS, __u32, __u64);
+TABLE(order, LRU_HASH, PLACES, __u64, __u64);
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, 300000);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct prefix);
+    __type(value, __u64);
+} routes SEC(".maps");
+
+// A number that differs from run to run and from processor to processor (splitmix64). The first one
+// is the benchmark's.
+static __always_inline __u64 next_number(void)
+{
+    __u32 zero = 0;
+    __u64 *state = bpf_map_lookup_elem(&numbers, &zero);
+    if (!state)
+        return 0;
+    __u64 number = *state += 0x9e3779b97f4a7c15;
+    number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+    number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+    return number ^ (number >> 31);
+}
+
+static __always_inline __u32 below(__u32 limit)
+{
+    return (next_number() >> 32) * limit >> 32;
+}
+
+static __always_inline struct flow flow_of(__u64 number)
+{
+    struct flow flow = {
+        .source = number,
+        .target = 0x0a000001,
+        .ports = {number >> 32, 443},
+        .protocol = 6,
+    };
+    return flow;
+}
+
+// A table of connections that is too small for its flows.
+SEC("xdp") int lru_evict(struct xdp_md *ctx)
+{
+    struct flow flow = flow_of(below(FLOWS));
+    struct entry *known = bpf_map_lookup_elem(&small_lru, &flow);
+    if (known) {
+        known->packets++;
+        return 1;
+    }
+    struct entry entry = {.packets = 1};
+    return !bpf_map_update_elem(&small_lru, &flow, &entry, BPF_ANY);
+}
+
+// A flood: no frame's flow was seen before.
+SEC("xdp") int lru_flood(struct xdp_md *ctx)
+{
+    struct flow flow = flow_of(next_number());
+    if (bpf_map_lookup_elem(&small_lru, &flow))
+        return 1;
+    struct entry entry = {.packets = 1};
+    return !bpf_map_update_elem(&small_lru, &flow, &entry, BPF_ANY);
+}
+
+// A flow that comes and goes, beside a million that stay.
+SEC("xdp") int hash_insert_delete(struct xdp_md *ctx)
+{
+    struct flow flow = flow_of(next_number() | 1ULL << 47);
+    struct entry entry = {.packets = 1};
+    if (bpf_map_update_elem(&hash, &flow, &entry, BPF_NOEXIST))
+        return 0;
+    return !bpf_map_delete_elem(&hash, &flow);
+}
+
+#define HIT(name, map)                                                                             \
+    SEC("xdp") int name(struct xdp_md *ctx)                                                        \
+    {                                                                                              \
+        struct flow flow = flow_of(below(FLOWS));                                                  \
+        struct entry *entry = bpf_map_lookup_elem(&map, &flow);                                    \
+        return entry && entry->packets == 1;                                                       \
+    }
+
+HIT(hash_hit, hash)
+HIT(lru_hit, lru)
+
+SEC("xdp") int percpu_hash_hit(struct xdp_md *ctx)
+{
+    struct flow flow = flow_of(below(PLACES));
+    struct entry *entry = bpf_map_lookup_elem(&percpu_hash, &flow);
+    if (!entry)
+        return 0;
+    entry->packets++;
+    entry->bytes += ctx->data_end - ctx->data;
+    return 1;
+}
+
+SEC("xdp") int lpm_lookup(struct xdp_md *ctx)
+{
+    struct prefix prefix = {.bits = 32, .address = next_number()};
+    return !!bpf_map_lookup_elem(&routes, &prefix);
+}
+
+SEC("xdp") int array_count(struct xdp_md *ctx)
+{
+    __u32 index = below(COUNTERS);
+    __u64 *counter = bpf_map_lookup_elem(&counters, &index);
+    if (!counter)
+        return 0;
+    __sync_fetch_and_add(counter, 1);
+    return 1;
+}
+
+// Not measured by time: keys are numbers in the order of insertion, whoever inserts.
+SEC("xdp") int stamped_insert(struct xdp_md *ctx)
+{
+    __u32 zero = 0;
+    __u64 *stamp = bpf_map_lookup_elem(&stamps, &zero);
+    if (!stamp)
+        return 0;
+    __u64 key = __sync_fetch_and_add(stamp, 1);
+    return !bpf_map_update_elem(&order, &key, &key, BPF_ANY);
+}

@@ -1,0 +1,138 @@
+//! `bench/scale`: one program on 1 to n threads over shared maps, here and in the kernel.
+//!
+//! Each thread has a processor of its own, and the sides take turns. The kernel's is
+//! `BPF_PROG_TEST_RUN` of one program object from as many threads, in the processor time of each:
+//! what a call sets up, which may wait for long, doesn't count. Ours is bursts of 64 frames in real
+//! time, as workers run them, with an announcement after each that readers moved on.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+mod flows;
+mod here;
+mod kernel;
+mod order;
+mod report;
+mod threads;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use towpath_bpf::{Env, Object};
+
+use here::Here;
+use kernel::InKernel;
+use report::{Row, Sides};
+
+/// Options.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The compiled programs of `bench/scale`.
+    #[arg(long, default_value = "build/scale/flows.o")]
+    object: PathBuf,
+    /// Numbers of threads [default: 1, 2, 4, ... up to the number of processors].
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Programs to measure [default: all].
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Rounds; the sides take turns.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 200)]
+    window_ms: u64,
+    /// Leaves the kernel out.
+    #[arg(long)]
+    alone: bool,
+    /// Leaves out what is measured of the order of evictions.
+    #[arg(long)]
+    without_order: bool,
+    /// Writes the figures to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let bytes = std::fs::read(&args.object)
+        .map_err(|error| anyhow::anyhow!("{}: {error} (make programs)", args.object.display()))?;
+    let object = Object::open(&bytes, "flows")?;
+    let env = Env::builtin();
+    let cpus = threads::cpus()?;
+    let counts = if args.threads.is_empty() { powers(cpus.len()) } else { args.threads.clone() };
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let here = Here::new(&object, &env, &cpus[..most.min(cpus.len())])?;
+    let kernel = match args.alone {
+        true => None,
+        false => Some(InKernel::new(&object, &env, &cpus)?),
+    };
+    println!("{}\n\n{}", report::machine(), report::heading(&counts));
+    let mut rows = Vec::new();
+    for (program, about) in PROGRAMS {
+        if !args.only.is_empty() && !args.only.iter().any(|name| name == program) {
+            continue;
+        }
+        let row = measure(&args, (program, about), &counts, &here, kernel.as_ref())?;
+        println!("{row}");
+        rows.push(row);
+    }
+    let mut orders = Vec::new();
+    if !args.without_order {
+        orders = order::measure(&counts, &here, kernel.as_ref())?;
+        println!("\n{}", order::HEADING);
+        orders.iter().for_each(|order| println!("{order}"));
+    }
+    if let Some(path) = &args.json {
+        let document = report::json(&args_of(&args), &counts, &rows, &orders);
+        std::fs::write(path, serde_json::to_string_pretty(&document)? + "\n")?;
+    }
+    Ok(())
+}
+
+/// One program on all numbers of threads.
+fn measure(
+    args: &Args,
+    (name, about): (&'static str, &'static str),
+    counts: &[usize],
+    here: &Here<'_>,
+    kernel: Option<&InKernel>,
+) -> anyhow::Result<Row> {
+    let window = Duration::from_millis(args.window_ms);
+    let program = here.program(name)?;
+    let peer = kernel.map(|kernel| kernel.program(name)).transpose()?;
+    let mut figures: Vec<Sides> = counts.iter().map(|_| Sides::default()).collect();
+    for _ in 0..args.rounds {
+        for (&threads, sides) in counts.iter().zip(&mut figures) {
+            sides.here.push(here.rate(&program, threads, window)?);
+            if let (Some(kernel), Some(peer)) = (kernel, &peer) {
+                sides.kernel.push(kernel.rate(peer, threads, window)?);
+            }
+        }
+    }
+    Ok(Row { name, about, figures })
+}
+
+fn args_of(args: &Args) -> String {
+    format!("--rounds {} --window-ms {}", args.rounds, args.window_ms)
+}
+
+fn powers(cpus: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < cpus).collect();
+    counts.push(cpus);
+    counts
+}
+
+/// Programs of `bench/scale/flows.c`, and what they do.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("lru_evict", "LRU hash that evicts, 10^6 flows, 131,072 places"),
+    ("lru_flood", "the same, every flow a new one"),
+    ("hash_insert_delete", "hash of 10^6 flows, insert and delete another"),
+    ("hash_hit", "hash of 10^6 flows, hits"),
+    ("lru_hit", "LRU hash of 10^6 flows, hits"),
+    ("percpu_hash_hit", "per-CPU hash of 131,072 flows, counts"),
+    ("lpm_lookup", "LPM trie of 300,000 prefixes"),
+    ("array_count", "array of 65,536 counters, atomic addition"),
+];
