@@ -16,7 +16,7 @@ AARCH64_PROGRAMS ?= 100
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: binary programs ## a firewall and a load balancer over a capture, in the interpreter
+demo: binary programs ## a firewall and a load balancer over a capture, and how fast they are
 	@scripts/demo.sh $(TOWPATH)
 
 test: programs-all ## all tests; those that need root or the running kernel skip themselves

@@ -41,3 +41,8 @@ echo "${bold}A layer-4 load balancer${plain}: Maglev hashing, IPIP to the backen
     "(programs/load_balancer.c)"
 run load_balancer events,connections
 echo "Wireshark reads what survived, verdicts included: $out/*.pcapng"
+echo
+echo "${bold}Next${plain}, with PATH=${towpath%/*}:\$PATH"
+echo "  towpath new edge && cd edge && towpath test    a program of your own, and its tests"
+echo "  sudo towpath demo live                         two hosts, joined through the firewall"
+echo "  sudo towpath bench --against kernel            all programs beside the running kernel"

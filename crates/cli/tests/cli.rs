@@ -41,10 +41,48 @@ fn run_counts_verdicts_and_shows_maps() {
 
     let ended = bench.run(&run_args(&["--dump-maps=counts"]));
     assert_eq!(ended.status, 0);
-    for line in
-        ["XDP_PASS            3   37.5 %", "ns/frame, interpreted", "256 entries, 5 not zero"]
+    for line in ["XDP_PASS            3   37.5 %", "ns/frame, compiled", "256 entries, 5 not zero"]
     {
         assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_run_ends_with_its_speed_beside_the_kernel_or_why_not() {
+    let bench = Bench::new("run_beside");
+    bench.capture("few.pcap", &[2; 8]);
+    bench.capture("in.pcap", &[2; 1000]);
+    let asked = bench.json(&run_args(&["--against", "kernel"]));
+    let beside = &asked["beside_kernel"];
+    assert_eq!((&beside["frame"], &beside["verdict"]), (&json!(501), &json!("XDP_PASS")));
+    let printed = bench.run(&run_args(&[]));
+    assert_eq!(printed.status, 0, "{printed:?}");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match beside["why_not"].as_str() {
+        Some(why) => {
+            let said = format!("beside the kernel: not measured: {why}");
+            assert!(printed.stdout.contains(&said), "{printed:?}");
+            eprintln!("skipped: {why}");
+        }
+        None => {
+            let times = &beside["times"];
+            let ns = |key: &str| times[key].as_f64().expect("a number");
+            assert!(ns("ns") > 0.0 && ns("kernel_ns") > 0.0, "{times}");
+            assert_eq!(times["kernel"], kernel.trim());
+            let said = format!(" ns in Linux {}, ", kernel.trim());
+            assert!(printed.stdout.contains(&said), "{printed:?}");
+            assert!(printed.stdout.contains("(frame 501, XDP_PASS, 60 bytes"), "{printed:?}");
+        }
+    }
+    assert!(printed.stdout.contains("next: --dump-maps shows"), "{printed:?}");
+
+    // Nobody asks of a few frames, or of a document for machines, and one may say no.
+    assert_eq!(bench.json(&run_args(&[])).get("beside_kernel"), None);
+    let few = ["run", "every_verdict.o", "-n", "every_verdict", "--in", "few.pcap"];
+    for words in [&few[..], &run_args(&["--against", "none"])] {
+        let ended = bench.run(words);
+        assert!(ended.stdout.contains("ns/frame, compiled"), "{ended:?}");
+        assert!(!ended.stdout.contains("beside the kernel"), "{ended:?}");
     }
 }
 

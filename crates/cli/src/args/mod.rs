@@ -32,8 +32,8 @@ pub(crate) use programs::{
 };
 pub(crate) use qualify::QualifyArgs;
 pub(crate) use run::{
-    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunTrust, RunningArgs,
-    Surroundings,
+    Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunPeer, RunTrust,
+    RunningArgs, Surroundings,
 };
 pub(crate) use test::{Sanitize, TestArgs, TestExec};
 pub(crate) use xsk::{XskCommand, XskRunArgs};

@@ -30,8 +30,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Clock::Capture)]
     pub clock: Clock,
     /// What executes the program
-    #[arg(long, value_enum, default_value_t = RunExec::Interp)]
+    #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
+    /// Also measure one of the frames, over and over, in the running kernel [default: kernel where
+    /// a report of 1000 frames or more is printed, none with --json]
+    #[arg(long, value_enum)]
+    pub against: Option<RunPeer>,
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
@@ -41,6 +45,15 @@ pub(crate) struct RunArgs {
     /// What it is linked with.
     #[command(flatten)]
     pub program: ProgramArgs,
+}
+
+/// What `run` measures beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunPeer {
+    /// The running kernel, through BPF_PROG_TEST_RUN (root)
+    Kernel,
+    /// Nothing
+    None,
 }
 
 /// Arguments of `prog run`.

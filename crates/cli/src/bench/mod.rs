@@ -1,6 +1,7 @@
 //! `towpath bench`: programs beside the running kernel or the interpreter, in the same minute on
 //! the same frame. `docs/performance.md` says how to read the figures.
 
+mod beside;
 mod choose;
 mod feed;
 mod html;
@@ -19,6 +20,7 @@ use crate::error::{CliError, Status};
 use crate::output::Output;
 use crate::program::{Opened, check_passes, kernel_types};
 use crate::verify::xdp_programs;
+pub(crate) use beside::{Beside, beside_kernel};
 use measure::measure;
 use result::{Class, Entry, Method, Results, Skipped};
 use subject::Subject;

@@ -2,6 +2,7 @@
 
 mod burst;
 mod report;
+mod sample;
 mod sink;
 mod tally;
 mod time;
@@ -12,16 +13,19 @@ use std::path::Path;
 
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, RunPeer};
+use crate::bench;
 use crate::error::{CliError, Status};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, Progress};
 use crate::session::Session;
 use burst::Burst;
+use sample::Sample;
 use sink::Sink;
 use tally::Tally;
 use time::Time;
 
+use report::{Compared, Report};
 pub(crate) use report::{executed_by, print_trace};
 
 /// Runs a program over a capture.
@@ -35,7 +39,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     if args.output.as_deref() == Some(Path::new("-")) {
         output.step_aside()?;
     }
-    let mut tally = Tally::default();
+    let (mut tally, mut sample) = (Tally::default(), Sample::default());
     let mut time = Time::new(args.clock);
     let progress = Progress::new(total_bytes(args));
     // A capture that breaks off is told of after what came before it was counted and written.
@@ -43,8 +47,8 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     let interrupt = Interrupt::expect();
     for pass in 0..args.repeat {
         time.begin_pass();
-        let (tally, time, progress) = (&mut tally, &mut time, &progress);
-        let mut pass = Pass { args, pass, tally, time, progress, interrupt: &interrupt };
+        let (tally, sample, time, progress) = (&mut tally, &mut sample, &mut time, &progress);
+        let mut pass = Pass { args, pass, tally, sample, time, progress, interrupt: &interrupt };
         let result = pass.over_capture(&mut session, sink.as_mut());
         if let Some(sink) = sink.take() {
             sink.finish()?;
@@ -71,10 +75,26 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
             link_type: tally.links.keys().next().copied().unwrap_or_default(),
         }),
         broken => {
-            report::print(args, &session.program, &tally, broken.as_ref(), output)?;
+            let beside = match broken.is_some() || interrupt.is_seen() {
+                true => None,
+                false => beside(args, &tally, &sample, output),
+            };
+            let report = Report { args, program: &session.program, tally: &tally, beside };
+            report.print(broken.as_ref(), output)?;
             Ok(broken.map_or(Status::Ok, |error| error.status()))
         }
     }
+}
+
+/// The program on one of its frames in the running kernel, if that is to be shown.
+fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Option<Compared> {
+    let is_wanted = match args.against {
+        Some(peer) => peer == RunPeer::Kernel,
+        None => !output.json && tally.judged() >= FRAMES_WORTH_IT,
+    };
+    let (number, action, bytes) = sample.typical().filter(|_| is_wanted)?;
+    let outcome = bench::beside_kernel(args, bytes.to_vec());
+    Some(Compared { number, action, bytes: bytes.len(), outcome })
 }
 
 /// Bytes to be read over all passes, when that is known.
@@ -89,6 +109,7 @@ struct Pass<'a> {
     /// From 0.
     pass: u32,
     tally: &'a mut Tally,
+    sample: &'a mut Sample,
     time: &'a mut Time,
     progress: &'a Progress,
     interrupt: &'a Interrupt,
@@ -132,8 +153,9 @@ impl Pass<'_> {
                         continue;
                     }
                     let clock_ns = self.time.of(packet.timestamp_ns);
-                    if let Err(error) = burst.push(&packet, number, clock_ns) {
-                        self.tally.skip(error);
+                    match burst.push(&packet, number, clock_ns) {
+                        Ok(()) => self.sample.frame(number, packet.data),
+                        Err(error) => self.tally.skip(error),
                     }
                     burst.is_full()
                 }
@@ -167,6 +189,7 @@ impl Pass<'_> {
         self.tally.printed(session.program.surroundings().trace.take());
         for judged in burst.judged() {
             self.tally.verdict(judged.verdict, judged.frame.len() as u64);
+            self.sample.verdict(judged.verdict);
         }
         if let Some(sink) = sink {
             for judged in burst.judged() {
@@ -179,3 +202,6 @@ impl Pass<'_> {
         Ok(())
     }
 }
+
+/// Of fewer frames, nobody asks how fast they were.
+const FRAMES_WORTH_IT: u64 = 1000;

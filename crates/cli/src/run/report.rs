@@ -3,49 +3,114 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Map as Object, Value};
-use towpath_xdp::{Exec, ExecStatus, Program};
+use serde_json::{Map as Object, Value, json};
+use towpath_xdp::{Action, Exec, ExecStatus, Program};
 
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
+use crate::bench::Beside;
 use crate::error::CliError;
 use crate::events::Events;
 use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
-/// Shows what was counted, and the maps if asked to; `broken` is why the capture could not be read
-/// to its end, or what a program did that none can do.
-pub(super) fn print(
-    args: &RunArgs,
-    program: &Program,
-    tally: &Tally,
-    broken: Option<&CliError>,
-    output: &mut Output,
-) -> Result<(), CliError> {
-    if output.json {
-        let mut document = document(args, program, tally, output.verbose);
-        document.error = broken.map(ToString::to_string);
-        return output.json(&document);
+/// What a run came to.
+pub(super) struct Report<'a> {
+    pub(super) args: &'a RunArgs,
+    pub(super) program: &'a Program,
+    pub(super) tally: &'a Tally,
+    /// How fast it is beside the kernel.
+    pub(super) beside: Option<Compared>,
+}
+
+/// One frame, over and over, here and in the running kernel.
+#[derive(Debug)]
+pub(super) struct Compared {
+    /// Its number in the capture.
+    pub(super) number: u64,
+    /// What becomes of it.
+    pub(super) action: Action,
+    /// Its length.
+    pub(super) bytes: usize,
+    /// How long it takes, or why nobody knows.
+    pub(super) outcome: Result<Beside, String>,
+}
+
+impl Report<'_> {
+    /// Shows what was counted, and the maps if asked to; `broken` is why the capture could not be
+    /// read to its end, or what a program did that none can do.
+    pub(super) fn print(
+        self,
+        broken: Option<&CliError>,
+        output: &mut Output,
+    ) -> Result<(), CliError> {
+        let Report { args, program, tally, .. } = self;
+        if output.json {
+            let mut document = document(&self, output.verbose);
+            document.error = broken.map(ToString::to_string);
+            return output.json(&document);
+        }
+        print_heading(args, program, tally, output)?;
+        print_verdicts(tally, output)?;
+        print_targets(tally, output)?;
+        tally.events.print(output)?;
+        print_remarks(args, tally, output)?;
+        if output.verbose > 0 {
+            print_trace(&tally.trace, output)?;
+            if tally.trace_left_out > 0 {
+                output.line(&format!("  ... and {} more lines", grouped(tally.trace_left_out)))?;
+            }
+        }
+        if let Some(names) = &args.surroundings.dump_maps {
+            Contents::of(program, names).print(output)?;
+        }
+        self.print_speed(output)?;
+        if let Some(error) = broken {
+            output.flush()?;
+            output.problem(error);
+            return Ok(());
+        }
+        print_next(args, program, output)
     }
-    print_heading(args, program, tally, output)?;
-    print_verdicts(program, tally, output)?;
-    print_targets(tally, output)?;
-    tally.events.print(output)?;
-    print_remarks(args, tally, output)?;
-    if output.verbose > 0 {
-        print_trace(&tally.trace, output)?;
-        if tally.trace_left_out > 0 {
-            output.line(&format!("  ... and {} more lines", grouped(tally.trace_left_out)))?;
+
+    /// How fast it was, and would be in the kernel.
+    fn print_speed(&self, output: &mut Output) -> Result<(), CliError> {
+        let how = executed_by(&self.program.exec_status());
+        output.line(&format!("\n  {:.0} ns/frame, {how}", self.tally.ns_per_frame()))?;
+        if cfg!(debug_assertions) {
+            output.line("  (a debug build: what is around the program is slow)")?;
+        }
+        let Some(Compared { number, action, bytes, outcome }) = &self.beside else {
+            return Ok(());
+        };
+        match outcome {
+            Err(why) => output.line(&format!("  beside the kernel: not measured: {why}")),
+            Ok(Beside { ns, kernel_ns, ratio, kernel }) => {
+                output.line(&format!(
+                    "  beside the kernel: {ns:.1} ns here, {kernel_ns:.1} ns in Linux {kernel}, \
+                     {ratio:.2} times as fast"
+                ))?;
+                output.line(&format!("  (frame {number}, {action}, {bytes} bytes, over and over)"))
+            }
         }
     }
-    if let Some(names) = &args.surroundings.dump_maps {
-        Contents::of(program, names).print(output)?;
+}
+
+/// What a person may want to know next: what this command line did not ask for.
+fn print_next(args: &RunArgs, program: &Program, output: &mut Output) -> Result<(), CliError> {
+    let object = args.object.display();
+    let has_maps = !program.maps().maps().is_empty();
+    let mut next = Vec::new();
+    if has_maps && args.surroundings.dump_maps.is_none() {
+        next.push("--dump-maps shows what its maps hold".to_owned());
     }
-    if let Some(error) = broken {
-        output.flush()?;
-        output.problem(error);
+    if args.output.is_none() {
+        next.push("--out B.pcapng writes what survives, for Wireshark".to_owned());
     }
-    Ok(())
+    next.push(format!("towpath prog dump {object} source shows its code"));
+    next.push("towpath new NAME begins one of your own".to_owned());
+    next.truncate(NEXT_MAX);
+    output.line(&output.style.dim(&format!("\n  next: {}", next.join("; "))))
 }
 
 /// What programs said through `bpf_trace_printk`.
@@ -78,13 +143,17 @@ struct Document<'a> {
     events: &'a Events,
     skipped: u64,
     cut_short: u64,
+    /// With `--against kernel`: the frame, and its times or why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside_kernel: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8) -> Document<'a> {
+fn document<'a>(report: &'a Report<'_>, verbose: u8) -> Document<'a> {
+    let Report { args, program, tally, beside } = report;
     let verdicts = ACTIONS.iter().zip(&tally.verdicts);
     let targets = tally.targets.iter();
     let names = args.surroundings.dump_maps.as_deref();
@@ -103,6 +172,14 @@ fn document<'a>(args: &RunArgs, program: &Program, tally: &'a Tally, verbose: u8
         events: &tally.events,
         skipped: tally.skipped.values().chain(tally.links.values()).sum(),
         cut_short: tally.cut_short,
+        beside_kernel: beside.as_ref().map(|Compared { number, action, bytes, outcome }| {
+            let mut found = json!({"frame": number, "verdict": action.name(), "bytes": bytes});
+            match outcome {
+                Ok(beside) => found["times"] = json!(beside),
+                Err(why) => found["why_not"] = json!(why),
+            }
+            found
+        }),
         trace: (verbose > 0).then_some(tally.trace.as_slice()),
         error: None,
     }
@@ -124,7 +201,7 @@ fn print_heading(
     ))
 }
 
-fn print_verdicts(program: &Program, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
+fn print_verdicts(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     let mut table = Table::new(&[
         ("verdict", Align::Left),
         ("frames", Align::Right),
@@ -142,9 +219,7 @@ fn print_verdicts(program: &Program, tally: &Tally, output: &mut Output) -> Resu
         ]);
     }
     output.line("")?;
-    output.table(&table)?;
-    let how = executed_by(&program.exec_status());
-    output.line(&format!("\n  {:.0} ns/frame, {how}", tally.ns_per_frame()))
+    output.table(&table)
 }
 
 /// What executes a program, and why it is not what was asked for.
@@ -212,3 +287,6 @@ fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(
 fn frames(count: u64) -> String {
     if count == 1 { "1 frame".to_owned() } else { format!("{} frames", grouped(count)) }
 }
+
+/// More nobody reads.
+const NEXT_MAX: usize = 2;

@@ -1,0 +1,79 @@
+//! One frame through one program, here and in the running kernel: what `towpath run` ends with.
+
+use serde::Serialize;
+
+use super::kernel_version;
+use super::measure::measure;
+use super::subject::Subject;
+use crate::args::{BenchArgs, Peer, RunArgs};
+use crate::program::Opened;
+
+/// What one frame takes, in nanoseconds, without what each engine does around a program.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Beside {
+    /// Here.
+    pub(crate) ns: f64,
+    /// In the running kernel.
+    pub(crate) kernel_ns: f64,
+    /// How often as fast it is here.
+    pub(crate) ratio: f64,
+    /// The kernel's version.
+    pub(crate) kernel: String,
+}
+
+/// Measures the program of a run on one of its frames.
+///
+/// # Errors
+///
+/// The kernel can't be asked, or what it does can't be compared, in a few words.
+pub(crate) fn beside_kernel(run: &RunArgs, frame: Vec<u8>) -> Result<Beside, String> {
+    towpath_kernel::Kernel::open().map_err(|error| error.to_string())?;
+    // The namespace is one of a thread: nothing else of this process is to be in it.
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            let _not_permitted = towpath_kernel::isolate_network();
+            measured(run, frame)
+        });
+        measured.join().unwrap_or_else(|_panic| Err("measuring it failed".to_owned()))
+    })
+}
+
+fn measured(run: &RunArgs, frame: Vec<u8>) -> Result<Beside, String> {
+    let args = BenchArgs {
+        objects: vec![run.object.clone()],
+        against: Peer::Kernel,
+        helpers: false,
+        exec: vec![run.exec],
+        map_init: run.surroundings.map_init.clone(),
+        input: None,
+        frame: None,
+        flows: None,
+        cold: false,
+        rounds: ROUNDS,
+        window: WINDOW_MS,
+        without: Vec::new(),
+        profile: false,
+        trust: run.surroundings.trust,
+        report: None,
+        selection: run.selection.clone(),
+        program: run.program.clone(),
+    };
+    let said = |error: crate::error::CliError| error.to_string();
+    let opened = Opened::new(&run.object, &run.program).map_err(said)?;
+    let program = opened.select(&run.selection).map_err(said)?;
+    let frames = [frame];
+    let subject = Subject::new(&args, &opened, program, args.map_init.as_deref(), &frames)?;
+    let entries = measure(subject)?.entries;
+    let entry = entries.into_iter().next().ok_or("nothing was measured")?;
+    let (ns, kernel_ns, ratio) = (tenths(entry.ns), tenths(entry.peer_ns), entry.ratio);
+    Ok(Beside { ns, kernel_ns, ratio: (ratio * 100.0).round() / 100.0, kernel: kernel_version() })
+}
+
+fn tenths(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}
+
+/// Half a second of a person's time: most of it the kernel's, which waits before and after a test
+/// run. `towpath bench` takes more.
+const ROUNDS: u32 = 1;
+const WINDOW_MS: u32 = 40;
