@@ -47,7 +47,7 @@ impl Array {
         let rows = cpus.unwrap_or(1);
         let bytes = cpu_stride.checked_mul(rows as u64).ok_or(Errno::ENOMEM)?;
         Ok(Array {
-            region: Region::new(bytes)?,
+            region: Region::new(bytes)?.in_huge_pages(),
             entries: def.max_entries,
             value_size,
             stride,

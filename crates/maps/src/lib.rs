@@ -65,6 +65,7 @@ mod ring;
 pub mod ringbuf;
 mod set;
 pub mod shape;
+mod shared;
 mod store;
 mod sync;
 mod targets;

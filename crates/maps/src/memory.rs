@@ -1,7 +1,7 @@
 //! Memory of a map, reached by offset: the real one, or one that loom can watch.
 
 #[cfg(not(loom))]
-pub(crate) use crate::memory_unsafe::Region;
+pub(crate) use crate::memory_unsafe::{Region, prefetch};
 
 #[cfg(loom)]
 pub(crate) use crate::memory_loom::Region;

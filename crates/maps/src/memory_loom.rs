@@ -29,6 +29,10 @@ impl Region {
         })
     }
 
+    pub(crate) fn in_huge_pages(self) -> Self {
+        self
+    }
+
     /// Models let no record reach over the end.
     pub(crate) fn with_mirror(front: usize, data: usize) -> Result<Self, Errno> {
         Region::new((front + data) as u64)
@@ -49,6 +53,10 @@ impl Region {
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         &self.halves[offset / 4]
     }
+
+    pub(crate) fn prefetch(&self, _offset: usize) {}
+
+    pub(crate) fn prefetch_to_write(&self, _offset: usize) {}
 
     pub(crate) fn halves(&self, offset: usize) -> &[AtomicU32; 2] {
         self.halves[offset / 4..].first_chunk().expect("halves come in pairs")

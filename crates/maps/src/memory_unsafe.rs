@@ -12,10 +12,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rustix::fd::AsFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use towpath_bpf::Errno;
 
 use crate::memory::{PAGE_BYTES, REGION_BYTES_MAX, partial_word};
+
+/// Size of a huge page.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A zeroed, readable and writable mapping.
 #[derive(Debug)]
@@ -42,6 +45,17 @@ impl Region {
         // SAFETY: a new anonymous mapping at an address the kernel chooses replaces nothing.
         let base = unsafe { mmap_anonymous(null_mut(), len, prot, flags) }.map_err(from_os)?;
         Ok(Region { base: NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?, len })
+    }
+
+    /// Asks for huge pages, where the machine has any and there is more than one to fill: a look-up
+    /// in a large table then waits for its memory alone, and not for where that is.
+    pub(crate) fn in_huge_pages(self) -> Self {
+        if self.len >= HUGE_PAGE_BYTES {
+            let (base, advice) = (self.base.as_ptr().cast(), Advice::LinuxHugepage);
+            // SAFETY: of the mapping, which stays as it is; only the size of its pages may change.
+            let _kept_small = unsafe { madvise(base, self.len, advice) };
+        }
+        self
     }
 
     /// `front` bytes followed by `data` bytes mapped twice in a row, so that a record which wraps
@@ -96,6 +110,18 @@ impl Region {
         assert!(offset.is_multiple_of(4) && offset < self.len);
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Asks the processor to fetch what is at an offset.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        prefetch(self.base() + offset as u64);
+    }
+
+    /// The same for what is about to be written: other cores give it up.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, offset: usize) {
+        prefetch_to_write(self.base() + offset as u64);
     }
 
     /// The two 32-bit words at a multiple of 8.
@@ -212,6 +238,31 @@ impl Drop for Region {
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
+}
+
+/// Asks the processor to fetch a cache line; changes nothing, whatever the address.
+#[inline(always)]
+pub(crate) fn prefetch(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address as *const i8) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_stable_prefetch = address;
+}
+
+/// The same for what is about to be written.
+#[inline(always)]
+fn prefetch_to_write(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is harmless; a processor without this one does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_stable_prefetch = address;
 }
 
 fn from_os(error: rustix::io::Errno) -> Errno {

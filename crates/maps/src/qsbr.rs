@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Announced by a reader that holds nothing, now and until it comes back.
@@ -22,7 +23,7 @@ const GUESTS_MAX: usize = if cfg!(loom) { 1 } else { 16 };
 /// Readers of a group of maps.
 pub struct Domain {
     /// Counts up when a reclaimer needs readers to show that they moved on.
-    epoch: AtomicU64,
+    epoch: Shared<AtomicU64>,
     /// What each worker announced last.
     workers: Box<[Reader]>,
     /// As `workers`, claimed by guards.
@@ -41,7 +42,7 @@ impl Domain {
             (0..count).map(|_| Reader(AtomicU64::new(state))).collect::<Box<[_]>>()
         };
         Arc::new(Domain {
-            epoch: AtomicU64::new(1),
+            epoch: Shared::new(AtomicU64::new(1)),
             workers: readers(workers.max(1), 0),
             guests: readers(GUESTS_MAX, OFFLINE),
         })
@@ -54,7 +55,7 @@ impl Domain {
 
     /// Worker `worker` holds no address from a map at this moment. Call it between batches.
     pub fn quiesce(&self, worker: usize) {
-        let now = self.epoch.load(SeqCst);
+        let now = self.epoch.read().load(SeqCst);
         self.workers[worker].0.store(now, SeqCst);
         fence(SeqCst);
     }
@@ -67,7 +68,7 @@ impl Domain {
     /// Makes the calling thread a reader as long as the guard lives. Keep it short.
     pub fn guard(&self) -> Guard<'_> {
         loop {
-            let now = self.epoch.load(SeqCst);
+            let now = self.epoch.read().load(SeqCst);
             for Reader(slot) in &self.guests {
                 if slot.compare_exchange(OFFLINE, now, SeqCst, SeqCst).is_ok() {
                     fence(SeqCst);
@@ -81,7 +82,7 @@ impl Domain {
     /// The tag of something that has just been unlinked.
     pub fn tag(&self) -> u64 {
         fence(SeqCst);
-        self.epoch.load(SeqCst)
+        self.epoch.read().load(SeqCst)
     }
 
     /// Whether every reader has moved on since `tag`.
@@ -97,9 +98,23 @@ impl Domain {
         self.workers.get(worker).is_none_or(|reader| reader.0.load(Relaxed) > tag)
     }
 
+    /// What a worker, whose thread asks, announced last; `None` for a number that is no worker's.
+    pub(crate) fn announced(&self, worker: usize) -> Option<u64> {
+        self.workers.get(worker).map(|reader| reader.0.load(Relaxed))
+    }
+
     /// Starts a new epoch, so that readers' next announcements are later than all tags so far.
     pub fn advance(&self) {
-        self.epoch.fetch_add(1, SeqCst);
+        self.epoch.write().fetch_add(1, SeqCst);
+    }
+
+    /// Sees to it that readers' next announcements are later than a tag: once is enough for all
+    /// that have it.
+    pub(crate) fn advance_from(&self, tag: u64) {
+        if self.epoch.read().load(SeqCst) == tag {
+            let _done_by_another =
+                self.epoch.write().compare_exchange(tag, tag + 1, SeqCst, SeqCst);
+        }
     }
 }
 

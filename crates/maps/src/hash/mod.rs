@@ -3,11 +3,15 @@
 //! Kernel counterpart: `kernel/bpf/hashtab.c`. Updating a key puts a new element in the place of
 //! the old one, so that a reader sees either value whole; per-CPU values are written in place.
 //! Elements come from a [`pool`] that is somewhat larger than `max_entries`, because replaced ones
-//! wait for readers.
+//! wait for readers. Nothing that an insertion, a deletion or an eviction writes is written by
+//! every worker each time.
 
+mod chain;
+mod depot;
 mod hasher;
 mod lru;
 pub(crate) mod pool;
+mod shard;
 mod table;
 #[cfg(not(loom))]
 pub(crate) mod view_unsafe;
@@ -25,11 +29,11 @@ use crate::layout::Layout;
 use crate::memory::{PAGE_BYTES, Region};
 use crate::qsbr::Domain;
 use crate::store::{Element, Store, USER, Visit};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::Ordering;
 use crate::user::Value;
 
 pub(crate) use hasher::{Hasher, jhash};
-use pool::{HEADER_BYTES, NIL, header};
+use pool::{HEADER_BYTES, NIL, Pool, header};
 use table::{Bucket, Table};
 #[cfg(not(loom))]
 use view_unsafe::HashView;
@@ -41,8 +45,6 @@ use view_unsafe::HashView;
 #[doc(alias = "BPF_MAP_TYPE_LRU_PERCPU_HASH")]
 pub(crate) struct HashTable {
     table: Table,
-    /// Keys in the table, those being inserted included.
-    count: AtomicU32,
     max_entries: u32,
     value_size: usize,
     /// A full table makes room by itself.
@@ -80,20 +82,19 @@ impl HashTable {
         let (key_size, value_size) = (def.key_size as usize, def.value_size as usize);
         let value_bytes = if is_percpu { 0 } else { value_size.next_multiple_of(8) };
         let element_bytes = HEADER_BYTES + key_size.next_multiple_of(8) + value_bytes;
-        let spare = spare_elements(def.max_entries, element_bytes, domain.workers());
-        let elements = def.max_entries.checked_add(spare).ok_or(Errno::E2BIG)?;
-        let percpu = is_percpu.then(|| PerCpu::new(elements, value_size, domain.workers()));
-        let percpu = percpu.transpose()?;
+        let reserve = reserve_elements(def.max_entries, element_bytes, domain.workers());
+        let workers = domain.workers();
         let domain = domain.clone();
-        let table = Table::new(def.max_entries, elements, key_size, value_bytes, hasher, domain)?;
+        let table = Table::new(def.max_entries, reserve, key_size, value_bytes, hasher, domain)?;
+        let percpu = is_percpu.then(|| PerCpu::new(table.pool.elements, value_size, workers));
+        let percpu = percpu.transpose()?;
         Ok(HashTable {
             #[cfg(not(loom))]
             view: view(&table, percpu.as_ref()),
+            lru: is_lru.then(|| lru::Clock::new(&table.pool)),
             table,
-            count: AtomicU32::new(0),
             max_entries: def.max_entries,
             value_size,
-            lru: is_lru.then(lru::Clock::default),
             percpu,
             fields,
             access: Access::of_programs(def.flags),
@@ -222,6 +223,10 @@ impl HashTable {
             return Err(Errno::EINVAL);
         }
         let hash = self.hash(key);
+        let mut place = Place { pool: &self.table.pool, worker, evicted: None };
+        if self.lru.is_some() && flags != BPF_EXIST {
+            place.evicted = self.place_ahead(hash, key, worker);
+        }
         loop {
             let bucket = self.table.lock(hash);
             let old = bucket.find(hash, key);
@@ -230,38 +235,59 @@ impl HashTable {
                 self.overwrite(old, new, flags);
                 return Ok(());
             }
-            if old == NIL && !self.reserve() {
-                drop(bucket);
-                let clock = self.lru.as_ref().ok_or(Errno::E2BIG)?;
-                clock.evict(self, worker);
-                continue;
+            if old != NIL {
+                return self.replace(bucket, old, (hash, key), new, worker);
             }
-            // A replaced element of an LRU map was used just now (`bpf_lru_node_set_ref`).
-            let state = if old == NIL { 0 } else { header::REFERENCED };
-            // Special fields are given up between the two, which may take long.
-            let simple = old != NIL && self.fields.list().is_empty();
-            let replace = |element| {
+            if let Some((element, state)) = place.take() {
                 self.fill(element, new);
                 bucket.link(element, hash, key, state);
-                let unlinked = bucket.unlink(old);
-                debug_assert!(unlinked);
-            };
-            if simple && self.table.pool.exchange(worker, old, replace) {
                 return Ok(());
             }
-            let Some(element) = self.table.pool.take(worker) else {
-                if old == NIL {
-                    self.count.fetch_sub(1, Ordering::Relaxed);
-                }
-                return Err(Errno::ENOMEM);
-            };
+            drop(bucket);
+            let clock = self.lru.as_ref().ok_or(Errno::E2BIG)?;
+            place.evicted = clock.evict(self, worker);
+        }
+    }
+
+    /// A place for a key that isn't there, before its bucket is locked, as the kernel does
+    /// (`prealloc_lru_pop`). Meanwhile the bucket comes from whichever core wrote it last.
+    fn place_ahead(&self, hash: u32, key: &[u8], worker: usize) -> Option<(u32, u32)> {
+        self.table.prefetch(hash);
+        if self.table.find(hash, key) != NIL {
+            return None;
+        }
+        let clock = self.lru.as_ref()?;
+        let near = self.table.pool.take_place_near(worker);
+        near.map(|near| (near, 0)).or_else(|| clock.evict(self, worker))
+    }
+
+    /// Puts a new element in the place of one of a locked bucket.
+    fn replace(
+        &self,
+        bucket: Bucket<'_>,
+        old: u32,
+        (hash, key): (u32, &[u8]),
+        new: New<'_>,
+        worker: usize,
+    ) -> Result<(), Errno> {
+        let put = |element| {
             self.fill(element, new);
-            bucket.link(element, hash, key, state);
-            if old != NIL {
-                self.discard(bucket, old, worker);
-            }
+            // A replaced element of an LRU map was used just now (`bpf_lru_node_set_ref`).
+            bucket.link(element, hash, key, header::REFERENCED);
+        };
+        let replace = |element| {
+            put(element);
+            let unlinked = bucket.unlink(old);
+            debug_assert!(unlinked);
+        };
+        // Special fields are given up between the two, which may take long.
+        let is_simple = self.fields.list().is_empty();
+        if is_simple && self.table.pool.exchange(worker, old, replace) {
             return Ok(());
         }
+        put(self.table.pool.take(worker).ok_or(Errno::ENOMEM)?);
+        self.discard(bucket, old, worker);
+        Ok(())
     }
 
     /// Writes a value over one that is in the table.
@@ -294,25 +320,23 @@ impl HashTable {
         });
     }
 
-    /// Counts a key in, if there is room.
-    fn reserve(&self) -> bool {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        if count >= self.max_entries {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        true
-    }
-
     /// Unlinks an element of a locked bucket, unlocks it, and gives the element back.
     fn discard(&self, bucket: Bucket<'_>, element: u32, worker: usize) {
+        let unlinked = self.unlink(bucket, element);
+        debug_assert!(unlinked);
+        self.table.pool.retire(worker, element);
+    }
+
+    /// Unlinks an element of a locked bucket, if it is in it, and unlocks it.
+    fn unlink(&self, bucket: Bucket<'_>, element: u32) -> bool {
         let unlinked = bucket.unlink(element);
         drop(bucket);
-        debug_assert!(unlinked);
-        for (region, offset) in self.places(element) {
-            self.fields.release(region, offset);
+        if unlinked {
+            for (region, offset) in self.places(element) {
+                self.fields.release(region, offset);
+            }
         }
-        self.table.pool.retire(worker, element);
+        unlinked
     }
 
     /// Removes an element; gives what `look` sees of it before.
@@ -330,7 +354,6 @@ impl HashTable {
         }
         let seen = look(element);
         self.discard(bucket, element, worker);
-        self.count.fetch_sub(1, Ordering::Relaxed);
         Ok(seen)
     }
 
@@ -437,7 +460,8 @@ impl Store for HashTable {
     }
 
     fn count(&self) -> Option<u64> {
-        Some(u64::from(self.count.load(Ordering::Relaxed)))
+        // A replacement may hold both for a moment.
+        Some(self.table.pool.taken().min(self.max_entries).into())
     }
 }
 
@@ -449,7 +473,7 @@ impl PerCpu {
         let unit = stride * PAGE_BYTES;
         let cpu_stride = if row < unit { row } else { row.next_multiple_of(unit) };
         let bytes = (cpu_stride as u64).checked_mul(cpus as u64).ok_or(Errno::ENOMEM)?;
-        Ok(PerCpu { region: Region::new(bytes)?, cpus, cpu_stride, stride })
+        Ok(PerCpu { region: Region::new(bytes)?.in_huge_pages(), cpus, cpu_stride, stride })
     }
 
     fn offset(&self, element: u32, cpu: usize) -> usize {
@@ -512,15 +536,45 @@ fn check_flags(old: u32, flags: u64) -> Result<(), Errno> {
     }
 }
 
-/// Elements beyond `max_entries`, for those that wait for readers: a sixteenth, those of some
-/// bursts at least, and not much memory for big values; always enough for every writer to hold one.
-fn spare_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
-    const SPARE_BYTES_MAX: usize = 8 << 20;
-    let wanted = (max_entries / 16).max(256) as usize;
-    let spare = wanted.min(SPARE_BYTES_MAX / element_bytes);
-    spare.max(workers + 16) as u32
+/// A place for a new key, before it is the key's; given back if it isn't needed.
+struct Place<'a> {
+    pool: &'a Pool,
+    worker: usize,
+    /// One that something was evicted from, and the state that its entry is to have.
+    evicted: Option<(u32, u32)>,
 }
 
+impl Place<'_> {
+    /// With the state; `None` when the table is full.
+    fn take(&mut self) -> Option<(u32, u32)> {
+        let free = || self.pool.take_place(self.worker).map(|element| (element, 0));
+        self.evicted.take().or_else(free)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some((element, _state)) = self.evicted.take() {
+            self.pool.give_back(self.worker, element);
+        }
+    }
+}
+
+/// Elements of each worker beyond `max_entries`, for those that wait for readers: what some bursts
+/// replace, but not more than the table has, and not much memory for big values; always enough for
+/// every user thread to hold one.
+fn reserve_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
+    const BURSTS: usize = 192;
+    const BYTES_MAX: usize = 8 << 20;
+    const LEAST: usize = 8;
+    let shards = workers + 1;
+    let wanted = (max_entries as usize).min(BURSTS * shards);
+    let reserve = wanted.min(BYTES_MAX / element_bytes) / shards;
+    reserve.max(LEAST) as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod many;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(test, not(loom)))]

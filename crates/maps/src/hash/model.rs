@@ -15,10 +15,10 @@ const KEY: Keyed = (1u64.to_ne_bytes(), 0);
 const SAME_BUCKET: Keyed = (2u64.to_ne_bytes(), 2);
 const OTHER_BUCKET: Keyed = (3u64.to_ne_bytes(), 1);
 
-/// A table of two buckets.
+/// A table of as many buckets, or more.
 fn table(elements: u32) -> (Arc<Table>, Arc<Domain>) {
     let domain = Domain::new(1);
-    let table = Table::new(2, elements, 8, 8, Hasher::Number, domain.clone()).unwrap();
+    let table = Table::new(elements, 0, 8, 8, Hasher::Number, domain.clone()).unwrap();
     (Arc::new(table), domain)
 }
 
@@ -119,5 +119,31 @@ fn a_walk_that_reuse_led_astray_starts_again() {
         assert_eq!(find(&table, SAME_BUCKET), NIL);
         let state = table.pool.header(find(&table, OTHER_BUCKET), header::STATE);
         assert_eq!(state.load(Ordering::Relaxed), header::LINKED);
+    });
+}
+
+#[test]
+fn who_has_a_place_to_come_gets_it() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        // One place for each of two threads, and no more of them.
+        let (table, _domain) = table(2);
+        let come_and_go = |table: &Table, worker| {
+            for _ in 0..2 {
+                let place = table.pool.take_place(worker).expect("one of two is free");
+                table.pool.retire(worker, place);
+            }
+        };
+        let other = {
+            let table = table.clone();
+            loom::thread::spawn(move || come_and_go(&table, usize::MAX))
+        };
+        come_and_go(&table, 0);
+        other.join().unwrap();
+        assert_eq!(table.pool.taken(), 0);
+        let all = [0, 1].map(|_| table.pool.take_place(0).expect("nothing is lost"));
+        assert_ne!(all[0], all[1]);
+        assert_eq!(table.pool.take_place(0), None);
     });
 }

@@ -1,20 +1,27 @@
 //! Elements of a hash table: a fixed number of equal blocks in one region.
 //!
 //! An element that was unlinked *waits* until every reader has passed (see [`crate::qsbr`]); only
-//! then it becomes free. When nothing is free, the one that waits longest is reused at once, as the
+//! then it becomes free. When nothing is free, those that wait longest are reused at once, as the
 //! kernel does with preallocated elements always; [`Pool::reuses`] then tells readers, who may be
-//! standing on it, to start their walk again.
+//! standing on one, to start their walk again.
 //!
-//! Each worker has a shard of its own, so that taking and giving back rarely meets another core.
+//! Each worker has a [`Shard`] of its own, and takes and gives back elements without a look at
+//! anybody else's; they go from shard to shard in batches, through the [`Depot`]. There are so many
+//! elements as the table has places, and a *reserve* for each shard, for what replaces others and
+//! for what waits: nobody counts keys, since a table is full when no shard holds more than its
+//! reserve.
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::Errno;
 
+use super::chain::Batch;
+use super::depot::Depot;
+use super::shard::Shard;
 use crate::memory::Region;
 use crate::qsbr::Domain;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::shared::Shared;
+use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicU32, AtomicU64, fence};
 
 /// Index of no element.
@@ -40,8 +47,8 @@ pub(crate) mod header {
 /// Bytes of an element before its key.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// Elements a shard takes from the untouched ones at a time.
-const REFILL: u32 = 32;
+/// Most elements that change hands together.
+const BATCH_MAX: u32 = 64;
 
 /// All elements of a table.
 pub(crate) struct Pool {
@@ -50,63 +57,48 @@ pub(crate) struct Pool {
     pub(crate) stride: usize,
     /// Number of elements.
     pub(crate) elements: u32,
-    /// First element that was never used; past `elements` when there is none.
-    untouched: AtomicU32,
+    /// How many of them each shard keeps for itself.
+    pub(super) reserve: u32,
+    /// How many change hands together.
+    pub(super) batch: u32,
     shards: Box<[Shard]>,
-    /// How often an element was reused while a reader might stand on it. Apart, because its
+    pub(super) depot: Depot,
+    /// How often elements were reused while a reader might stand on them. Apart, because its
     /// address is in compiled code.
-    reuses: Box<AtomicU64>,
-    domain: Arc<Domain>,
-}
-
-/// One worker's part, on cache lines of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Shard(Mutex<Lists>);
-
-/// Elements nobody has linked.
-struct Lists {
-    /// Free ones, last in first out.
-    free: u32,
-    /// Never used ones: from, to.
-    fresh: (u32, u32),
-    /// Waiting ones, first in first out; `older` came before everything in `newer`.
-    older: Waiting,
-    newer: Waiting,
-}
-
-/// A list of waiting elements, and when the last one was unlinked, or some time after that.
-#[derive(Clone, Copy)]
-struct Waiting {
-    first: u32,
-    last: u32,
-    /// `None`: not asked for yet. Asking is dear, and once for many is enough.
-    tag: Option<u64>,
-}
-
-impl Waiting {
-    const NONE: Waiting = Waiting { first: NIL, last: NIL, tag: None };
-}
-
-impl Default for Lists {
-    fn default() -> Self {
-        Lists { free: NIL, fresh: (0, 0), older: Waiting::NONE, newer: Waiting::NONE }
-    }
+    pub(super) reuses: Box<Shared<AtomicU64>>,
+    pub(super) domain: Arc<Domain>,
 }
 
 impl Pool {
-    /// `elements` elements of `stride` bytes, for the workers of `domain` and one more.
-    pub(crate) fn new(elements: u32, stride: usize, domain: Arc<Domain>) -> Result<Self, Errno> {
+    /// `places` elements of `stride` bytes, and `reserve` more for each of the workers of `domain`
+    /// and one more.
+    pub(crate) fn new(
+        places: u32,
+        reserve: u32,
+        stride: usize,
+        domain: Arc<Domain>,
+    ) -> Result<Self, Errno> {
+        let shards = domain.workers() as u32 + 1;
+        let reserved = reserve.checked_mul(shards).ok_or(Errno::E2BIG)?;
+        let elements = places.checked_add(reserved).ok_or(Errno::E2BIG)?;
         let bytes = u64::from(elements).checked_mul(stride as u64).ok_or(Errno::ENOMEM)?;
-        Ok(Pool {
-            region: Region::new(bytes)?,
+        let pool = Pool {
+            region: Region::new(bytes)?.in_huge_pages(),
             stride,
             elements,
-            untouched: AtomicU32::new(0),
-            shards: (0..=domain.workers()).map(|_| Shard::default()).collect(),
-            reuses: Box::new(AtomicU64::new(0)),
+            reserve,
+            batch: (places / (shards * 4)).clamp(1, BATCH_MAX),
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            depot: Depot::new(0..places),
+            reuses: Box::default(),
             domain,
-        })
+        };
+        if reserve > 0 {
+            for (shard, first) in pool.shards.iter().zip((places..).step_by(reserve as usize)) {
+                shard.add(&pool, Batch::Fresh(first..first + reserve));
+            }
+        }
+        Ok(pool)
     }
 
     /// Offset of an element in the region.
@@ -138,140 +130,138 @@ impl Pool {
     /// it: when it changed, the walk may have gone astray.
     #[inline]
     pub(crate) fn reuses(&self) -> u64 {
-        self.reuses.load(Acquire)
+        self.reuses.read().load(Acquire)
     }
 
     /// Address of that number.
     pub(crate) fn reuses_address(&self) -> u64 {
-        std::ptr::from_ref(&*self.reuses) as u64
+        std::ptr::from_ref(self.reuses.read()) as u64
     }
 
-    /// An element for `worker` (any other number: a user thread). `None` only when all are linked.
+    /// An element to put in the place of another one, for `worker` (any other number: a user
+    /// thread). `None` only when there is none that isn't linked.
     pub(crate) fn take(&self, worker: usize) -> Option<u32> {
-        let own = self.shard_of(worker);
-        let shards = self.shards.len();
-        let in_turn = || (0..shards).map(move |step| (own + step) % shards);
-        in_turn()
-            .find_map(|shard| self.shards[shard].0.lock().take(self, worker))
-            .or_else(|| in_turn().find_map(|shard| self.shards[shard].0.lock().take_waiting(self)))
+        self.take_above(worker, 0)
+    }
+
+    /// An element for a new key; `None` when all places are taken.
+    pub(crate) fn take_place(&self, worker: usize) -> Option<u32> {
+        self.take_above(worker, self.reserve)
+    }
+
+    /// The same without a look at what other shards hold.
+    pub(crate) fn take_place_near(&self, worker: usize) -> Option<u32> {
+        self.take_if(worker, self.reserve, || self.depot.held() > 0)
     }
 
     /// Gives back an element that was never linked.
     pub(crate) fn give_back(&self, worker: usize, element: u32) {
-        self.own(worker).push_free(self, element);
+        self.own(worker).give_back(self, element);
     }
 
     /// Gives back an element that was just unlinked.
     pub(crate) fn retire(&self, worker: usize, element: u32) {
-        self.own(worker).retire(self, element);
+        if self.own(worker).retire(self, worker, element) {
+            let mut depot = self.depot.open();
+            if let Some(batch) = self.own(worker).cut_surplus(self) {
+                depot.add(batch);
+            }
+        }
     }
 
     /// Takes an element and gives back another one that `link` unlinks, the new one in its place:
     /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing
     /// done, when the worker's own shard has no element at hand.
     pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
-        let mut lists = self.own(worker);
         // Other shards may have free ones, but to look there costs more than the update. The kernel
         // takes the one that was replaced last.
-        let element = lists.take(self, worker).or_else(|| lists.take_waiting(self));
-        let Some(element) = element else { return false };
-        link(element);
-        lists.retire(self, old);
-        true
+        self.own(worker).exchange(self, worker, old, link)
     }
 
-    fn own(&self, worker: usize) -> MutexGuard<'_, Lists> {
-        self.shards[self.shard_of(worker)].0.lock()
+    /// Gives back an element that was just unlinked, and takes its place with another one.
+    pub(crate) fn swap(&self, worker: usize, old: u32) -> Option<u32> {
+        let element = self.own(worker).swap(self, worker, old);
+        fence(Release);
+        element
     }
 
-    fn shard_of(&self, worker: usize) -> usize {
+    /// How many elements are linked, or about to be.
+    pub(crate) fn taken(&self) -> u32 {
+        let of_shards = || self.shards.iter().map(|shard| shard.held().count).sum::<u32>();
+        let held = || of_shards() + self.depot.held();
+        self.elements.saturating_sub(self.depot.while_nothing_moves(held))
+    }
+
+    /// Number of shards, and which one is a worker's.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    pub(super) fn shard_of(&self, worker: usize) -> usize {
         worker.min(self.shards.len() - 1)
     }
 
-    fn refill(&self) -> (u32, u32) {
-        let share = (self.elements / self.shards.len() as u32).clamp(1, REFILL);
-        let from = self.untouched.fetch_update(Relaxed, Relaxed, |next| {
-            (next < self.elements).then(|| next.saturating_add(share).min(self.elements))
-        });
-        from.map_or((0, 0), |from| (from, from.saturating_add(share).min(self.elements)))
-    }
-}
-
-impl Lists {
-    /// An element that is free, for a worker.
-    fn take(&mut self, pool: &Pool, worker: usize) -> Option<u32> {
-        if let Some(element) = self.pop_free(pool) {
-            return Some(element);
-        }
-        if self.fresh.0 == self.fresh.1 {
-            self.fresh = pool.refill();
-        }
-        if self.fresh.0 < self.fresh.1 {
-            self.fresh.0 += 1;
-            return Some(self.fresh.0 - 1);
-        }
-        // In the middle of a burst nothing has passed: to know that costs a load.
-        if self.older.tag.is_none_or(|tag| pool.domain.has_moved_on(worker, tag)) {
-            self.reclaim(pool);
-        }
-        self.pop_free(pool)
+    fn own(&self, worker: usize) -> &Shard {
+        &self.shards[self.shard_of(worker)]
     }
 
-    fn retire(&mut self, pool: &Pool, element: u32) {
-        pool.header(element, header::LINK).store(NIL, Relaxed);
-        let Waiting { first, last, .. } = self.newer;
-        if first == NIL {
-            let tag = Some(pool.domain.tag());
-            self.newer = Waiting { first: element, last: element, tag };
-        } else {
-            pool.header(last, header::LINK).store(element, Relaxed);
-            self.newer = Waiting { first, last: element, tag: None };
-        }
+    fn take_above(&self, worker: usize, keep: u32) -> Option<u32> {
+        self.take_if(worker, keep, || self.has_more_than(keep))
     }
 
-    /// Frees what waited long enough, and asks readers to move on for the rest.
-    fn reclaim(&mut self, pool: &Pool) {
-        for _ in 0..2 {
-            let has_passed = |tag: u64| pool.domain.passed(tag);
-            if self.older.first != NIL && self.older.tag.is_some_and(has_passed) {
-                let rest = std::mem::replace(&mut self.free, self.older.first);
-                pool.header(self.older.last, header::LINK).store(rest, Relaxed);
-                self.older = Waiting::NONE;
+    /// An element of the worker's shard, which others are brought to while there are any.
+    fn take_if(&self, worker: usize, keep: u32, are_any: impl Fn() -> bool) -> Option<u32> {
+        loop {
+            if let Some(element) = self.own(worker).take(self, worker, keep) {
+                // What is written to an element that was reused under a reader comes after its
+                // count: see `reuses`.
+                fence(Release);
+                return Some(element);
             }
-            if self.older.first == NIL && self.newer.first != NIL {
-                self.older = std::mem::replace(&mut self.newer, Waiting::NONE);
-                self.older.tag.get_or_insert_with(|| pool.domain.tag());
-                pool.domain.advance();
+            if !are_any() {
+                return None;
             }
+            self.bring(self.shard_of(worker), keep);
         }
     }
 
-    /// Takes the element that waits longest although a reader may stand on it.
-    fn take_waiting(&mut self, pool: &Pool) -> Option<u32> {
-        let list = if self.older.first == NIL { &mut self.newer } else { &mut self.older };
-        let element = list.first;
-        if element == NIL {
+    /// Whether the depot has an element, or any shard more than `keep`; if not, there was a moment
+    /// when that was so for all of them. Writes nothing, so that workers don't disturb each other
+    /// over a table that is full.
+    fn has_more_than(&self, keep: u32) -> bool {
+        self.depot.while_nothing_moves(|| {
+            loop {
+                let Some(before) = self.changes_of_none(keep) else { return true };
+                match self.changes_of_none(keep) {
+                    None => return true,
+                    Some(after) if after == before => return false,
+                    Some(_) => {}
+                }
+            }
+        })
+    }
+
+    /// How often what shards hold changed so far; `None` when one has more than `keep`, or the
+    /// depot an element.
+    fn changes_of_none(&self, keep: u32) -> Option<u64> {
+        if self.depot.held() > 0 {
             return None;
         }
-        list.first = pool.header(element, header::LINK).load(Relaxed);
-        pool.reuses.fetch_add(1, AcqRel);
-        // What is written to the element from now on comes with the count: see `reuses`.
-        fence(Release);
-        Some(element)
+        self.shards.iter().try_fold(0, |changes, shard| {
+            let held = shard.held();
+            (held.count <= keep).then(|| changes + u64::from(held.changes))
+        })
     }
 
-    fn pop_free(&mut self, pool: &Pool) -> Option<u32> {
-        if self.free == NIL {
-            return None;
+    /// Brings elements to a shard: from the depot, or from the first other one that has some.
+    fn bring(&self, own: usize, keep: u32) {
+        let mut depot = self.depot.open();
+        let (before, behind) = self.shards.split_at(own);
+        let mut others = behind[1..].iter().chain(before);
+        let cut = || others.find_map(|other| other.cut_above(self, keep, self.batch));
+        if let Some(batch) = depot.cut(self.batch).or_else(cut) {
+            self.shards[own].add(self, batch);
         }
-        let element = self.free;
-        self.free = pool.header(element, header::LINK).load(Relaxed);
-        Some(element)
-    }
-
-    fn push_free(&mut self, pool: &Pool, element: u32) {
-        pool.header(element, header::LINK).store(self.free, Relaxed);
-        self.free = element;
     }
 }
 
@@ -283,7 +273,7 @@ mod tests {
     fn unlinked_elements_wait_for_readers() {
         let domain = Domain::new(1);
         domain.quiesce(0);
-        let pool = Pool::new(4, 32, domain.clone()).unwrap();
+        let pool = Pool::new(4, 0, 32, domain.clone()).unwrap();
         let first = pool.take(0).unwrap();
         pool.retire(0, first);
         let others: Vec<u32> = (0..3).map(|_| pool.take(0).unwrap()).collect();
@@ -301,13 +291,13 @@ mod tests {
     fn with_nothing_free_the_longest_waiting_is_reused() {
         let domain = Domain::new(1);
         domain.quiesce(0);
-        let pool = Pool::new(2, 32, domain).unwrap();
+        let pool = Pool::new(2, 0, 32, domain).unwrap();
         let (first, second) = (pool.take(0).unwrap(), pool.take(9).unwrap());
         pool.retire(0, second);
         pool.retire(0, first);
         assert_eq!(pool.take(0), Some(second));
         assert_eq!(pool.take(9), Some(first));
-        assert_eq!(pool.reuses(), 2);
+        assert_eq!(pool.reuses(), 1, "what was unlinked before is reused with it");
         assert_eq!(pool.take(0), None);
     }
 }

@@ -39,10 +39,11 @@ pub(crate) struct Bucket<'a> {
 }
 
 impl Table {
-    /// A table for `entries` keys, with `elements` elements of `value_bytes` bytes after the key.
+    /// A table for `entries` keys, with `value_bytes` bytes after each, and `reserve` further
+    /// elements for each worker.
     pub(crate) fn new(
         entries: u32,
-        elements: u32,
+        reserve: u32,
         key_size: usize,
         value_bytes: usize,
         hasher: Hasher,
@@ -50,8 +51,8 @@ impl Table {
     ) -> Result<Self, Errno> {
         let buckets = entries.checked_next_power_of_two().ok_or(Errno::E2BIG)?;
         let stride = HEADER_BYTES + key_size.next_multiple_of(8) + value_bytes;
-        let region = Region::new(u64::from(buckets) * BUCKET_BYTES as u64)?;
-        let pool = Pool::new(elements, stride, domain)?;
+        let region = Region::new(u64::from(buckets) * BUCKET_BYTES as u64)?.in_huge_pages();
+        let pool = Pool::new(entries, reserve, stride, domain)?;
         Ok(Table { buckets: region, mask: buckets - 1, hasher, pool, key_size })
     }
 
@@ -67,6 +68,19 @@ impl Table {
         let (head, lock) = (self.buckets.half(at), self.buckets.half(at + 4));
         take(lock);
         Bucket { table: self, head, lock }
+    }
+
+    /// Asks the processor to fetch the bucket of a hash, which is about to be locked.
+    pub(crate) fn prefetch(&self, hash: u32) {
+        self.buckets.prefetch_to_write((hash & self.mask) as usize * BUCKET_BYTES);
+    }
+
+    /// Asks the processor to fetch the first element of the bucket of a hash.
+    pub(crate) fn prefetch_first(&self, hash: u32) {
+        let first = self.first(hash & self.mask);
+        if first != NIL {
+            self.pool.region.prefetch(self.pool.offset(first));
+        }
     }
 
     /// The first element of a bucket.
@@ -165,15 +179,6 @@ impl Bucket<'_> {
     /// The element of a key, or [`NIL`].
     pub(crate) fn find(&self, hash: u32, key: &[u8]) -> u32 {
         self.table.walk(self.head, hash, key)
-    }
-
-    /// Whether an element is in the chain.
-    pub(crate) fn contains(&self, element: u32) -> bool {
-        let mut here = decode(self.head.load(Ordering::Relaxed));
-        while here != NIL && here != element {
-            here = self.table.next(here);
-        }
-        here == element
     }
 
     /// Publishes a complete element as the first of the chain.

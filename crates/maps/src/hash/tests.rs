@@ -233,8 +233,8 @@ fn workers_share_a_full_lru_table() {
 #[test]
 fn the_memory_of_a_full_table_is_bounded() {
     let def = def(MapType::Hash, 16, 64, 1_000_000, BPF_F_NO_PREALLOC);
-    let spare = spare_elements(def.max_entries, HEADER_BYTES + 80, 8);
-    let elements = u64::from(def.max_entries + spare) * (HEADER_BYTES as u64 + 80);
+    let reserve = reserve_elements(def.max_entries, HEADER_BYTES + 80, 8);
+    let elements = u64::from(def.max_entries + 9 * reserve) * (HEADER_BYTES as u64 + 80);
     let buckets = u64::from(def.max_entries.next_power_of_two()) * table::BUCKET_BYTES as u64;
     let limit = 1_000_000 * (80 * 13 / 10 + 48);
     assert!(elements + buckets <= limit, "{} > {limit}", elements + buckets);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use super::hasher::seeded_words;
 use super::pool::{HEADER_BYTES, header};
 use super::table::BUCKET_BYTES;
+use crate::memory::prefetch;
 
 /// Most 64-bit words of a key that a look-up takes in registers.
 pub const KEY_WORDS_MAX: usize = 6;
@@ -151,19 +152,6 @@ impl HashView {
             let _lost = state.compare_exchange(was, used, order, order);
         }
     }
-}
-
-/// Asks the processor to fetch a cache line; changes nothing, whatever the address.
-#[inline(always)]
-fn prefetch(address: u64) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address as *const i8) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _no_stable_prefetch = address;
 }
 
 /// The index of no element.

@@ -110,7 +110,7 @@ impl Trie {
         // declared far larger than memory gets what can be addressed, and ENOMEM beyond.
         let wanted = u64::from(entries) * 2 + u64::from(entries / 16).max(64);
         let addressable = REGION_BYTES_MAX.min(u64::from(NIL - 1) * 8) / stride as u64;
-        let pool = Pool::new(wanted.min(addressable) as u32, stride, domain)?;
+        let pool = Pool::new(wanted.min(addressable) as u32, 0, stride, domain)?;
         Ok(Trie { root: AtomicU64::new(Link::NOWHERE.0), pool, data_size })
     }
 
