@@ -38,6 +38,30 @@ fn frames_arrive() {
 }
 
 #[test]
+fn what_takes_the_kernel_long_comes_and_goes_while_frames_flow() {
+    in_a_namespace(|world| {
+        let (engine, port) = world.port(&near());
+        set_program(&engine, port, small::returns(1));
+        let device = &engine.port(port).unwrap().opened.device;
+        let steps: [(&str, &dyn Fn()); 3] = [
+            ("off: not attached yet", &|| {}),
+            ("on", &|| device.look_at_queues()),
+            ("off: the port is being closed", &|| device.closes_soon()),
+        ];
+        for ((guard, step), portion) in steps.into_iter().zip(1..) {
+            step();
+            let details = device.details();
+            let told = details.iter().find(|(name, _)| *name == "guard").unwrap();
+            assert!(told.1 == guard || told.1.contains("no tcx"), "{told:?}, not {guard}");
+            world.send(100, &packet(60));
+            wait_for(&engine, |sums| sums.received == portion * 100);
+        }
+        device.look_at_queues();
+        assert!(device.details().contains(&("guard", "off: the port is being closed".to_owned())));
+    });
+}
+
+#[test]
 fn frames_leave() {
     in_a_namespace(|world| {
         // A veth takes frames on behalf of a peer that has a program.

@@ -594,7 +594,10 @@ impl Control {
     /// Stops the engine and says what became of the frames.
     pub fn stop(&self) {
         match self.turn("the end", END_WAIT_MAX) {
-            Ok(mut work) => work.live.stop(),
+            Ok(mut work) => {
+                work.live.close_soon();
+                work.live.stop();
+            }
             Err(busy) => {
                 tracing::warn!("{busy}");
                 self.read(|inner| inner.live.engine.stop());

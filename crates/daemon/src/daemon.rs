@@ -38,7 +38,7 @@ pub struct Options {
     pub quiet: bool,
 }
 
-/// Runs until it is told to end.
+/// Runs until it is told to end. The process should end then: not all memory is freed.
 ///
 /// # Errors
 ///
@@ -114,6 +114,9 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     // Applications first: their sockets are the workers'.
     drop(doors);
     control.stop();
+    // What is left is memory. To free it part by part takes some milliseconds of a restart, and the
+    // end of the process does it at once.
+    std::mem::forget(control);
     end.map(drop)
 }
 

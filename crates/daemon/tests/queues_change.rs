@@ -59,6 +59,7 @@ fn frames_of_new_queues_go_nowhere_or_to_the_port() {
     let config = format!("[[port]]\nname = \"q0\"\nkind = \"afxdp\"\nnetns = \"{near}\"\n");
     let served = Served::start("queues", &config);
     served.wait("the port", LIMIT, || served.get("/v1/ports/q0")["queues"] == 2);
+    served.wait("the guard", LIMIT, || served.get("/v1/ports/q0")["details"]["guard"] == "on");
     let before = in_stack(&namespaces);
     send(&namespaces, 50);
     served.wait("frames", LIMIT, || received(&served) >= 50);

@@ -26,6 +26,9 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Looks again at how many that are, where somebody else may change it (`ethtool -L`).
     fn look_at_queues(&self) {}
 
+    /// Takes off what the kernel needs time for, and no frame needs: it will be closed at once.
+    fn closes_soon(&self) {}
+
     /// What it can do.
     fn features(&self) -> Features;
 

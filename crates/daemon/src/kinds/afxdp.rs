@@ -10,6 +10,7 @@ use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
     comeback: Comeback::WithInterface,
+    pins_frames: true,
     ..Kind::new(
         "afxdp",
         "an interface of the host's, all of whose frames come to us (AF_XDP)",

@@ -43,6 +43,8 @@ pub struct Kind {
     pub comeback: Comeback,
     /// Whether an interface can be opened again before an old device on it is closed.
     pub is_shared: bool,
+    /// Whether the kernel gets all frames' memory, and so needs all of its pages at once.
+    pub pins_frames: bool,
 }
 
 impl Kind {
@@ -54,8 +56,17 @@ impl Kind {
         check: fn(&PortState) -> Result<(), Problem>,
         open: fn(&[&PortState], patience: Duration) -> Opened,
     ) -> Kind {
-        let (has_peer, comeback, is_shared) = (false, Comeback::Never, false);
-        Kind { name, summary, options, check, open, has_peer, comeback, is_shared }
+        Kind {
+            name,
+            summary,
+            options,
+            check,
+            open,
+            has_peer: false,
+            comeback: Comeback::Never,
+            is_shared: false,
+            pins_frames: false,
+        }
     }
 }
 

@@ -79,6 +79,12 @@ impl Live {
         }
     }
 
+    /// Has devices take off what can go while frames still flow.
+    pub(crate) fn close_soon(&self) {
+        let slots = self.ports.values().filter_map(|port| self.engine.port(port.id));
+        slots.for_each(|slot| slot.opened.device.closes_soon());
+    }
+
     /// What of open ports does not work although frames go on: a recording has ended.
     fn broken(&self) -> Vec<Failure> {
         self.engine.read(|_, snapshot| {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use towpath_engine::port::Device;
 use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, UpperName};
 use towpath_host::Presence;
+use towpath_xdp::Arena;
 
 use super::links::Missing;
 use super::{Live, LiveLink, LivePort, Report};
@@ -111,8 +112,15 @@ impl Live {
             open.iter().try_for_each(|name| config.close_port(self.ports[name].id))
         });
         if closed.is_ok() {
+            let arena = self.engine.arena();
             std::thread::scope(|scope| {
-                slots.into_iter().for_each(|slot| drop(scope.spawn(move || drop(slot))));
+                // Meanwhile: at the end of the process it would take as long.
+                let _trimming = std::thread::Builder::new().spawn_scoped(scope, || arena.trim());
+                for slot in slots {
+                    // Without a thread it is closed here.
+                    let thread = std::thread::Builder::new().name("closing".to_owned());
+                    let _closing = thread.spawn_scoped(scope, move || drop(slot));
+                }
             });
         }
     }
@@ -409,12 +417,23 @@ fn open_devices(
         return Ok(Vec::new());
     }
     let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
+    if kind.pins_frames {
+        populate(engine.arena());
+    }
     let devices = ports.iter().zip((kind.open)(ports, patience)?);
     let open = |(port, device): (&&PortState, Box<dyn Device>)| {
         let device = engine.open(&port.name, layers::wrap(port, device)?);
         Ok(((*port).clone(), device.map_err(|error| error.to_string())?))
     };
     devices.map(open).collect()
+}
+
+/// Has the pages of all frames made while the kernel is waited for with other things.
+fn populate(arena: &Arc<Arena>) {
+    let arena = Arc::clone(arena);
+    let thread = std::thread::Builder::new().name("frames".to_owned());
+    // Without it, they are made when the kernel wants them.
+    let _populating = thread.spawn(move || arena.populate());
 }
 
 /// Does it to each, at the same time, as far as there are threads.

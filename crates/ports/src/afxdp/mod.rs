@@ -8,6 +8,7 @@
 //! buffer back, or the socket is closed.
 
 mod busy_poll_unsafe;
+mod guard;
 mod live;
 mod options;
 mod queues;
@@ -19,13 +20,15 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Scope;
 
 use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
-use towpath_kernel::{AttachMode, IngressDrop, Steering, Unserved, XdpLink};
+use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
 use towpath_xdp::frame::metadata::Told;
 
+use self::guard::Guard;
 use self::live::WayOut;
 pub use self::options::{Attach, Mode, Options, PeerOffloads, RxHintsFrom, Transmit};
 use self::queues::Queues;
@@ -46,11 +49,8 @@ pub struct Afxdp {
     attached: Attached,
     /// What the driver tells of frames.
     rx_hints: RxHints,
-    /// Goes before the sockets: then frames take the host's way again.
     link: Mutex<Option<XdpLink>>,
-    /// While all frames are to come to us, none goes into the host's stack, whatever the driver
-    /// does: a veth runs no program on queues that it got later.
-    guard: Option<IngressDrop>,
+    guard: Mutex<Guard>,
     steering: Steering,
     way_out: Option<Arc<WayOut>>,
     /// By queue.
@@ -123,10 +123,6 @@ impl Afxdp {
         let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
         let rx_hints = if has_hints { driver_hints(index) } else { RxHints::default() };
         let wanted = if has_hints { Attach::Native } else { options.attach };
-        let guard = match unserved {
-            Unserved::Drop => IngressDrop::new(index).ok(),
-            Unserved::Pass => None,
-        };
         let (link, attached) = attach(&steering, index, wanted)
             .map_err(|(step, errno)| failed(step)(from_kernel(errno)))?;
         let peer = Peer::of(index);
@@ -147,7 +143,7 @@ impl Afxdp {
             attached,
             rx_hints,
             link: Mutex::new(Some(link)),
-            guard,
+            guard: Mutex::new(Guard::new(unserved)),
             way_out: WayOut::new(steering.live(), name, index).map(Arc::new),
             steering,
             sockets: Mutex::new((0..max).map(|_| None).collect()),
@@ -239,6 +235,7 @@ impl Device for Afxdp {
     }
 
     fn look_at_queues(&self) {
+        self.guard.lock().attach(self.index, self.options.netns.as_deref());
         let has_more = self.queues.look(&self.interface);
         if has_more && self.peer.is_some() || self.link.lock().is_none() {
             self.attach_again();
@@ -247,6 +244,10 @@ impl Device for Afxdp {
         for socket in self.sockets.lock().iter_mut().skip(self.queues.count() as usize) {
             *socket = None;
         }
+    }
+
+    fn closes_soon(&self) {
+        *self.guard.lock() = Guard::Off("off: the port is being closed");
     }
 
     fn features(&self) -> Features {
@@ -343,12 +344,7 @@ impl Device for Afxdp {
             RxHintsFrom::Driver => "the driver's",
         };
         details.push(("rx_hints", hints.to_owned()));
-        let guard = match (&self.guard, self.queues.unserved()) {
-            (Some(_), _) => "on",
-            (None, Unserved::Pass) => "off: queues behind these are the host's",
-            (None, Unserved::Drop) => "off: this kernel has no tcx (6.6)",
-        };
-        details.push(("guard", guard.to_owned()));
+        details.push(("guard", self.guard.lock().to_string()));
         details.push(("refused_live_frames", self.counters.refused.value().to_string()));
         details.push(("statistics", self.statistics()));
         details.push(("invalid_descriptors", self.counters.invalid.value().to_string()));
@@ -357,12 +353,24 @@ impl Device for Afxdp {
 }
 
 impl Drop for Afxdp {
+    /// With the program and with each socket, the kernel waits until no CPU uses them any more: for
+    /// all at the same time.
     fn drop(&mut self) {
+        let (link, sockets) = (self.link.get_mut().take(), self.sockets.get_mut());
+        std::thread::scope(|scope| {
+            side_by_side(scope, link);
+            sockets.drain(..).for_each(|socket| side_by_side(scope, socket));
+        });
         if let Some(peer) = self.peer.as_ref().filter(|_| self.restores_peer) {
             // It may have gone with its namespace.
             let _gone = peer.leave_checksums(true);
         }
     }
+}
+
+/// Drops something on a thread of its own, or here, when there can be no more threads.
+fn side_by_side<'scope, T: Send + 'scope>(scope: &'scope Scope<'scope, '_>, dropped: T) {
+    let _closing = std::thread::Builder::new().spawn_scoped(scope, move || drop(dropped));
 }
 
 impl fmt::Debug for Afxdp {

@@ -89,6 +89,10 @@ impl Device for Wrapped {
         self.inner.look_at_queues();
     }
 
+    fn closes_soon(&self) {
+        self.inner.closes_soon();
+    }
+
     fn features(&self) -> Features {
         self.layer.features(self.inner.features())
     }

@@ -33,6 +33,35 @@ impl Arena {
         Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames, tx_timestamps }))
     }
 
+    /// Makes the memory's pages now, rather than at the first touch of each: 20 ms for 64 MiB.
+    ///
+    /// # Errors
+    ///
+    /// Kernels before 5.14 can't (`MADV_POPULATE_WRITE`), and there may be too little memory: then
+    /// pages come at the first touch.
+    pub fn populate(&self) -> std::io::Result<()> {
+        self.memory.populate()
+    }
+
+    /// Gives the memory of free frames back to the system. They can be used again, and read zero.
+    ///
+    /// # Errors
+    ///
+    /// The memory can't be given back (`fallocate`, `FALLOC_FL_PUNCH_HOLE`), and stays.
+    pub fn trim(&self) -> std::io::Result<()> {
+        let free = self.free.lock();
+        let base = self.memory.base();
+        let mut offsets: Vec<usize> =
+            free.iter().map(|frame| (frame.head.addr() - base) as usize).collect();
+        offsets.sort_unstable();
+        // Frames that lie side by side share pages.
+        for neighbours in offsets.chunk_by(|one, next| next - one == STRIDE_BYTES) {
+            let (first, last) = (neighbours[0], neighbours[neighbours.len() - 1]);
+            self.memory.discard(first..last + BUFFER_BYTES)?;
+        }
+        Ok(())
+    }
+
     /// Who wants to know when frames are sent.
     pub fn tx_timestamps(&self) -> &Arc<TxTimestamps> {
         &self.tx_timestamps
@@ -99,6 +128,28 @@ pub const STRIDE_BYTES: usize = BUFFER_BYTES + 64;
 mod tests {
     use super::super::{Pool, RxInfo};
     use super::*;
+
+    #[test]
+    fn what_is_free_can_be_made_and_given_back_at_any_time() {
+        let arena = Arena::new(300).unwrap();
+        let mut pool = Pool::new(&arena);
+        let kept = pool.frame(&[7; 9000]).unwrap().unwrap();
+        let mut frames = Vec::new();
+        pool.take_many(100, &mut frames);
+        pool.give_all(&mut frames);
+        drop(pool);
+        arena.populate().unwrap();
+        let used = || rustix::fs::fstat(arena.memfd()).unwrap().st_blocks * 512;
+        let before = used();
+        arena.trim().unwrap();
+        if !arena.has_huge_pages() {
+            assert!(before >= 300 * BUFFER_BYTES as i64, "all pages are there: {before}");
+            assert!(used() < 100_000, "but for those of the frame in use: {}", used());
+        }
+        assert_eq!(kept.to_vec(), vec![7; 9000]);
+        let mut pool = Pool::new(&arena);
+        assert_eq!(pool.frame(&[9; 100]).unwrap().unwrap().to_vec(), vec![9; 100]);
+    }
 
     #[test]
     fn frames_come_back() {

@@ -2,13 +2,14 @@
 
 #![expect(unsafe_code, reason = "maps memory")]
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::Block;
 
@@ -51,6 +52,35 @@ impl Mapping {
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         let _exposed = base.as_ptr().expose_provenance();
         Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
+    }
+
+    /// Makes all of its pages, which else happens at the first touch of each.
+    ///
+    /// # Errors
+    ///
+    /// Kernels before 5.14 can't (`EINVAL`), and there may be too little memory.
+    pub(crate) fn populate(&self) -> std::io::Result<()> {
+        // In parts: who maps memory meanwhile waits for one of them at most.
+        for offset in (0..self.len).step_by(HUGE_PAGE_BYTES) {
+            let len = HUGE_PAGE_BYTES.min(self.len - offset);
+            // SAFETY: a part of the mapping.
+            let start = unsafe { self.base.add(offset) };
+            // SAFETY: this changes no byte.
+            unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }?;
+        }
+        Ok(())
+    }
+
+    /// Gives whole pages between two offsets back to the system: they read zero from now on. Nobody
+    /// else uses these bytes.
+    pub(crate) fn discard(&self, part: Range<usize>) -> std::io::Result<()> {
+        let page = if self.huge { HUGE_PAGE_BYTES } else { 4096 };
+        let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
+        if start < end {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&self.memfd, flags, start as u64, (end - start) as u64)?;
+        }
+        Ok(())
     }
 
     /// `len` bytes of somebody else's file from `start` on, which must stay there: `len` is a
