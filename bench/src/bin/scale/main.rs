@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+mod first;
 mod flows;
 mod here;
 mod kernel;
@@ -29,8 +30,8 @@ use report::{Row, Sides};
 #[derive(Debug, Parser)]
 struct Args {
     /// The compiled programs of `bench/scale`.
-    #[arg(long, default_value = "build/scale/flows.o")]
-    object: PathBuf,
+    #[arg(long, default_value = "build/scale")]
+    objects: PathBuf,
     /// Numbers of threads [default: 1, 2, 4, ... up to the number of processors].
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
@@ -46,9 +47,9 @@ struct Args {
     /// Leaves the kernel out.
     #[arg(long)]
     alone: bool,
-    /// Leaves out what is measured of the order of evictions.
+    /// Leaves out what is measured of the order of evictions, and of the first insertions.
     #[arg(long)]
-    without_order: bool,
+    only_rates: bool,
     /// Writes the figures to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -56,9 +57,7 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let bytes = std::fs::read(&args.object)
-        .map_err(|error| anyhow::anyhow!("{}: {error} (make programs)", args.object.display()))?;
-    let object = Object::open(&bytes, "flows")?;
+    let object = open(&args, "flows")?;
     let env = Env::builtin();
     let cpus = threads::cpus()?;
     let counts = if args.threads.is_empty() { powers(cpus.len()) } else { args.threads.clone() };
@@ -78,14 +77,18 @@ fn main() -> anyhow::Result<()> {
         println!("{row}");
         rows.push(row);
     }
-    let mut orders = Vec::new();
-    if !args.without_order {
+    let (mut orders, mut firsts) = (Vec::new(), Vec::new());
+    if !args.only_rates {
         orders = order::measure(&counts, &here, kernel.as_ref())?;
         println!("\n{}", order::HEADING);
         orders.iter().for_each(|order| println!("{order}"));
+        firsts = first::measure(&open(&args, "first")?, &env, args.rounds, !args.alone)?;
+        println!("\n{}", first::HEADING);
+        firsts.iter().for_each(|first| println!("{first}"));
     }
     if let Some(path) = &args.json {
-        let document = report::json(&args_of(&args), &counts, &rows, &orders);
+        let options = format!("--rounds {} --window-ms {}", args.rounds, args.window_ms);
+        let document = report::json(&options, (&counts, &rows), &orders, &firsts);
         std::fs::write(path, serde_json::to_string_pretty(&document)? + "\n")?;
     }
     Ok(())
@@ -114,8 +117,11 @@ fn measure(
     Ok(Row { name, about, figures })
 }
 
-fn args_of(args: &Args) -> String {
-    format!("--rounds {} --window-ms {}", args.rounds, args.window_ms)
+fn open(args: &Args, name: &str) -> anyhow::Result<Object> {
+    let path = args.objects.join(name).with_extension("o");
+    let bytes = std::fs::read(&path)
+        .map_err(|error| anyhow::anyhow!("{}: {error} (make programs)", path.display()))?;
+    Ok(Object::open(&bytes, name)?)
 }
 
 fn powers(cpus: usize) -> Vec<usize> {

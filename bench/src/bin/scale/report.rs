@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use towpath_bench::median;
 
+use crate::first::First;
 use crate::order::{Early, Order};
 
 /// Runs a second of one program on one number of threads, in each round.
@@ -67,7 +68,12 @@ pub(crate) fn machine() -> String {
     format!("{model}, {cpus} processors, kernel {}", kernel.trim())
 }
 
-pub(crate) fn json(options: &str, counts: &[usize], rows: &[Row], orders: &[Order]) -> Value {
+pub(crate) fn json(
+    options: &str,
+    (counts, rows): (&[usize], &[Row]),
+    orders: &[Order],
+    firsts: &[First],
+) -> Value {
     let row = |row: &Row| {
         let column = |(threads, sides): (&usize, &Sides)| {
             let [here, kernel] = sides.middles();
@@ -90,10 +96,18 @@ pub(crate) fn json(options: &str, counts: &[usize], rows: &[Row], orders: &[Orde
         let kernel = order.kernel.as_ref().map(early);
         json!({ "threads": order.threads, "here": early(&order.here), "kernel": kernel })
     };
+    let first = |first: &First| {
+        let [here, kernel, ratio] = first.figures().map(rounded);
+        json!({
+            "program": first.program, "flows": first.flows, "here_ns": here, "kernel_ns": kernel,
+            "ratio": ratio,
+        })
+    };
     json!({
         "benchmark": "scale", "machine": machine(), "options": options,
         "programs": rows.iter().map(row).collect::<Vec<_>>(),
         "evicted_too_early": orders.iter().map(order).collect::<Vec<_>>(),
+        "first_insertions": firsts.iter().map(first).collect::<Vec<_>>(),
     })
 }
 

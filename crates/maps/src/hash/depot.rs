@@ -58,8 +58,8 @@ impl Depot {
         Open { stock, counts }
     }
 
-    /// What `read` gives when no elements changed hands meanwhile. They do so seldom, and it doesn't
-    /// take long.
+    /// What `read` gives when no elements changed hands meanwhile. They do so seldom, and not for
+    /// long.
     pub(super) fn while_nothing_moves<T>(&self, mut read: impl FnMut() -> T) -> T {
         let counts = self.counts.read();
         loop {
