@@ -12,7 +12,7 @@ use crate::access::{Access, Span};
 use crate::fields::Fields;
 use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use crate::layout::Layout;
-use crate::memory::{PAGE_BYTES, Region};
+use crate::memory::{PAGE_BYTES, POPULATED_BYTES_MAX, Region};
 use crate::store::{Element, Store, Visit};
 use crate::user::Value;
 
@@ -46,8 +46,11 @@ impl Array {
         let cpu_stride = row.next_multiple_of(PAGE_BYTES as u64);
         let rows = cpus.unwrap_or(1);
         let bytes = cpu_stride.checked_mul(rows as u64).ok_or(Errno::ENOMEM)?;
+        let region = Region::new(bytes)?.in_huge_pages();
+        let len = (cpu_stride as usize).min(POPULATED_BYTES_MAX / rows);
+        (0..rows).for_each(|cpu| region.populate(cpu * cpu_stride as usize, len));
         Ok(Array {
-            region: Region::new(bytes)?.in_huge_pages(),
+            region,
             entries: def.max_entries,
             value_size,
             stride,

@@ -9,6 +9,10 @@ pub(crate) use crate::memory_loom::Region;
 /// Most bytes one map may reserve. Reserved is not used: pages come when they are touched.
 pub(crate) const REGION_BYTES_MAX: u64 = 1 << 40;
 
+/// Most bytes of a part of a map that are there from the start: those that some ten thousand new
+/// flows need.
+pub(crate) const POPULATED_BYTES_MAX: usize = 4 << 20;
+
 /// Size of a page, the unit of ring buffers and arenas.
 pub(crate) const PAGE_BYTES: usize = 4096;
 

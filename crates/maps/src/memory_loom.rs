@@ -33,6 +33,8 @@ impl Region {
         self
     }
 
+    pub(crate) fn populate(&self, _offset: usize, _len: usize) {}
+
     /// Models let no record reach over the end.
     pub(crate) fn with_mirror(front: usize, data: usize) -> Result<Self, Errno> {
         Region::new((front + data) as u64)

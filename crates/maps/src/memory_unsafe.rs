@@ -58,6 +58,18 @@ impl Region {
         self
     }
 
+    /// Makes up to so many bytes from an offset on be there, so that no frame waits for the kernel
+    /// to find memory. What isn't there comes when it is touched.
+    pub(crate) fn populate(&self, offset: usize, len: usize) {
+        let from = offset / PAGE_BYTES * PAGE_BYTES;
+        let len = (offset - from + len).min(self.len - from.min(self.len));
+        if len > 0 {
+            let (base, advice) = (self.at(from).as_ptr().cast(), Advice::LinuxPopulateWrite);
+            // SAFETY: of the mapping, whose bytes stay as they are.
+            let _comes_later = unsafe { madvise(base, len, advice) };
+        }
+    }
+
     /// `front` bytes followed by `data` bytes mapped twice in a row, so that a record which wraps
     /// is contiguous in memory. Both are multiples of a page.
     pub(crate) fn with_mirror(front: usize, data: usize) -> Result<Self, Errno> {

@@ -9,7 +9,8 @@ use towpath_kernel::{Kernel, TestRun};
 use towpath_xdp::{Burst, Exec, Frame, LoadOptions, Loader, Select};
 
 /// What the lines say.
-pub(crate) const HEADING: &str = "the first insertions into a table of 524,288 entries, one thread, ns each: here | kernel (ratio)";
+pub(crate) const HEADING: &str = "the first insertions into a table of 524,288 entries, one \
+     thread, ns each: here | kernel (ratio)";
 
 /// The first so many insertions into one kind of table.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use towpath_bpf::{Errno, MapDef};
 
 use crate::access::{Access, Span};
 use crate::fields::Fields;
-use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_F_ZERO_SEED, BPF_NOEXIST};
+use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_F_NO_PREALLOC, BPF_F_ZERO_SEED, BPF_NOEXIST};
 use crate::layout::Layout;
-use crate::memory::{PAGE_BYTES, Region};
+use crate::memory::{PAGE_BYTES, POPULATED_BYTES_MAX, Region};
 use crate::qsbr::Domain;
 use crate::store::{Element, Store, USER, Visit};
 use crate::sync::Ordering;
@@ -88,6 +88,11 @@ impl HashTable {
         let table = Table::new(def.max_entries, reserve, key_size, value_bytes, hasher, domain)?;
         let percpu = is_percpu.then(|| PerCpu::new(table.pool.elements, value_size, workers));
         let percpu = percpu.transpose()?;
+        if def.flags & BPF_F_NO_PREALLOC == 0 {
+            table.buckets.populate(0, POPULATED_BYTES_MAX);
+            table.pool.region.populate(0, POPULATED_BYTES_MAX);
+            percpu.iter().for_each(PerCpu::populate);
+        }
         Ok(HashTable {
             #[cfg(not(loom))]
             view: view(&table, percpu.as_ref()),
@@ -474,6 +479,11 @@ impl PerCpu {
         let cpu_stride = if row < unit { row } else { row.next_multiple_of(unit) };
         let bytes = (cpu_stride as u64).checked_mul(cpus as u64).ok_or(Errno::ENOMEM)?;
         Ok(PerCpu { region: Region::new(bytes)?.in_huge_pages(), cpus, cpu_stride, stride })
+    }
+
+    fn populate(&self) {
+        let len = self.cpu_stride.min(POPULATED_BYTES_MAX / self.cpus);
+        (0..self.cpus).for_each(|cpu| self.region.populate(cpu * self.cpu_stride, len));
     }
 
     fn offset(&self, element: u32, cpu: usize) -> usize {
