@@ -27,8 +27,13 @@ pub(crate) struct Conntrack {
     /// Made when the first entry is.
     table: OnceLock<Table>,
     /// Entries, those not yet inserted included.
-    count: AtomicU64,
+    count: Count,
 }
+
+/// On cache lines of its own: new connections don't disturb who looks for known ones.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
 
 #[derive(Debug)]
 struct Table {
@@ -194,8 +199,8 @@ impl Conntrack {
         by: Asking<'_>,
     ) -> bool {
         let Some(state) = state(object) else { return false };
-        if self.count.fetch_add(1, Relaxed) >= ENTRIES_MAX && !self.make_room(tuple, status, by) {
-            self.count.fetch_sub(1, Relaxed);
+        if self.count.0.fetch_add(1, Relaxed) >= ENTRIES_MAX && !self.make_room(tuple, status, by) {
+            self.count.0.fetch_sub(1, Relaxed);
             return false;
         }
         state.set_tuple(tuple);
@@ -245,7 +250,7 @@ impl Conntrack {
     /// An entry that was never inserted is none any more.
     pub(crate) fn abandon(&self, object: Object<'_>) {
         if state(object).is_some_and(|state| state.change(NEW, GONE)) {
-            self.count.fetch_sub(1, Relaxed);
+            self.count.0.fetch_sub(1, Relaxed);
         }
     }
 
@@ -261,7 +266,7 @@ impl Conntrack {
             removed
         });
         if removed {
-            self.count.fetch_sub(1, Relaxed);
+            self.count.0.fetch_sub(1, Relaxed);
             by.objects.release(object, by.worker);
         }
     }

@@ -26,7 +26,7 @@ use crate::access::{Access, Span};
 use crate::fields::Fields;
 use crate::flags::{BPF_EXIST, BPF_F_LOCK, BPF_F_NO_PREALLOC, BPF_F_ZERO_SEED, BPF_NOEXIST};
 use crate::layout::Layout;
-use crate::memory::{PAGE_BYTES, POPULATED_BYTES_MAX, Region};
+use crate::memory::{LINE_BYTES, PAGE_BYTES, POPULATED_BYTES_MAX, Region};
 use crate::qsbr::Domain;
 use crate::store::{Element, Store, USER, Visit};
 use crate::sync::Ordering;
@@ -474,9 +474,11 @@ impl PerCpu {
     fn new(elements: u32, value_size: usize, cpus: usize) -> Result<Self, Errno> {
         let stride = value_size.next_multiple_of(8);
         let row = elements as usize * stride;
-        // A row is whole elements and whole pages, so that one span covers all rows.
+        // A row is whole elements and whole pages, or at least whole cache lines, so that one span
+        // covers all rows, and no CPU writes another one's.
         let unit = stride * PAGE_BYTES;
-        let cpu_stride = if row < unit { row } else { row.next_multiple_of(unit) };
+        let lines = stride * LINE_BYTES / 8;
+        let cpu_stride = row.next_multiple_of(if row < unit { lines } else { unit });
         let bytes = (cpu_stride as u64).checked_mul(cpus as u64).ok_or(Errno::ENOMEM)?;
         Ok(PerCpu { region: Region::new(bytes)?.in_huge_pages(), cpus, cpu_stride, stride })
     }

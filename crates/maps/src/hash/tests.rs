@@ -98,6 +98,21 @@ fn per_cpu_values_are_apart() {
 }
 
 #[test]
+fn no_cpu_writes_another_ones_cache_line() {
+    for value_size in [1, 8, 12, 24, 40, 96, 1000] {
+        for elements in [1, 2, 33, 100, 5000] {
+            let rows = PerCpu::new(elements, value_size, 3).unwrap();
+            for cpu in 1..3 {
+                let last = rows.offset(elements - 1, cpu - 1) + value_size - 1;
+                let first = rows.offset(0, cpu);
+                assert!(first / LINE_BYTES > last / LINE_BYTES, "{elements} of {value_size}");
+                assert_eq!(first % rows.stride, 0, "one span covers all rows");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_full_lru_map_makes_room_and_spares_what_is_used() {
     let map = create(MapType::LruHash, (4, 4), 100, 1);
     for key in 0u32..100 {
