@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
 // New flows in tables that nobody has written to yet: each frame is a flow of its own.
-#include "kfuncs.h"
+#include "flow.h"
 
 // The benchmark knows this number.
 #define ENTRIES 524288
-
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-struct flow {
-    __u32 source;
-    __u32 target;
-    __u16 ports[2];
-    __u32 protocol;
-};
 
 struct entry {
     __u64 packets;
@@ -21,23 +12,9 @@ struct entry {
     __u64 words[2];
 };
 
-#define TABLE(name, kind)                                                                          \
-    struct {                                                                                       \
-        __uint(type, BPF_MAP_TYPE_##kind);                                                         \
-        __uint(max_entries, ENTRIES);                                                              \
-        __type(key, struct flow);                                                                  \
-        __type(value, struct entry);                                                               \
-    } name SEC(".maps")
-
-TABLE(hash, HASH);
-TABLE(lru_hash, LRU_HASH);
-
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, __u64);
-} numbers SEC(".maps");
+TABLE(hash, HASH, ENTRIES, struct flow, struct entry);
+TABLE(lru_hash, LRU_HASH, ENTRIES, struct flow, struct entry);
+TABLE(numbers, PERCPU_ARRAY, 1, __u32, __u64);
 
 #define FIRST(program, map)                                                                        \
     SEC("xdp") int program(struct xdp_md *ctx)                                                     \

@@ -2,21 +2,12 @@
 //
 // What `bench --bin scale` runs on many threads over shared maps: programs that do one thing with
 // the entry of a flow, another one for each frame, and return 1 when it went as expected.
-#include "kfuncs.h"
+#include "flow.h"
 
 // The benchmark knows these numbers, and fills the maps.
 #define FLOWS 1000000
 #define PLACES 131072
 #define COUNTERS 65536
-
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-struct flow {
-    __u32 source;
-    __u32 target;
-    __u16 ports[2];
-    __u32 protocol;
-};
 
 struct entry {
     __u64 packets;
@@ -27,14 +18,6 @@ struct prefix {
     __u32 bits;
     __u32 address;
 };
-
-#define TABLE(name, kind, entries, key_type, value_type)                                           \
-    struct {                                                                                       \
-        __uint(type, BPF_MAP_TYPE_##kind);                                                         \
-        __uint(max_entries, entries);                                                              \
-        __type(key, key_type);                                                                     \
-        __type(value, value_type);                                                                 \
-    } name SEC(".maps")
 
 TABLE(numbers, PERCPU_ARRAY, 1, __u32, __u64);
 TABLE(stamps, ARRAY, 1, __u32, __u64);

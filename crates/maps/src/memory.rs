@@ -13,7 +13,7 @@ pub(crate) const REGION_BYTES_MAX: u64 = 1 << 40;
 /// flows need.
 pub(crate) const POPULATED_BYTES_MAX: usize = 4 << 20;
 
-/// What a core takes from another one at a time: two cache lines, as processors fetch them in pairs.
+/// What a core takes from another one at a time: two cache lines, which processors fetch in pairs.
 pub(crate) const LINE_BYTES: usize = 128;
 
 /// Size of a page, the unit of ring buffers and arenas.
