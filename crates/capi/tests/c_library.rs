@@ -47,3 +47,41 @@ fn c_uses_every_function() {
         .arg(object(clang, "careless.c", into))
         .env("LD_LIBRARY_PATH", into));
 }
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let objects = here.join("../../build/clang-19");
+    if !objects.exists() || !is_there("cc") {
+        println!("skipped: no build/clang-19 (make programs-all), or no C compiler");
+        return;
+    }
+    let page = std::fs::read_to_string(here.join("../../docs/c.md")).expect("it is there");
+    let (_before, rest) = page.split_once("```c\n").expect("docs/c.md has it");
+    let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    std::fs::create_dir_all(into.join("build/programs")).expect("there is room");
+    let object = "build/programs/firewall.o";
+    std::fs::copy(objects.join("firewall.o"), into.join(object)).expect("there is room");
+    let example = into.join("example.c");
+    std::fs::write(&example, rest.split_once("```").expect("it ends").0).expect("there is room");
+    let built = std::env::current_exe().expect("a test has a path");
+    let library = built.with_file_name("libtowpath_capi.so");
+    std::fs::copy(&library, into.join("libtowpath.so.0")).expect("Cargo builds it with the tests");
+    ran(Command::new("cc")
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+            "example",
+            "example.c",
+            "libtowpath.so.0",
+            "-I",
+        ])
+        .arg(here.join("include"))
+        .current_dir(&into));
+    let mut example = Command::new(into.join("example"));
+    let run = example.current_dir(&into).env("LD_LIBRARY_PATH", &into).output();
+    let run = run.expect("it was compiled a moment ago");
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "the firewall returned 2\n");
+}

@@ -4,6 +4,7 @@ mod bond;
 mod cases;
 mod daemon;
 mod demo;
+mod docs;
 mod messages;
 mod new;
 mod qualify;

@@ -47,6 +47,24 @@ fn block<'a>(page: &'a str, language: &str) -> &'a str {
     rest.split_once("```").expect("it ends").0
 }
 
+/// The other examples of docs/python.md, one after the other, each behind what its mark says that
+/// it finds (`<!-- before: ... -->`).
+fn snippets(python: &str, root: &Path, page: &str, objects: &Path) {
+    let mut program = String::new();
+    let parts: Vec<&str> = page.split("```python\n").collect();
+    for pair in parts[1..].windows(2) {
+        let before = pair[0].rsplit_once("<!-- before: ").expect("a mark").1;
+        program += before.split_once(" -->").expect("it ends").0;
+        program += "\n";
+        program += pair[1].split_once("```").expect("it ends").0;
+    }
+    let file = root.join("snippets.py");
+    std::fs::write(&file, program).expect("there is room");
+    let run = Command::new(python).arg(file).env("PYTHONPATH", root).current_dir(objects).output();
+    let run = run.expect("it ran a moment ago");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}
+
 #[test]
 fn pytest_passes() {
     let Some(python) = python() else {
@@ -66,6 +84,13 @@ fn pytest_passes() {
         std::fs::write(example.join(name), text).expect("there is room");
     }
     pytest(python, &root, &["-p", "towpath.pytest_plugin"], &example);
+
+    let objects = here.join("../../build/clang-19");
+    if objects.exists() {
+        snippets(python, &root, &page, &objects);
+    } else {
+        println!("no examples that need build/clang-19 (make programs-all)");
+    }
 
     // What `towpath new` writes.
     let (template, tests) = (here.join("../cli/template"), root.join("new/tests"));

@@ -37,7 +37,7 @@ impl CaseResult {
     /// Everything that makes it bad.
     fn told(&self) -> Vec<String> {
         let errors = self.findings.iter().filter(|finding| finding.is_error());
-        let errors = errors.map(|finding| format!("sanitizer: {finding}"));
+        let errors = errors.map(|finding| format!("sanitizer: {}", from_here(finding)));
         self.differences.iter().cloned().chain(errors).collect()
     }
 
@@ -45,6 +45,14 @@ impl CaseResult {
     fn notes(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.is_error())
     }
+}
+
+/// What was found, its file named from the current directory on if it lies below.
+fn from_here(finding: &Finding) -> String {
+    let text = finding.to_string();
+    let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
+    let below = here.ok().and_then(|here| text.strip_prefix(&*here));
+    below.map_or(text.clone(), str::to_owned)
 }
 
 /// All results, by file.

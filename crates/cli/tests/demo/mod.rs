@@ -1,4 +1,4 @@
-//! `demo live`: real stacks, joined.
+//! `demo live`, of which docs/cli.md tells: real stacks, joined.
 
 use std::path::Path;
 use std::process::Stdio;

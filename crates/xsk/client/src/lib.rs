@@ -15,6 +15,11 @@ pub mod protocol;
 mod socket;
 pub mod wire;
 
+/// The example of docs/sockets.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/sockets.md")]
+struct Page;
+
 pub use area_unsafe::Area;
 pub use connection::{Connection, default_path};
 pub use socket::{Action, BusyPoll, Options, Socket};
