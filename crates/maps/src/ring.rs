@@ -18,6 +18,7 @@ use towpath_bpf::Errno;
 
 use crate::access::{Access, Span};
 use crate::memory::{PAGE_BYTES, Region};
+use crate::shared::Shared;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop, yield_now};
 
 /// In a record's length: not committed yet (`BPF_RINGBUF_BUSY_BIT`).
@@ -41,13 +42,8 @@ pub(crate) struct Ring {
     /// Bytes of data, a power of two.
     size: usize,
     /// Up to where producers have claimed room: the producer's position, or past it.
-    claimed: Claimed,
+    claimed: Shared<AtomicU64>,
 }
-
-/// A position on a cache line of its own: all producers write it.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Claimed(AtomicU64);
 
 /// The positions are a page each, so that users can map one to write and one to read. Loom has no
 /// memory for whole pages.
@@ -57,7 +53,7 @@ const DATA_OFFSET: usize = 2 * POSITION_BYTES;
 
 impl Ring {
     pub(crate) fn new(size: usize) -> Result<Self, Errno> {
-        let claimed = Claimed(AtomicU64::new(0));
+        let claimed = Shared::new(AtomicU64::new(0));
         Ok(Ring { region: Region::with_mirror(DATA_OFFSET, size)?, size, claimed })
     }
 
@@ -69,7 +65,7 @@ impl Ring {
             return None;
         }
         let bytes = record_bytes(size as u32);
-        let mut start = self.claimed.0.load(Ordering::Relaxed);
+        let mut start = self.claimed.read().load(Ordering::Relaxed);
         loop {
             let consumed = self.consumer().load(Ordering::Acquire);
             // As the kernel's, records may fill the ring but for its last byte.
@@ -77,7 +73,7 @@ impl Ring {
                 return None;
             }
             let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.claimed.0.compare_exchange_weak(start, start + bytes, order, failed) {
+            match self.claimed.write().compare_exchange_weak(start, start + bytes, order, failed) {
                 Ok(_) => break,
                 Err(now) => start = now,
             }
