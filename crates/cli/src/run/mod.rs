@@ -93,8 +93,20 @@ fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Op
         None => !output.json && tally.judged() >= FRAMES_WORTH_IT,
     };
     let (number, action, bytes) = sample.typical().filter(|_| is_wanted)?;
-    let outcome = bench::beside_kernel(args, bytes.to_vec());
+    let outcome = match unfit(tally) {
+        Some(why) => Err(why.to_owned()),
+        None => bench::beside_kernel(args, bytes.to_vec()),
+    };
     Some(Compared { number, action, bytes: bytes.len(), outcome })
+}
+
+/// Why a program is not run some thousand times in the kernel only to know how fast it is there.
+fn unfit(tally: &Tally) -> Option<&'static str> {
+    if !tally.trace.is_empty() {
+        return Some("what it prints would fill the kernel's trace");
+    }
+    let is_slow = tally.ns_per_frame() > FRAME_NS_MAX;
+    is_slow.then_some("a frame takes more than 0.1 ms: towpath bench takes its time")
 }
 
 /// Bytes to be read over all passes, when that is known.
@@ -205,3 +217,4 @@ impl Pass<'_> {
 
 /// Of fewer frames, nobody asks how fast they were.
 const FRAMES_WORTH_IT: u64 = 1000;
+const FRAME_NS_MAX: f64 = 100_000.0;

@@ -44,7 +44,7 @@ fn the_readmes_tour_works_twice() {
     // As a terminal has it: one line is in the background, and the others wait for nobody.
     let commands = tour(&read("README.md")).replace("/tmp/towpath.sock", "$PWD/towpath.sock");
     let wait = "until [ -S towpath.sock ]; do sleep 0.05; done";
-    let commands = commands.replacen("toml &\n", &format!("toml &\n{wait}\n"), 1);
+    let commands = commands.replacen("& sleep 1\n", &format!("&\n{wait}\n"), 1);
     assert!(commands.contains(wait), "{commands}");
     bench.file("tour.sh", format!("set -me\nip link set lo up\n{commands}wait\n"));
 

@@ -25,7 +25,7 @@ use marks::{Block, Item, commands, items};
 #[test]
 fn every_block_is_run_or_says_why_not() {
     let objects = top().join("build/clang-19");
-    if !objects.exists() || Command::new("clang").arg("--version").output().is_err() {
+    if !objects.exists() || clang().is_none() {
         return eprintln!("skipped: no clang or no build/clang-19 (make programs-all)");
     }
     let mut complaints = Vec::new();
@@ -75,7 +75,7 @@ fn what_is_wrong_on_a_page_is_found() {
         let found = complaints(wrong);
         assert!(found.contains(why), "{wrong}: {found}");
     }
-    if Command::new("clang").arg("--version").output().is_ok() {
+    if clang().is_some() {
         assert!(complaints("```c\nint x\n```\n").contains("expected ';'"));
     }
     let right =
@@ -317,11 +317,22 @@ fn furnish(bench: &Bench, objects: &Path) {
         std::os::unix::fs::symlink(from, bench.path(to)).expect("the directory is fresh");
     };
     link(PathBuf::from(env!("CARGO_BIN_EXE_towpath")), "bin/towpath");
+    if let Some(clang) = clang() {
+        link(clang, "bin/clang");
+    }
     link(objects.to_owned(), "build/programs");
     for folder in ["tests", "programs", "packaging", "crates", "scripts"] {
         link(top().join(folder), folder);
     }
     bench.file("prelude.sh", include_str!("prelude.sh"));
+}
+
+/// A compiler for BPF, whatever it is called.
+fn clang() -> Option<PathBuf> {
+    let found = |name: &str| Some(Command::new("which").arg(name).output().ok()?.stdout);
+    let paths = ["clang", "clang-19", "clang-14"].into_iter().filter_map(found);
+    let mut paths = paths.map(|path| String::from_utf8_lossy(&path).trim().to_owned());
+    paths.find(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// A shell that runs the page: as root in namespaces of its own, with `/tmp`, `/run` and `/var/lib`
