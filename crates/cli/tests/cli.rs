@@ -130,6 +130,18 @@ fn surviving_frames_are_written_with_verdict_and_target() {
 }
 
 #[test]
+fn a_hash_map_is_dumped_in_the_order_of_its_keys() {
+    let bench = Bench::new("dump_order");
+    bench.capture("in.pcap", &[7]);
+    let entries = r#"{"1000": 1, "9": 1, "70000": 1, "256": 1, "10": 1, "65536": 1}"#;
+    bench.file("maps.json", format!(r#"{{"overrides": {entries}}}"#));
+    let result = bench.json(&run_args(&["--map-init", "maps.json", "--dump-maps"]));
+    let entries = result["maps"]["overrides"].as_array().expect("a list");
+    let keys: Vec<_> = entries.iter().filter_map(|entry| entry["key"].as_u64()).collect();
+    assert_eq!(keys, [9, 10, 256, 1000, 65536, 70000]);
+}
+
+#[test]
 fn map_files_fill_every_kind_and_a_dump_is_a_map_file() {
     let bench = Bench::new("map_init");
     bench.capture("in.pcap", &[2, 7, 5]);

@@ -1,6 +1,7 @@
 //! Cases from a capture: what a program does now is what it is expected to do.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::{Path as FilePath, PathBuf};
 
 use serde_json::Value as Json;
 use towpath_capture::Reader;
@@ -9,6 +10,7 @@ use towpath_xdp::program::LoadOptions;
 use towpath_xdp::{Exec, Frame, RxInfo};
 
 use super::compare::verdict;
+use super::coverage::{Path, Watch};
 use super::file::{CaseDocument, Document, ExpectDocument};
 use crate::args::{ProgramArgs, Selection, TestArgs};
 use crate::error::{CliError, Status};
@@ -17,10 +19,11 @@ use crate::output::Output;
 use crate::program::Opened;
 use crate::session::Session;
 
-/// Runs each frame of a capture on fresh maps, and writes it as a case.
+/// Runs each frame of a capture on fresh maps, and writes the first one of each way through the
+/// program, and of each verdict, as a case.
 pub(super) fn record(
     args: &TestArgs,
-    capture: &Path,
+    capture: &FilePath,
     output: &mut Output,
 ) -> Result<Status, CliError> {
     let ([to], Some(object)) = (&args.paths[..], &args.object) else {
@@ -34,9 +37,14 @@ pub(super) fn record(
     let broken = |source| CliError::Capture { path: capture.to_owned(), source };
     let bytes = files::read(capture, "a capture", CAPTURE_BYTES_MAX)?;
     let mut reader = Reader::new(bytes.as_slice()).map_err(broken)?.limited(CAPTURE_BYTES_MAX);
-    let mut cases = Vec::new();
+    let (mut cases, mut known, mut frames) = (Vec::new(), BTreeSet::new(), 0);
     while let Some(packet) = reader.next_packet().map_err(broken)? {
-        cases.push(case(&opened, &program, packet.data, cases.len() + 1)?);
+        frames += 1;
+        let start = Start::new(&opened, &program, packet.data, frames)?;
+        if known.insert(start.way(frames)?) {
+            let start = Start::new(&opened, &program, packet.data, frames)?;
+            cases.push(start.case(packet.data, frames)?);
+        }
     }
     let count = cases.len();
     let document = Document {
@@ -48,52 +56,72 @@ pub(super) fn record(
     let text = toml::to_string(&document)
         .map_err(|error| CliError::Usage(format!("{}: {error}", to.display())))?;
     files::write(to, text.as_bytes())?;
-    output.line(&format!("{}: {count} cases", to.display()))?;
+    let line = format!(
+        "{}: {count} cases, one for each path and verdict of {frames} frames",
+        to.display()
+    );
+    output.line(&line)?;
     Ok(Status::Ok)
 }
 
-fn case(
-    opened: &Opened,
-    program: &str,
-    packet: &[u8],
-    number: usize,
-) -> Result<CaseDocument, CliError> {
-    let options = LoadOptions { exec: Exec::Interp, ..LoadOptions::default() };
-    let mut session = Session::load(opened, program, &options, |_| Ok(()))?;
-    let mut frame = Frame::new(packet)
-        .map_err(|source| CliError::Frame { path: format!("frame {number}").into(), source })?;
-    frame.rx = RxInfo { ifindex: 1, ..frame.rx };
-    let run = session.program.run(&mut session.worker, &mut frame);
-    let run =
-        run.map_err(|fault| CliError::Fault { frame: number as u64, fault: Box::new(fault) })?;
-    let after = frame.to_vec();
-    let is_kept = matches!(run.returned, 2..=4);
-    let expected = match after == packet {
-        true => "unchanged".to_owned(),
-        false => hex(&after),
-    };
-    Ok(CaseDocument {
-        name: format!("frame {number}"),
-        packet: Some(Json::from(hex(packet))),
-        expect: Some(ExpectDocument {
-            verdict: Some(Json::from(verdict(run.returned))),
-            target: run.target.as_ref().map(ToString::to_string),
-            packet: is_kept.then(|| Json::from(expected)),
-            ..ExpectDocument::default()
-        }),
-        ..CaseDocument::default()
-    })
+/// A frame and a program with fresh maps.
+struct Start {
+    session: Session,
+    frame: Frame,
+}
+
+impl Start {
+    fn new(opened: &Opened, program: &str, packet: &[u8], number: u64) -> Result<Start, CliError> {
+        let options = LoadOptions { exec: Exec::Interp, ..LoadOptions::default() };
+        let session = Session::load(opened, program, &options, |_| Ok(()))?;
+        let mut frame = Frame::new(packet)
+            .map_err(|source| CliError::Frame { path: format!("frame {number}").into(), source })?;
+        frame.rx = RxInfo { ifindex: 1, ..frame.rx };
+        Ok(Start { session, frame })
+    }
+
+    /// The verdict, and the way to it.
+    fn way(mut self, number: u64) -> Result<(u32, Path), CliError> {
+        let (watch, Session { program, worker }) = (Watch::default(), &mut self.session);
+        let returned = program.run_observed(worker, &mut self.frame, &watch);
+        let faulted = |fault| CliError::Fault { frame: number, fault: Box::new(fault) };
+        Ok((returned.map_err(faulted)?, watch.path()))
+    }
+
+    /// What the program does, as what is expected of it.
+    fn case(mut self, packet: &[u8], number: u64) -> Result<CaseDocument, CliError> {
+        let Session { program, worker } = &mut self.session;
+        let run = program.run(worker, &mut self.frame);
+        let run = run.map_err(|fault| CliError::Fault { frame: number, fault: Box::new(fault) })?;
+        let after = self.frame.to_vec();
+        let is_kept = matches!(run.returned, 2..=4);
+        let expected = match after == packet {
+            true => "unchanged".to_owned(),
+            false => hex(&after),
+        };
+        Ok(CaseDocument {
+            name: format!("frame {number}"),
+            packet: Some(Json::from(hex(packet))),
+            expect: Some(ExpectDocument {
+                verdict: Some(Json::from(verdict(run.returned))),
+                target: run.target.as_ref().map(ToString::to_string),
+                packet: is_kept.then(|| Json::from(expected)),
+                ..ExpectDocument::default()
+            }),
+            ..CaseDocument::default()
+        })
+    }
 }
 
 /// The object's path from where the file of cases is.
-fn beside(object: &Path, cases: &Path) -> PathBuf {
+fn beside(object: &FilePath, cases: &FilePath) -> PathBuf {
     let directory = cases.parent().filter(|it| !it.as_os_str().is_empty());
     let absolute = std::path::absolute(object).unwrap_or_else(|_no_directory| object.to_owned());
     match directory {
         None => object.to_owned(),
         Some(directory) => {
             let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-            let inside = absolute.strip_prefix(&directory).map(Path::to_owned);
+            let inside = absolute.strip_prefix(&directory).map(FilePath::to_owned);
             inside.unwrap_or(absolute)
         }
     }

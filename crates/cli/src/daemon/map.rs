@@ -152,6 +152,8 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let bytes = output.json || is_trie(&map);
     let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
+    // A hash map's own order is another one each time it is made, and dumps are compared.
+    entries.sort_by(|one, other| typed::key_order(&one.key, &other.key));
     entries.iter_mut().for_each(|entry| AsType::apply(as_types, entry));
     if output.json {
         return output.json(&entries.iter().map(bpftool::element).collect::<Vec<_>>());

@@ -1,6 +1,7 @@
-//! What is in maps, ours or the running kernel's, element by element: a full map of a million
-//! elements is never in memory a second time.
+//! What is in maps, ours or the running kernel's, element by element: of a full map of a million
+//! elements, only the keys are in memory a second time.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -82,7 +83,10 @@ impl Contents {
     ) -> Self {
         let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def, names));
         let contents = pairs.map(|(def, map)| {
-            let entries = map.entries(def.max_entries as usize).unwrap_or_default();
+            let mut entries = map.entries(def.max_entries as usize).unwrap_or_default();
+            if def.kind.keys() == Keys::Bytes {
+                entries.sort_by_cached_key(|(key, _value)| Said(typed::key_to_json(def, key)));
+            }
             let entries = entries.into_iter().map(|(key, value)| (key, split(def, &value, cpus)));
             MapContents { def: def.clone(), source: Source::Kernel(entries.collect()) }
         });
@@ -132,7 +136,7 @@ impl MapContents {
         self.def.max_entries
     }
 
-    /// Visits the elements, in the map's order.
+    /// Visits the elements: of a hash map in the order of their keys, else in the map's.
     pub(super) fn for_each(&self, visit: Visit<'_>) {
         let (map, program) = match &self.source {
             Source::Ours(map, program) => (map, program),
@@ -159,11 +163,44 @@ impl MapContents {
             | Values::Socket
             | Values::Host(_) => {
                 let user = map.user();
+                if map.kind().keys() == Keys::Bytes {
+                    let _end = keys(map).iter().try_for_each(|key| match user.lookup(key, 0) {
+                        Ok(value) => plain(&self.def, key, &value, visit),
+                        Err(_gone) => ControlFlow::Continue(()),
+                    });
+                    return;
+                }
                 let mut entries = user.entries();
                 let _end =
                     entries.try_for_each(|(key, value)| plain(&self.def, &key, &value, visit));
             }
         }
+    }
+}
+
+/// The keys that a map has. A hash map's own order is another one each time it is made: they are
+/// in the order of what they say.
+fn keys(map: &Map) -> Vec<Vec<u8>> {
+    let mut keys: Vec<_> = map.user().entries().map(|(key, _value)| key).collect();
+    if map.kind().keys() == Keys::Bytes {
+        keys.sort_by_cached_key(|key| Said(typed::key_to_json(map.def(), key)));
+    }
+    keys
+}
+
+/// A key, ordered as people read it.
+#[derive(PartialEq, Eq)]
+struct Said(Json);
+
+impl Ord for Said {
+    fn cmp(&self, other: &Said) -> Ordering {
+        typed::key_order(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for Said {
+    fn partial_cmp(&self, other: &Said) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -193,8 +230,7 @@ fn keyed(key: Json, held: Held) -> Entry {
 }
 
 fn inner_maps(map: &Map, program: &Program, visit: Visit<'_>) {
-    let keys: Vec<Vec<u8>> = map.user().entries().map(|(key, _id)| key).collect();
-    let _end = keys.iter().try_for_each(|key| {
+    let _end = keys(map).iter().try_for_each(|key| {
         let Some(inner) = map.inner(key) else { return ControlFlow::Continue(()) };
         special(visit, &|| {
             let inner = Box::new(MapContents::ours(&inner, program));

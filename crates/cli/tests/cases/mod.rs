@@ -120,10 +120,11 @@ fn coverage_names_what_no_case_reached() {
 #[test]
 fn a_recording_passes() {
     let bench = bench("cases_record");
-    bench.capture("in.pcap", &[9, 0, 3]);
+    bench.capture("in.pcap", &[9, 0, 3, 0, 9, 0]);
     let object = ["--object", "every_verdict.o", "-n", "every_verdict"];
     let record = [&["test", "new.toml", "--record", "in.pcap"], &object[..]].concat();
-    assert_eq!(bench.run(&record).stdout, "new.toml: 3 cases\n");
+    let told = "new.toml: 3 cases, one for each path and verdict of 6 frames\n";
+    assert_eq!(bench.run(&record).stdout, told);
     let result = bench.json(&["test", "new.toml"]);
     assert_eq!((&result["passed"], &result["failed"]), (&6.into(), &0.into()), "{result:#}");
 }

@@ -28,6 +28,25 @@ impl<'a> Daemon<'a> {
 }
 
 #[test]
+fn dumps_of_two_daemons_can_be_compared() {
+    let bench = Bench::new("dumps");
+    let value = r#"{"packets": 5, "bytes": 6}"#;
+    for keys in [["300", "5", "77", "70000"], ["70000", "77", "300", "5"]] {
+        let daemon = Daemon::start(&bench, &kept());
+        daemon.json(&["load", "gen", "keeper_1.o", "-n", "keeper", "--replace"]);
+        for key in keys {
+            daemon.json(&["map", "update", "flows", "key", key, "value", value]);
+        }
+        let dump = daemon.json(&["map", "dump", "name", "flows"]);
+        let bytes = |entry: &Value| entry["key"].clone();
+        let dumped: Vec<_> = dump.as_array().expect("a list").iter().map(bytes).collect();
+        // The program counts frames under 7.
+        let key = |number: u32| json!(number.to_le_bytes().map(|byte| format!("0x{byte:02x}")));
+        assert_eq!(dumped, [5, 7, 77, 300, 70000].map(key), "{dump}");
+    }
+}
+
+#[test]
 fn what_was_changed_is_there_after_a_kill() {
     let bench = Bench::new("restart");
     let config = kept();

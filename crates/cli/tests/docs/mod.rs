@@ -24,10 +24,7 @@ use marks::{Block, Item, commands, items};
 
 #[test]
 fn every_block_is_run_or_says_why_not() {
-    let objects = top().join("build/clang-19");
-    if !objects.exists() || clang().is_none() {
-        return eprintln!("skipped: no clang or no build/clang-19 (make programs-all)");
-    }
+    let Some(objects) = objects() else { return eprintln!("{NO_OBJECTS}") };
     let mut complaints = Vec::new();
     let mut counts = Counts::default();
     for page in pages() {
@@ -46,7 +43,7 @@ fn every_block_is_run_or_says_why_not() {
 
 #[test]
 fn what_is_wrong_on_a_page_is_found() {
-    let objects = top().join("build/clang-19");
+    let Some(objects) = objects() else { return eprintln!("{NO_OBJECTS}") };
     let complaints = |text: &str| {
         let mut complaints = Vec::new();
         let page = Path::new("wrong.md");
@@ -75,13 +72,19 @@ fn what_is_wrong_on_a_page_is_found() {
         let found = complaints(wrong);
         assert!(found.contains(why), "{wrong}: {found}");
     }
-    if clang().is_some() {
-        assert!(complaints("```c\nint x\n```\n").contains("expected ';'"));
-    }
+    assert!(complaints("```c\nint x\n```\n").contains("expected ';'"));
     let right =
         "<!-- file: a.txt\nb\n-->\n```console\n$ cat a.txt\nb\n```\n```sh\nX=1\n[ $X = 1 ]\n```\n";
     assert_eq!(complaints(right), "");
 }
+
+/// Where compiled programs are, if there is also a compiler for those of the pages.
+fn objects() -> Option<PathBuf> {
+    let objects = top().join("build/clang-19");
+    (objects.exists() && clang().is_some()).then_some(objects)
+}
+
+const NO_OBJECTS: &str = "skipped: no clang or no build/clang-19 (make programs-all)";
 
 /// What became of all blocks.
 #[derive(Debug, Default)]
@@ -321,10 +324,26 @@ fn furnish(bench: &Bench, objects: &Path) {
         link(clang, "bin/clang");
     }
     link(objects.to_owned(), "build/programs");
-    for folder in ["tests", "programs", "packaging", "crates", "scripts"] {
+    for folder in ["tests", "packaging", "crates", "scripts"] {
         link(top().join(folder), folder);
     }
+    // Its files say where objects are from where they are themselves.
+    mirror(&top().join("programs"), &bench.path("programs")).expect("the directory is fresh");
     bench.file("prelude.sh", include_str!("prelude.sh"));
+}
+
+/// Folders like these, with links to their files.
+fn mirror(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => mirror(&entry.path(), &to)?,
+            false => std::os::unix::fs::symlink(entry.path(), to)?,
+        }
+    }
+    Ok(())
 }
 
 /// A compiler for BPF, whatever it is called.

@@ -24,10 +24,12 @@ mod bits;
 mod format;
 pub mod leaves;
 mod network;
+mod order;
 mod parse;
 
 use std::net::IpAddr;
 
+pub use order::key_order;
 pub use parse::{from_hex, mac};
 use serde_json::Value as Json;
 use towpath_bpf::MapDef;
