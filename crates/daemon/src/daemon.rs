@@ -36,9 +36,11 @@ pub struct Options {
     pub json: bool,
     /// Logs nothing but what goes wrong, unless more is asked for.
     pub quiet: bool,
+    /// The process ends when the daemon does: memory and locks are left to that.
+    pub ends_process: bool,
 }
 
-/// Runs until it is told to end. The process should end then: not all memory is freed.
+/// Runs until it is told to end.
 ///
 /// # Errors
 ///
@@ -114,9 +116,11 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     // Applications first: their sockets are the workers'.
     drop(doors);
     control.stop();
-    // What is left is memory. To free it part by part takes some milliseconds of a restart, and the
-    // end of the process does it at once.
-    std::mem::forget(control);
+    if options.ends_process {
+        // What is left is memory. To free it part by part takes some milliseconds of a restart, and
+        // the end of the process does it at once.
+        std::mem::forget(control);
+    }
     end.map(drop)
 }
 

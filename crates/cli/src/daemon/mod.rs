@@ -56,6 +56,7 @@ pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
         verbose: output.verbose,
         json: output.json,
         quiet: false,
+        ends_process: true,
     };
     run_daemon(&options).map_err(CliError::Daemon)
 }
