@@ -1,6 +1,9 @@
 //! Formatted text for `bpf_trace_printk` and its relatives: the conversions the kernel lets
 //! programs use (`bpf_bprintf_prepare`), and no others.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
+
 use memchr::memchr;
 use towpath_bpf::Errno;
 
@@ -67,6 +70,9 @@ enum What {
     },
     Char,
     Text,
+    /// `%px`: the address itself.
+    Address,
+    /// `%p` and its other forms: a number that stands for the address.
     Pointer,
     /// `%pI4`, `%pi4`: the bytes at the address, the second form with leading zeroes.
     Ipv4 {
@@ -122,8 +128,13 @@ impl Spec {
                 self.pad("", digits.hex(cut(arg, wide), upper, 1), true, out);
             }
             // `pointer_string`: full width unless the format gives one.
-            What::Pointer if self.width == 0 => out.extend_from_slice(digits.hex(arg, false, 16)),
-            What::Pointer => self.pad("", digits.hex(arg, false, 1), false, out),
+            What::Pointer | What::Address => {
+                let number = if self.what == What::Pointer { stand_in(arg) } else { arg };
+                match self.width {
+                    0 => out.extend_from_slice(digits.hex(number, false, 16)),
+                    _ => self.pad("", digits.hex(number, false, 1), false, out),
+                }
+            }
             What::Char => self.pad("", &[arg as u8], false, out),
             What::Text => self.pad("", &text_at(run, arg), false, out),
             // The kernel formats addresses beforehand and loses their width on the way.
@@ -188,12 +199,26 @@ impl What {
             [b'i', b'4', rest @ ..] => Ok((What::Ipv4 { padded: true }, rest)),
             [b'I', b'6', rest @ ..] => Ok((What::Ipv6 { colons: true }, rest)),
             [b'i', b'6', rest @ ..] => Ok((What::Ipv6 { colons: false }, rest)),
-            [b'K' | b'x' | b's' | b'S' | b'B', rest @ ..] => Ok((What::Pointer, rest)),
+            [b'x', rest @ ..] => Ok((What::Address, rest)),
+            [b'K' | b's' | b'S' | b'B', rest @ ..] => Ok((What::Pointer, rest)),
             [next, ..] if !is_space(*next) && !next.is_ascii_punctuation() => Err(Errno::EINVAL),
             rest => Ok((What::Pointer, rest)),
         }
     }
 }
+
+/// What is printed for an address, the same one each time until the process ends: 32 bits of a hash
+/// (`ptr_to_id`). NULL and errors are printed as they are (`IS_ERR_OR_NULL`).
+fn stand_in(address: u64) -> u64 {
+    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    match address {
+        0 | ERRORS.. => address,
+        _ => SECRET.hash_one(address) & u64::from(u32::MAX),
+    }
+}
+
+/// The first of the numbers that are errors and no addresses (`MAX_ERRNO`).
+const ERRORS: u64 = u64::MAX - 4094;
 
 fn cut(arg: u64, wide: bool) -> u64 {
     if wide { arg } else { u64::from(arg as u32) }
@@ -332,6 +357,20 @@ mod tests {
         for (text, args, want) in cases {
             assert_eq!(formatted(text, args).as_deref(), Ok(*want), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_printed_as_numbers_that_stand_for_them() {
+        let address = 0x7f12_3456_789a;
+        let text = formatted("%p %p %p", &[address, address, address + 8]).unwrap();
+        let [one, again, other] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert_eq!((one, one.len(), &one[..8]), (again, 16, "00000000"), "{text}");
+        assert!(one != other && !text.contains("3456789a"), "{text}");
+        for form in ["%pK", "%ps", "%pS", "%pB"] {
+            assert_eq!(formatted(form, &[address]).as_deref(), Ok(one), "{form}");
+        }
+        let known = formatted("%p %p", &[0, MINUS_1]);
+        assert_eq!(known.as_deref(), Ok("0000000000000000 ffffffffffffffff"));
     }
 
     #[test]
