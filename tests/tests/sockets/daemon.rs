@@ -62,9 +62,9 @@ fn is_a_daemon() {
         socket: Some(directory.join("api.sock")),
         // Should whoever started it be killed.
         runs_for: Some(Duration::from_secs(300)),
-        verbose: 0,
         quiet: true,
-        json: false,
+        ends_process: true,
+        ..towpath_daemon::Options::default()
     };
     towpath_daemon::up(&options).unwrap();
 }
