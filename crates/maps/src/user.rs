@@ -115,15 +115,20 @@ impl User<'_> {
         self.map.store().next_key(key)
     }
 
-    /// All elements, in `next_key` order. One that disappears meanwhile is left out; the walk ends
-    /// after `max_entries` elements, because a walk over a changing map may start again.
-    pub fn entries(&self) -> impl Iterator<Item = (Vec<u8>, Value)> {
+    /// All keys, in `next_key` order. The walk ends after `max_entries` of them, because a walk
+    /// over a changing map may start again.
+    pub fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
         let mut last: Option<Vec<u8>> = None;
         let keys = std::iter::from_fn(move || {
             last = self.next_key(last.as_deref()).ok();
             last.clone()
         });
-        keys.take(self.map.max_entries() as usize).filter_map(|key| {
+        keys.take(self.map.max_entries() as usize)
+    }
+
+    /// All elements, in the order of [`User::keys`]. One that disappears meanwhile is left out.
+    pub fn entries(&self) -> impl Iterator<Item = (Vec<u8>, Value)> {
+        self.keys().filter_map(|key| {
             let value = self.lookup(&key, 0).ok()?;
             Some((key, value))
         })

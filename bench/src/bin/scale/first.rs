@@ -1,5 +1,5 @@
-//! What a new flow costs in a table that nobody has written to yet: memory is touched for the first
-//! time.
+//! The cost of a new flow in a table that nobody has written to yet, so that its memory is touched
+//! for the first time.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use towpath_bpf::{Env, Object};
 use towpath_kernel::{Kernel, TestRun};
 use towpath_xdp::{Burst, Exec, Frame, LoadOptions, Loader, Select};
 
-/// What the lines say.
+/// The heading above the lines of [`First`].
 pub(crate) const HEADING: &str = "the first insertions into a table of 524,288 entries, one \
      thread, ns each: here | kernel (ratio)";
 

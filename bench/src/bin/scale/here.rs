@@ -26,7 +26,7 @@ impl<'a> Here<'a> {
         }));
         let loader = Loader::new(object, env, options)?;
         let here = Here { loader, cpus };
-        // Who runs nothing holds nothing back.
+        // A worker that runs nothing must not keep unlinked elements from being reused.
         (0..cpus.len()).for_each(|worker| here.loader.maps().domain().offline(worker));
         fill(|name, key, value| here.store(name, 0, key, value))?;
         for worker in 0..cpus.len() {

@@ -94,7 +94,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One program on all numbers of threads.
+/// Measures one program on each number of threads.
 fn measure(
     args: &Args,
     (name, about): (&'static str, &'static str),

@@ -12,7 +12,7 @@ use crate::here::{Here, run};
 use crate::kernel::InKernel;
 use crate::threads::together;
 
-/// What the lines say.
+/// The heading above the lines of [`Order`].
 pub(crate) const HEADING: &str = "evicted too early: share of the last 131,072 insertions that is \
      missing, and how much younger than the oldest these were\n(share of the table's age): median, \
      99 of 100, most";
@@ -25,7 +25,7 @@ pub(crate) struct Order {
     pub(crate) kernel: Option<Early>,
 }
 
-/// What was evicted too early.
+/// How many entries were evicted too early, and by how much.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Early {
     /// Share of the youngest entries that is missing.
@@ -100,5 +100,5 @@ impl fmt::Display for Order {
 }
 
 const PROGRAM: &str = "stamped_insert";
-/// How often the table is filled anew.
+/// How many times its places the table is given new entries.
 const ROUNDS: u64 = 6;

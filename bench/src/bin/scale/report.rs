@@ -15,7 +15,7 @@ pub(crate) struct Sides {
     pub(crate) kernel: Vec<f64>,
 }
 
-/// One program.
+/// The figures of one program.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,

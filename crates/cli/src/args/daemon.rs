@@ -246,9 +246,9 @@ pub(crate) struct ProgLoadArgs {
 /// Whose place a program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// That program's, or that link's.
+    /// The place of the program or link with this id.
     Id(u32),
-    /// That of everything on the hook.
+    /// The places of all programs on the hook.
     All,
 }
 

@@ -66,17 +66,18 @@ impl Reached {
 
 /// The way that a run took: of each program, by its name, the instructions that were reached, and
 /// which ways were taken at conditional jumps. How often does not count.
-pub(super) type Path = Vec<(String, Vec<bool>, Vec<(usize, [bool; 2])>)>;
+pub(super) type Way = Vec<(String, Vec<bool>, Vec<(usize, [bool; 2])>)>;
 
 impl Watch {
     /// The way that was taken.
-    pub(super) fn path(self) -> Path {
-        let path = |reached: Reached| {
-            let ways = reached.branches.into_iter().map(|(at, taken)| (at, taken.map(|it| it > 0)));
+    pub(super) fn way(self) -> Way {
+        let way = |reached: Reached| {
+            let taken =
+                reached.branches.into_iter().map(|(at, counts)| (at, counts.map(|it| it > 0)));
             let hits = reached.hits.into_iter().map(|hits| hits > 0);
-            (reached.linked.name.clone(), hits.collect(), ways.collect())
+            (reached.linked.name.clone(), hits.collect(), taken.collect())
         };
-        self.seen.into_inner().programs.into_iter().map(path).collect()
+        self.seen.into_inner().programs.into_iter().map(way).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Cases from a capture: what a program does now is what it is expected to do.
 
 use std::collections::BTreeSet;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 use towpath_capture::Reader;
@@ -10,7 +10,7 @@ use towpath_xdp::program::LoadOptions;
 use towpath_xdp::{Exec, Frame, RxInfo};
 
 use super::compare::verdict;
-use super::coverage::{Path, Watch};
+use super::coverage::{Watch, Way};
 use super::file::{CaseDocument, Document, ExpectDocument};
 use crate::args::{ProgramArgs, Selection, TestArgs};
 use crate::error::{CliError, Status};
@@ -23,7 +23,7 @@ use crate::session::Session;
 /// program, and of each verdict, as a case.
 pub(super) fn record(
     args: &TestArgs,
-    capture: &FilePath,
+    capture: &Path,
     output: &mut Output,
 ) -> Result<Status, CliError> {
     let ([to], Some(object)) = (&args.paths[..], &args.object) else {
@@ -81,11 +81,11 @@ impl Start {
     }
 
     /// The verdict, and the way to it.
-    fn way(mut self, number: u64) -> Result<(u32, Path), CliError> {
+    fn way(mut self, number: u64) -> Result<(u32, Way), CliError> {
         let (watch, Session { program, worker }) = (Watch::default(), &mut self.session);
         let returned = program.run_observed(worker, &mut self.frame, &watch);
         let faulted = |fault| CliError::Fault { frame: number, fault: Box::new(fault) };
-        Ok((returned.map_err(faulted)?, watch.path()))
+        Ok((returned.map_err(faulted)?, watch.way()))
     }
 
     /// What the program does, as what is expected of it.
@@ -114,14 +114,14 @@ impl Start {
 }
 
 /// The object's path from where the file of cases is.
-fn beside(object: &FilePath, cases: &FilePath) -> PathBuf {
+fn beside(object: &Path, cases: &Path) -> PathBuf {
     let directory = cases.parent().filter(|it| !it.as_os_str().is_empty());
     let absolute = std::path::absolute(object).unwrap_or_else(|_no_directory| object.to_owned());
     match directory {
         None => object.to_owned(),
         Some(directory) => {
             let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-            let inside = absolute.strip_prefix(&directory).map(FilePath::to_owned);
+            let inside = absolute.strip_prefix(&directory).map(Path::to_owned);
             inside.unwrap_or(absolute)
         }
     }

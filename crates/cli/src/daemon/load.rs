@@ -48,21 +48,15 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
             lossy: args.lossy,
         });
     }
-    let request = LinkRequest {
-        port: args.port.clone(),
-        hook: args.hook.into(),
-        programs,
-        mode: match (&args.replace, args.exclusive) {
-            (Some(Some(Replaced::All)), _) => AttachMode::ReplaceAll,
-            (Some(_), _) => AttachMode::Replace,
-            (None, true) => AttachMode::Exclusive,
-            (None, false) => AttachMode::Add,
-        },
-        expected: args.replace.flatten().and_then(|replaced| match replaced {
-            Replaced::Id(id) => Some(id),
-            Replaced::All => None,
-        }),
+    let (mode, expected) = match (&args.replace, args.exclusive) {
+        (Some(Some(Replaced::All)), _) => (AttachMode::ReplaceAll, None),
+        (Some(Some(Replaced::Id(id))), _) => (AttachMode::Replace, Some(*id)),
+        (Some(None), _) => (AttachMode::Replace, None),
+        (None, true) => (AttachMode::Exclusive, None),
+        (None, false) => (AttachMode::Add, None),
     };
+    let (port, hook) = (args.port.clone(), args.hook.into());
+    let request = LinkRequest { port, hook, programs, mode, expected };
     let attached: AttachedView = client.json("POST", "/v1/links", &request)?;
     if output.json {
         return output.json(&attached);

@@ -84,9 +84,7 @@ impl Contents {
         let pairs = defs.iter().zip(maps.maps()).filter(|(def, _)| is_shown(def, names));
         let contents = pairs.map(|(def, map)| {
             let mut entries = map.entries(def.max_entries as usize).unwrap_or_default();
-            if def.kind.keys() == Keys::Bytes {
-                entries.sort_by_cached_key(|(key, _value)| Said(typed::key_to_json(def, key)));
-            }
+            sort(def, &mut entries, |(key, _value)| key);
             let entries = entries.into_iter().map(|(key, value)| (key, split(def, &value, cpus)));
             MapContents { def: def.clone(), source: Source::Kernel(entries.collect()) }
         });
@@ -178,14 +176,19 @@ impl MapContents {
     }
 }
 
-/// The keys that a map has. A hash map's own order is another one each time it is made: they are
-/// in the order of what they say.
+/// The keys that a map has, in the order in which they are shown.
 fn keys(map: &Map) -> Vec<Vec<u8>> {
-    let mut keys: Vec<_> = map.user().entries().map(|(key, _value)| key).collect();
-    if map.kind().keys() == Keys::Bytes {
-        keys.sort_by_cached_key(|key| Said(typed::key_to_json(map.def(), key)));
-    }
+    let mut keys: Vec<_> = map.user().keys().collect();
+    sort(map.def(), &mut keys, |key| key);
     keys
+}
+
+/// Puts elements of a hash map in the order of what their keys say: its own order is another one
+/// each time it is made.
+fn sort<T>(def: &MapDef, elements: &mut [T], key: impl Fn(&T) -> &[u8]) {
+    if def.kind.keys() == Keys::Bytes {
+        elements.sort_by_cached_key(|element| Said(typed::key_to_json(def, key(element))));
+    }
 }
 
 /// A key, ordered as people read it.

@@ -214,6 +214,9 @@ impl Live {
         // Before: what goes while it is opened is noticed later.
         let presences: Vec<_> = all.iter().map(|ports| self.interfaces.find(ports[0])).collect();
         let engine = &self.engine;
+        if all.concat().iter().any(|port| kinds::find(&port.kind).is_ok_and(|it| it.pins_frames)) {
+            populate(engine.arena());
+        }
         let opened = side_by_side(all, |ports| open_devices(engine, ports, patience));
         for ((ports, presence), opened) in all.iter().zip(presences).zip(opened) {
             let is_new = ports.iter().any(|port| !self.ports.contains_key(&port.name));
@@ -417,9 +420,6 @@ fn open_devices(
         return Ok(Vec::new());
     }
     let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
-    if kind.pins_frames {
-        populate(engine.arena());
-    }
     let devices = ports.iter().zip((kind.open)(ports, patience)?);
     let open = |(port, device): (&&PortState, Box<dyn Device>)| {
         let device = engine.open(&port.name, layers::wrap(port, device)?);

@@ -21,9 +21,13 @@ pub(super) enum Batch {
     Fresh(Range<u32>),
 }
 
-impl Chain {
-    pub(super) const EMPTY: Chain = Chain { first: NIL, last: NIL, count: 0 };
+impl Default for Chain {
+    fn default() -> Self {
+        Chain { first: NIL, last: NIL, count: 0 }
+    }
+}
 
+impl Chain {
     pub(super) fn is_empty(&self) -> bool {
         self.first == NIL
     }
@@ -78,7 +82,7 @@ impl Chain {
             return None;
         }
         if self.count <= count {
-            return Some(std::mem::replace(self, Chain::EMPTY));
+            return Some(std::mem::take(self));
         }
         let next = |element| pool.header(element, header::LINK).load(Relaxed);
         let last = (1..count).fold(self.first, |element, _| next(element));

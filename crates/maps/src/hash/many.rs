@@ -22,7 +22,7 @@ const BURST: u32 = 64;
 
 fn create(kind: MapType, entries: u32) -> Arc<Map> {
     let options = CreateOptions::new(Domain::new(WORKERS));
-    // Who doesn't run holds nothing back.
+    // A worker that runs nothing must not keep unlinked elements from being reused.
     (0..WORKERS).for_each(|worker| options.domain.offline(worker));
     Map::create(&def(kind, 8, 8, entries, 0), &options).expect("a valid definition")
 }

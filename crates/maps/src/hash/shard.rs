@@ -47,12 +47,6 @@ struct Waiting {
     tag: Option<u64>,
 }
 
-impl Default for Chain {
-    fn default() -> Self {
-        Chain::EMPTY
-    }
-}
-
 impl Shard {
     /// How many elements it holds.
     #[inline]
@@ -145,7 +139,7 @@ impl Shard {
             return None;
         }
         let mut lists = self.lists.0.lock();
-        let beyond = self.count().saturating_sub(keep);
+        let beyond = self.count().checked_sub(keep).filter(|&beyond| beyond > 0)?;
         let batch = lists.cut(pool, beyond.div_ceil(2).min(most))?;
         self.set_count(self.count() - batch.len());
         Some(batch)
@@ -194,13 +188,17 @@ impl Lists {
         if let Some(element) = self.free.pop(pool) {
             return Some(element);
         }
+        self.cut_fresh(1).map(|range| range.start)
+    }
+
+    /// Up to so many that were never used.
+    fn cut_fresh(&mut self, count: u32) -> Option<Range<u32>> {
         let range = self.fresh.last_mut()?;
-        let element = range.start;
-        range.start += 1;
+        let front = cut_range(range, count);
         if range.start == range.end {
             self.fresh.pop();
         }
-        Some(element)
+        front
     }
 
     fn retire(&mut self, pool: &Pool, worker: usize, element: u32) {
@@ -234,12 +232,8 @@ impl Lists {
 
     /// Up to so many for somebody else, at least one if there is one.
     fn cut(&mut self, pool: &Pool, count: u32) -> Option<Batch> {
-        if let Some(range) = self.fresh.last_mut() {
-            let front = cut_range(range, count);
-            if range.start == range.end {
-                self.fresh.pop();
-            }
-            return front.map(Batch::Fresh);
+        if let Some(range) = self.cut_fresh(count) {
+            return Some(Batch::Fresh(range));
         }
         if self.free.is_empty() {
             let element = self.take_waiting(pool)?;

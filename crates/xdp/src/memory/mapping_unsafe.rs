@@ -54,12 +54,15 @@ impl Mapping {
         Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
     }
 
-    /// Makes all of its pages, which else happens at the first touch of each.
+    /// Makes all of its pages, which else happens at the first touch of each. Huge ones are there.
     ///
     /// # Errors
     ///
     /// Kernels before 5.14 can't (`EINVAL`), and there may be too little memory.
     pub(crate) fn populate(&self) -> std::io::Result<()> {
+        if self.huge {
+            return Ok(());
+        }
         // In parts: who maps memory meanwhile waits for one of them at most.
         for offset in (0..self.len).step_by(HUGE_PAGE_BYTES) {
             let len = HUGE_PAGE_BYTES.min(self.len - offset);
