@@ -105,10 +105,9 @@ impl MapSet {
 
     /// Puts a loaded program into the slots that the object file reserves for it.
     pub fn set_program(&self, program: &KernelProgram) -> Result<(), MapError> {
-        let value = number(program.as_fd()).to_le_bytes();
         for (map, slot, _) in self.program_slots.iter().filter(|(.., p)| p == program.name()) {
             let map = &self.maps[*map];
-            map.update(&slot.to_le_bytes(), &value, 0)
+            map.set_program(*slot, program)
                 .map_err(|errno| map.fill_error(&format!(", slot {slot}"), errno))?;
         }
         Ok(())
@@ -198,6 +197,11 @@ impl KernelMap {
         let arena = (definition.map_extra, definition.max_entries as usize * PAGE_BYTES);
         let arena = (kind.values() == Values::Pages).then_some(arena);
         Ok(KernelMap { name, kind, value_size, arena, fd, _inner: inner })
+    }
+
+    /// Puts a program into a slot of a program array.
+    pub(crate) fn set_program(&self, slot: u32, program: &KernelProgram) -> Result<(), Errno> {
+        self.update(&slot.to_le_bytes(), &number(program.as_fd()).to_le_bytes(), 0)
     }
 
     /// Writes a data section's bytes; read-only sections can't change afterwards, which is what

@@ -93,6 +93,12 @@ pub enum LoadError {
         /// The index in its immediate.
         index: i32,
     },
+    /// The kernel does not let a program array have the program.
+    #[error("no tail call leads to the program: {reason}")]
+    Slot {
+        /// What the kernel says.
+        reason: String,
+    },
     /// The running kernel has no function of that name.
     #[error("instruction {insn} calls kfunc `{name}`, which the running kernel does not have")]
     UnknownKfunc {

@@ -97,3 +97,64 @@ fn without_perfmon_addresses_do_not_leak() {
         assert!(kernel.load(&leak, &maps).is_ok(), "the capability is back");
     });
 }
+
+#[test]
+fn a_program_behind_poison_finds_it_on_its_stack() {
+    with_kernel(|kernel| {
+        let defs = vec![MapDef::new("stack", MapType::Array, 4, 1024, 1)];
+        let maps = kernel.load_maps(&defs).expect("an array map");
+        let mut reader = linked(stack_reader(), defs);
+        reader.functions.push(Function {
+            start: CALLEE,
+            name: "callee".into(),
+            linkage: Linkage::Static,
+            type_id: None,
+        });
+        let program = kernel.load(&reader, &maps).expect("accepted");
+        for seed in 1..4u64 {
+            let mut words = (0..).map(|index: u64| index << 32 | seed << 8 | 0x5a);
+            let poisoned = kernel.poisoned(&program, &reader, || words.next().expect("endless"));
+            let result = poisoned.expect("a tail call").test_run(&TestRun::new(&[7; 64]));
+            assert_eq!(result.expect("runs").retval, 2);
+            let stack = maps.maps()[0].lookup(&0u32.to_le_bytes()).expect("it is there");
+            let found = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            let wanted = (0..OWN_WORDS as u64).map(|index| index << 32 | seed << 8 | 0x5a);
+            assert!(found.clone().take(OWN_WORDS).eq(wanted), "its own");
+            // A callee's lies below return address and saved registers.
+            let callees: Vec<u64> = found.skip(OWN_WORDS).take(CALLEE_WORDS).collect();
+            let is_poison = |word: &&u64| **word as u32 == (seed << 8 | 0x5a) as u32;
+            let poisoned = callees.iter().filter(is_poison).count();
+            assert!(poisoned > CALLEE_WORDS / 2, "a callee's: {callees:x?}");
+        }
+    });
+}
+
+/// Stores what it finds on its stack, and what a function that it calls finds on its own.
+fn stack_reader() -> Vec<Insn> {
+    let copy = |from: usize, count: usize| {
+        (0..count).flat_map(move |index| {
+            [
+                Insn::new(0x79, 2, 10, -8 * (index as i16 + 1), 0), // r2 = *(u64 *)(r10 - ...)
+                Insn::new(0x7b, 6, 2, 8 * (from + index) as i16, 0), // *(u64 *)(r6 + ...) = r2
+            ]
+        })
+    };
+    let value = [Insn::new(0x18, 6, 2, 0, 0), Insn::new(0, 0, 0, 0, 0)]; // r6 = &stack[0]
+    let mut insns = value.to_vec();
+    insns.extend(copy(0, OWN_WORDS));
+    insns.extend([
+        Insn::new(0x85, 0, 1, 0, 2), // callee()
+        Insn::new(0xb7, 0, 0, 0, 2), // r0 = XDP_PASS
+        Insn::new(0x95, 0, 0, 0, 0), // exit
+    ]);
+    assert_eq!(insns.len(), CALLEE as usize);
+    insns.extend(value);
+    insns.extend(copy(OWN_WORDS, CALLEE_WORDS));
+    insns.extend([Insn::new(0xb7, 0, 0, 0, 0), Insn::new(0x95, 0, 0, 0, 0)]);
+    insns
+}
+
+const OWN_WORDS: usize = 32;
+const CALLEE_WORDS: usize = 24;
+/// Where the callee starts.
+const CALLEE: u32 = 2 + 2 * OWN_WORDS as u32 + 3;
