@@ -9,9 +9,10 @@ use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::object::POISON_CALL;
 use towpath_bpf::program::{SlotInit, Unresolved};
 use towpath_bpf::{Linked, MapDef};
-use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet};
+use towpath_kernel::{Kernel, KernelMap, KernelProgram, LoadError, MapSet, TestRun, TestRunResult};
 use towpath_maps::Value;
 use towpath_maps::mapfile::parse;
+use towpath_xdp::Poison;
 
 use crate::args::Selection;
 use crate::error::CliError;
@@ -48,6 +49,20 @@ impl<'a> KernelSession<'a> {
         self.kernel
             .load(linked, &self.maps)
             .map_err(|error| CliError::KernelRefused(load_message(linked, &error)))
+    }
+
+    /// Runs a program of these maps on a stack that begins with other bytes.
+    pub(crate) fn run_poisoned(
+        &self,
+        program: &KernelProgram,
+        linked: &Linked,
+        poison: &mut Poison,
+        run: &TestRun<'_>,
+    ) -> Result<TestRunResult, CliError> {
+        let poisoned = self.kernel.poisoned(program, linked, || poison.next_word());
+        let refused = |message: String| CliError::KernelRefused(message);
+        let poisoned = poisoned.map_err(|error| refused(error.to_string()))?;
+        poisoned.test_run(run).map_err(|error| refused(error.to_string()))
     }
 
     /// Stores what a map file says.

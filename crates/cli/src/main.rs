@@ -13,6 +13,7 @@ mod demo;
 mod error;
 mod events;
 mod files;
+mod findings;
 mod generate;
 mod inspect;
 mod interrupt;
@@ -126,7 +127,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Run(args) => return run::run(&args, output),
         Command::Test(args) => return cases::test(&args, output),
         Command::Qualify(args) => return qualify::qualify(&args, output),
-        Command::Prog { command: ProgCommand::Run(args) } => prog::run(&args, output)?,
+        Command::Prog { command: ProgCommand::Run(args) } => return prog::run(&args, output),
         Command::Prog { command: ProgCommand::Load(args) } => daemon::load_pinned(&args, output)?,
         Command::Btf { command } => btf::btf(&command, output)?,
         Command::Net { command } => daemon::net(&command, output)?,

@@ -8,6 +8,7 @@ use towpath_bpf::object::ObjectError;
 use towpath_bpf::suggest;
 use towpath_bpf::{Env, Linked, Object};
 use towpath_daemon::globals::parse_value;
+use towpath_xdp::Tally;
 use towpath_xdp::host;
 use towpath_xdp::program::LoadError;
 
@@ -70,6 +71,17 @@ impl Opened {
     /// Links a program.
     pub(crate) fn link(&self, program: usize) -> Result<Linked, CliError> {
         self.object.link(program, &self.env).map_err(|source| self.link_error(program, source))
+    }
+
+    /// Shows a sanitizer's tally all programs, also those that do not run.
+    pub(crate) fn look_at_all(&self, tally: &mut Tally) {
+        for (index, program) in self.object.programs().iter().enumerate() {
+            if !tally.has_seen(&program.name)
+                && let Ok(linked) = self.link(index)
+            {
+                tally.look_at(&linked);
+            }
+        }
     }
 
     /// The name of a program.

@@ -7,7 +7,7 @@ use towpath_bpf::program::AttachType;
 use towpath_daemon::tables;
 use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
-use towpath_xdp::{Exec, Program, Worker};
+use towpath_xdp::{Exec, Finding, Program, Sanitize, Tally, Worker};
 
 use crate::args::{ProgramArgs, Selection, Surroundings};
 use crate::error::CliError;
@@ -22,10 +22,13 @@ pub(crate) struct Session {
     pub program: Program,
     /// The thread's part: stack, context, CPU number.
     pub worker: Worker,
+    /// What was seen of it, if it is watched, and what of the object's other programs.
+    tally: Tally,
 }
 
 impl Session {
-    /// Opens, links, verifies and loads a program, and fills its object's maps.
+    /// Opens, links, verifies and loads a program, and fills its object's maps. One whose unset
+    /// bytes are followed is interpreted.
     pub(crate) fn open(
         object: &Path,
         selection: &Selection,
@@ -47,13 +50,28 @@ impl Session {
         let mut options = LoadOptions {
             workers: surroundings.cpus as usize,
             host: Arc::new(host.into()),
-            exec,
+            exec: if surroundings.sanitize == Sanitize::Track { Exec::Interp } else { exec },
             ..LoadOptions::default()
         };
         surroundings.trust.apply(&mut options);
-        Session::load(&opened, name, &options, |loader| {
+        surroundings.sanitize.prepare(&mut options);
+        let mut session = Session::load(&opened, name, &options, |loader| {
             surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))
-        })
+        })?;
+        surroundings.sanitize.begin(&mut session.worker);
+        if surroundings.sanitize == Sanitize::Track {
+            opened.look_at_all(&mut session.tally);
+        }
+        Ok(session)
+    }
+
+    /// What the sanitizer found.
+    pub(crate) fn findings(&mut self) -> Vec<Finding> {
+        let Some(sanitizer) = self.worker.sanitizer() else { return Vec::new() };
+        let mut findings = sanitizer.take();
+        self.tally.add(sanitizer);
+        findings.extend(self.tally.findings());
+        findings
     }
 
     /// Verifies and loads a program of an opened object, and has somebody fill the object's maps.
@@ -68,7 +86,7 @@ impl Session {
         let program = loader.program(Select::Name(name)).map_err(refused)?;
         fill(&loader)?;
         Events::open(program.maps());
-        Ok(Session { worker: program.worker(0), program })
+        Ok(Session { worker: program.worker(0), program, tally: Tally::default() })
     }
 }
 

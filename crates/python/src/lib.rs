@@ -6,9 +6,11 @@
 
 mod burst;
 mod error;
+mod finding;
 mod map;
 mod object;
 mod program;
+mod tally;
 
 use pyo3::prelude::*;
 
@@ -18,11 +20,15 @@ mod _native {
     #[pymodule_export]
     use super::error::{Error, Fault, ObjectError, VerifierError};
     #[pymodule_export]
+    use super::finding::Finding;
+    #[pymodule_export]
     use super::map::Map;
     #[pymodule_export]
     use super::object::Object;
     #[pymodule_export]
     use super::program::{Program, Run};
+    #[pymodule_export]
+    use super::tally::Tally;
     use super::{Bound, PyModule, PyModuleMethods as _, PyResult};
 
     #[pymodule_init]

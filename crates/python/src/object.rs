@@ -9,9 +9,10 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towpath::{Exec, GlobalValue, LoadOptions, Loader, Select};
+use towpath::{Exec, GlobalValue, LoadOptions, Loader, Sanitize, Sanitizer, Select};
 
 use crate::error::{self, Error, ObjectError};
+use crate::finding::Finding;
 use crate::map::Map;
 use crate::program::{Lane, Program};
 
@@ -42,11 +43,13 @@ impl Object {
         cpus: usize,
         globals: BTreeMap<String, Bound<'_, PyAny>>,
         map_size: BTreeMap<String, u32>,
+        sanitize: &str,
     ) -> PyResult<Object> {
         if !(1..=CPUS_MAX).contains(&cpus) {
             return Err(PyValueError::new_err(format!("cpus is {cpus}, not 1 to {CPUS_MAX}")));
         }
         let exec = exec_named(exec)?;
+        let sanitize = sanitize_named(sanitize, exec)?;
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let bytes = std::fs::read(&path)?;
         let mut object = towpath::Object::open(&bytes, &path.display().to_string())
@@ -61,13 +64,15 @@ impl Object {
                 .set_map_size(name, entries)
                 .map_err(|error| PyValueError::new_err(named(&error)))?;
         }
-        let options = LoadOptions { workers: cpus, exec, ..LoadOptions::default() };
+        let mut options = LoadOptions { workers: cpus, exec, ..LoadOptions::default() };
+        sanitize.prepare(&mut options);
         let loader = Loader::new(&object, towpath::kernel_types(), &options);
         let loader = loader.map_err(|error| error::refused(py, &error))?.into_owned();
         for perf in loader.maps().maps().iter().filter_map(|map| map.perf()) {
             perf.open_all(PERF_RING_BYTES);
         }
-        let lanes = (0..cpus as u32).map(Lane::new).collect();
+        let mut lanes: Vec<Lane> = (0..cpus as u32).map(Lane::new).collect();
+        lanes.iter_mut().for_each(|lane| sanitize.begin(&mut lane.worker));
         Ok(Object(Arc::new(Shared { state: Mutex::new(State { loader, lanes }) })))
     }
 
@@ -104,6 +109,15 @@ impl Object {
         self.0.state().loader.surroundings().trace.take()
     }
 
+    /// What the sanitizer found since the last call.
+    fn findings(&self) -> Vec<Finding> {
+        let mut state = self.0.state();
+        let workers = state.lanes.iter_mut().map(|lane| &mut lane.worker);
+        let sanitizers = workers.filter_map(towpath::Worker::sanitizer);
+        let found = sanitizers.flat_map(Sanitizer::take).map(|found| Finding::from(&found));
+        found.collect()
+    }
+
     /// The time programs see, in nanoseconds; 0 while it is the machine's.
     #[getter]
     fn clock(&self) -> u64 {
@@ -113,6 +127,24 @@ impl Object {
     #[setter]
     fn set_clock(&self, ns: u64) {
         self.0.state().loader.surroundings().clock.set(ns);
+    }
+}
+
+impl Object {
+    /// Adds what sanitizers saw to a tally, which sees all programs, also those that do not run.
+    pub(crate) fn add_to(&self, tally: &mut towpath::Tally) {
+        let mut state = self.0.state();
+        let State { loader, lanes } = &mut *state;
+        let workers = lanes.iter_mut().map(|lane| &mut lane.worker);
+        workers.filter_map(towpath::Worker::sanitizer).for_each(|it| tally.add(it));
+        let object = loader.object();
+        for (index, program) in object.programs().iter().enumerate() {
+            if !tally.has_seen(&program.name)
+                && let Ok(linked) = object.link(index, towpath::kernel_types())
+            {
+                tally.look_at(&linked);
+            }
+        }
     }
 }
 
@@ -141,6 +173,18 @@ fn exec_named(name: &str) -> PyResult<Exec> {
             why.map_or(Ok(exec), |why| Err(Error::new_err(format!("exec llvm: {why}"))))
         }
         exec => Ok(exec),
+    }
+}
+
+fn sanitize_named(text: &str, exec: Exec) -> PyResult<Sanitize> {
+    let refused =
+        |why: &dyn std::fmt::Display| PyValueError::new_err(format!("sanitize is {text:?}: {why}"));
+    let sanitize = text.parse().map_err(|error| refused(&error))?;
+    match sanitize {
+        Sanitize::Track if exec != Exec::Interp => {
+            Err(refused(&"bytes are followed in the interpreter only; give exec=\"interp\", too"))
+        }
+        sanitize => Ok(sanitize),
     }
 }
 

@@ -40,7 +40,9 @@ pub use memory::{SharedBytes, SharedBytesMut};
 pub use printed::{Line, StreamId, Streams, Trace};
 pub use program::{LoadError, LoadOptions, Loader, Program, Select};
 pub use queue::FrameQueue;
-pub use sanitize::{Finding, Kind as FindingKind, Sanitizer, Severity};
+pub use sanitize::{
+    Finding, Kind as FindingKind, Poison, Sanitize, SanitizeError, Sanitizer, Severity, Tally,
+};
 pub use standing::Standing;
 pub use towpath_jit::{Trust, interrupt};
 pub use tx_timestamps::{Sent, TxTimestamps};

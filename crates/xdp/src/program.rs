@@ -355,6 +355,7 @@ impl Program {
         frames: &mut [Frame],
         (burst, pace): (&mut Burst, &mut Pace<'_>),
     ) -> usize {
+        worker.poison_stack();
         let (maps, surroundings) = (&*self.maps, &*self.surroundings);
         let burst_and_pace = (&mut *burst, pace);
         let judged =

@@ -11,7 +11,7 @@ use crate::clock::Ticks;
 use crate::held::{HeldFrames, Schedules};
 use crate::host::{Bridges, Seen};
 use crate::memory::Block;
-use crate::sanitize::Sanitizer;
+use crate::sanitize::{Poison, Sanitizer};
 use crate::tx_timestamps::TxTimestamps;
 
 /// Stack, context and random numbers of one thread. Programs see its number as their CPU.
@@ -47,6 +47,8 @@ pub struct Worker {
     pub(crate) held: HeldFrames,
     /// Who watches for what is never set.
     pub(crate) sanitizer: Option<Box<Sanitizer>>,
+    /// What the stack is filled with before each run.
+    poison: Option<Poison>,
 }
 
 impl Worker {
@@ -74,6 +76,7 @@ impl Worker {
             brake: Arc::default(),
             held: HeldFrames::default(),
             sanitizer: None,
+            poison: None,
         }
     }
 
@@ -92,6 +95,21 @@ impl Worker {
         self.stack.bytes_mut().fill(byte);
     }
 
+    /// Fills the stack before each run (in compiled code: each burst) with bytes that follow from a
+    /// seed, so that what a program makes of what it never wrote differs each time. Compiled code
+    /// may have its stack elsewhere ([`crate::Sanitize::prepare`]).
+    pub fn set_poison(&mut self, seed: Option<u32>) {
+        self.poison = seed.map(Poison::new);
+    }
+
+    /// Fills the stack, if that is wanted.
+    #[inline]
+    pub(crate) fn poison_stack(&mut self) {
+        if let Some(poison) = &mut self.poison {
+            poison.fill(self.stack.bytes_mut());
+        }
+    }
+
     /// Has a sanitizer watch what it runs from now on: in the interpreter, whatever programs were
     /// compiled to.
     pub fn set_sanitizer(&mut self, sanitizer: Option<Sanitizer>) {
@@ -105,6 +123,7 @@ impl Worker {
 
     /// A run in the interpreter begins; `judges`: of a packet.
     pub(crate) fn begin_watched(&mut self, judges: bool) {
+        self.poison_stack();
         if let Some(sanitizer) = &mut self.sanitizer {
             sanitizer.begin(judges);
         }

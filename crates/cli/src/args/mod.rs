@@ -35,7 +35,7 @@ pub(crate) use run::{
     Clock, DumpArgs, DumpForm, ProgRunArgs, ProgRunExec, RunArgs, RunExec, RunPeer, RunTrust,
     RunningArgs, Surroundings,
 };
-pub(crate) use test::{Sanitize, TestArgs, TestExec};
+pub(crate) use test::{TestArgs, TestExec};
 pub(crate) use xsk::{XskCommand, XskRunArgs};
 
 use std::path::PathBuf;

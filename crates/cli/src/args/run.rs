@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use towpath_bpf::verifier;
 use towpath_daemon::code::CodeForm;
-use towpath_xdp::{Exec, LoadOptions, Trust};
+use towpath_xdp::{Exec, LoadOptions, Sanitize, Trust};
 
 use super::{ProgramArgs, Selection, SocketArgs};
 
@@ -147,6 +147,10 @@ pub(crate) struct Surroundings {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
+    /// Find what programs never set, and other mistakes that a verifier lets pass: track (bit by
+    /// bit, in the interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    #[arg(long, value_name = "HOW", default_value_t = Sanitize::Off)]
+    pub sanitize: Sanitize,
 }
 
 /// How far the verifier is trusted.

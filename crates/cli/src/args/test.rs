@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use towpath_xdp::Sanitize;
 
 /// Arguments of `test`.
 #[derive(Debug, Args)]
@@ -17,8 +18,9 @@ pub(crate) struct TestArgs {
     /// What executes the programs: each case runs on all of these
     #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
     pub exec: Vec<TestExec>,
-    /// Find what programs never set, and other mistakes that a verifier lets pass
-    #[arg(long, value_enum, value_name = "HOW", default_value = "track")]
+    /// Find what programs never set, and other mistakes that a verifier lets pass: track (bit by
+    /// bit, in the interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    #[arg(long, value_name = "HOW", default_value_t = Sanitize::Track)]
     pub sanitize: Sanitize,
     /// Only cases whose names contain this
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -54,17 +56,6 @@ impl TestArgs {
     pub(crate) fn wants_coverage(&self) -> bool {
         self.coverage || self.lcov.is_some() || self.html.is_some()
     }
-}
-
-/// What is done about bytes that a program never sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sanitize {
-    /// Nothing: they read as zeros
-    Off,
-    /// The stack starts with other bytes in each case
-    Poison,
-    /// Followed bit by bit in the interpreter; a case fails where they matter
-    Track,
 }
 
 /// What a case can run on.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use rustix::net::netdevice::index_to_name;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use towpath_bpf::MapDef;
 use towpath_bpf::map::Values;
 use towpath_bpf::program::AttachType;
-use towpath_kernel::TestRun;
+use towpath_bpf::{Linked, MapDef};
+use towpath_kernel::{KernelProgram, TestRun, TestRunResult};
 use towpath_maps::mapfile::{self, Stored};
+use towpath_xdp::{Poison, Sanitize};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
@@ -19,11 +20,11 @@ use crate::error::CliError;
 use crate::kernel_session::KernelSession;
 
 /// Runs a case, and compares what the kernel tells: verdict, packet, metadata and maps.
-pub(super) fn run(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
+pub(super) fn run(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliError> {
     let on_one_cpu = || {
         // One CPU counts all packets of a case.
         let _stays = stay_here();
-        run_here(ready, case)
+        run_here(ready, case, sanitize)
     };
     std::thread::scope(|scope| match scope.spawn(on_one_cpu).join() {
         Ok(ran) => ran,
@@ -31,7 +32,7 @@ pub(super) fn run(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     })
 }
 
-fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
+fn run_here(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliError> {
     if let Some(why) = case.steps.iter().find_map(impossible) {
         return Ok(Ran::Skipped(why.to_owned()));
     }
@@ -62,16 +63,12 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
     let program = session.load(&linked)?;
     let defs = Arc::clone(&linked.maps);
     let mut found = Vec::new();
+    let mut poison = match sanitize {
+        Sanitize::Poison(seed) => Some(Poison::new(seed)),
+        Sanitize::Off | Sanitize::Track => None,
+    };
     for (index, step) in case.steps.iter().enumerate() {
-        let bytes = [&step.metadata[..], &step.packet].concat();
-        let run = TestRun {
-            meta_bytes: step.metadata.len() as u32,
-            ingress_ifindex: step.ifindex,
-            rx_queue_index: step.queue,
-            ..TestRun::new(&bytes)
-        };
-        let result =
-            program.test_run(&run).map_err(|error| CliError::KernelRefused(error.to_string()))?;
+        let result = run_step(step, &session, (&program, &linked), poison.as_mut())?;
         let maps = (!step.expect.maps.is_empty()).then(|| {
             let names: Vec<String> = step.expect.maps.keys().cloned().collect();
             serde_json::to_value(session.contents(&names)).unwrap_or_default()
@@ -92,6 +89,26 @@ fn run_here(ready: &Ready, case: &Case) -> Result<Ran, CliError> {
         found.extend(shown(case, index, differences));
     }
     Ok(Ran::Done(found))
+}
+
+/// Runs the program on a step's packet; with poison on a stack that begins with that.
+fn run_step(
+    step: &Step,
+    session: &KernelSession<'_>,
+    (program, linked): (&KernelProgram, &Linked),
+    poison: Option<&mut Poison>,
+) -> Result<TestRunResult, CliError> {
+    let bytes = [&step.metadata[..], &step.packet].concat();
+    let run = TestRun {
+        meta_bytes: step.metadata.len() as u32,
+        ingress_ifindex: step.ifindex,
+        rx_queue_index: step.queue,
+        ..TestRun::new(&bytes)
+    };
+    match poison {
+        Some(poison) => session.run_poisoned(program, linked, poison, &run),
+        None => program.test_run(&run).map_err(|error| CliError::KernelRefused(error.to_string())),
+    }
 }
 
 /// Whether maps of interfaces are to hold one that this machine does not have.

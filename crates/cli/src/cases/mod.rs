@@ -19,13 +19,15 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::args::{Sanitize, TestArgs, TestExec};
+use towpath_xdp::{Sanitize, Tally};
+
+use crate::args::{TestArgs, TestExec};
 use crate::error::{CliError, Status};
 use crate::output::Output;
 use crate::program::kernel_types;
 use coverage::Coverage;
 use file::Case;
-use ours::Ready;
+use ours::{Ready, Watched};
 use report::{CaseResult, Report};
 
 /// Runs, or records, cases.
@@ -65,16 +67,18 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
             output.note(&format!("{object} is older than {source}: compile it (make)"));
         }
         let ready = Ready::new(&suite.subject, &env)?;
+        let mut tally = Tally::default();
         let is_wanted = |case: &&Case| case.name.contains(&args.filter);
         for case in suite.cases.iter().filter(is_wanted) {
             for exec in ways(args) {
-                report.add(suite, run(&ready, case, exec, args.sanitize)?);
+                report.add(suite, run(&ready, case, exec, (args.sanitize, &mut tally))?);
             }
             if args.wants_coverage() {
                 // What goes wrong was told when the case was run.
                 let _told = ours::observe(&ready, case, &mut coverage);
             }
         }
+        report.notes.extend(ready.notes(&mut tally));
     }
     report::print(&report, args, output)?;
     if args.coverage && !output.json {
@@ -104,13 +108,13 @@ fn run(
     ready: &Ready,
     case: &Case,
     exec: TestExec,
-    sanitize: Sanitize,
+    (sanitize, tally): (Sanitize, &mut Tally),
 ) -> Result<CaseResult, CliError> {
     let start = std::time::Instant::now();
-    let mut findings = Vec::new();
+    let mut watched = Watched { sanitize, findings: Vec::new(), tally };
     let outcome = match exec {
-        TestExec::Kernel => kernel::run(ready, case),
-        exec => ours::run(ready, case, exec, (sanitize, &mut findings)),
+        TestExec::Kernel => kernel::run(ready, case, sanitize),
+        exec => ours::run(ready, case, exec, &mut watched),
     };
     let (differences, skipped) = match outcome {
         Ok(Ran::Done(differences)) => (differences, None),
@@ -122,8 +126,8 @@ fn run(
         Err(error) => return Err(error),
     };
     let (name, object) = (case.name.clone(), ready.opened.path.clone());
-    let took = start.elapsed();
-    Ok(CaseResult { name, object, exec, differences, findings, skipped, took })
+    let (took, findings) = (start.elapsed(), watched.findings);
+    Ok(CaseResult { name, object, exec, sanitize, differences, findings, skipped, took })
 }
 
 /// What became of a case.

@@ -14,14 +14,14 @@ use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag
 use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
 use towpath_xdp::{
-    Dequeued, Exec, Finding, Frame, FrameQueue, Program, RedirectTarget, RxInfo, Sanitizer,
+    Dequeued, Exec, Finding, Frame, FrameQueue, Program, RedirectTarget, RxInfo, Sanitize, Tally,
 };
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
 use super::coverage::{Coverage, Watch};
 use super::file::{Case, Hints, Step, Subject};
-use crate::args::{Sanitize, Selection, TestExec};
+use crate::args::{Selection, TestExec};
 use crate::error::CliError;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
@@ -48,6 +48,14 @@ impl Ready {
         Ok(Ready { opened, selection, cpus: subject.cpus, host, has_host })
     }
 
+    /// What there is to say of all cases together.
+    pub(super) fn notes(&self, tally: &mut Tally) -> Vec<Finding> {
+        if !tally.findings().is_empty() {
+            self.opened.look_at_all(tally);
+        }
+        tally.findings()
+    }
+
     /// The index of the program that a case is about.
     pub(super) fn program(&self, case: &Case) -> Result<usize, CliError> {
         match &case.program {
@@ -57,13 +65,23 @@ impl Ready {
     }
 }
 
+/// What is done about what programs never set, and what that finds.
+pub(super) struct Watched<'a> {
+    pub(super) sanitize: Sanitize,
+    /// In this case.
+    pub(super) findings: Vec<Finding>,
+    /// In all cases of a file.
+    pub(super) tally: &'a mut Tally,
+}
+
 /// Runs a case, and compares. What the sanitizer finds is added, also where a run ends early.
 pub(super) fn run(
     ready: &Ready,
     case: &Case,
     exec: TestExec,
-    (sanitize, findings): (Sanitize, &mut Vec<Finding>),
+    watched: &mut Watched<'_>,
 ) -> Result<Ran, CliError> {
+    let sanitize = watched.sanitize;
     let exec = match exec {
         TestExec::Jit => Exec::Jit,
         TestExec::Llvm => Exec::Llvm,
@@ -74,21 +92,21 @@ pub(super) fn run(
     {
         return Ok(Ran::Skipped(format!("no LLVM: {why}")));
     }
-    let (mut session, sources) = open(ready, case, exec, sanitize == Sanitize::Poison)?;
+    let (mut session, sources) = open(ready, case, exec, sanitize)?;
     session.program.wait_for_tier2(TIER2_TIMEOUT);
     if session.program.exec() != exec {
         let why = session.program.exec_status().fallback;
         return Ok(Ran::Skipped(why.unwrap_or_else(|| "not compiled in time".to_owned())));
     }
-    match sanitize {
-        Sanitize::Track if exec == Exec::Interp => {
-            session.worker.set_sanitizer(Some(Sanitizer::new()));
-        }
-        Sanitize::Poison => session.worker.fill_stack(POISON),
-        Sanitize::Track | Sanitize::Off => {}
+    // What is followed is interpreted, whatever was asked for.
+    if sanitize != Sanitize::Track || exec == Exec::Interp {
+        sanitize.begin(&mut session.worker);
     }
     let ran = compare(ready, case, &mut session, &sources);
-    findings.extend(session.worker.sanitizer().map(Sanitizer::take).unwrap_or_default());
+    if let Some(sanitizer) = session.worker.sanitizer() {
+        watched.findings.extend(sanitizer.take());
+        watched.tally.add(sanitizer);
+    }
     ran.map(Ran::Done)
 }
 
@@ -141,7 +159,7 @@ fn compare(
 /// Runs a case in the interpreter, and adds what it reached.
 pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Result<(), CliError> {
     let watch = Watch::default();
-    let (mut session, sources) = open(ready, case, Exec::Interp, false)?;
+    let (mut session, sources) = open(ready, case, Exec::Interp, Sanitize::Off)?;
     each_step(case, &mut session, |session, _, step, frame| {
         let worker = &mut session.worker;
         if let Some(name) = &step.dequeue {
@@ -166,13 +184,12 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
 /// The dequeue programs that a case runs, by name.
 type Sources = BTreeMap<String, Program>;
 
-/// Loads what a case runs. With `poison`, bytes of the stack that a program never writes are what
-/// was there before, in compiled code, too.
+/// Loads what a case runs.
 fn open(
     ready: &Ready,
     case: &Case,
     exec: Exec,
-    poison: bool,
+    sanitize: Sanitize,
 ) -> Result<(Session, Sources), CliError> {
     let mut options = LoadOptions {
         workers: ready.cpus,
@@ -180,9 +197,7 @@ fn open(
         exec,
         ..LoadOptions::default()
     };
-    if poison {
-        options.jit.passes.without.insert(STACK_AS_VALUES.to_owned());
-    }
+    sanitize.prepare(&mut options);
     let opened = &ready.opened;
     let index = ready.program(case)?;
     let mut sources = Sources::new();
@@ -346,8 +361,4 @@ fn refused(path: &Path, message: &str) -> CliError {
 
 /// Where clocks begin: programs that compare with a time of 0 in a map see that it is long ago.
 const CLOCK_START: Duration = Duration::from_secs(3600);
-/// The compiler's pass that makes values of the stack, of which those never set are 0.
-const STACK_AS_VALUES: &str = "stack-promote";
-/// Any but 0, and no small number in two bytes or four.
-const POISON: u8 = 0xa5;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

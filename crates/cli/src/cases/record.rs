@@ -82,7 +82,7 @@ impl Start {
 
     /// The verdict, and the way to it.
     fn way(mut self, number: u64) -> Result<(u32, Way), CliError> {
-        let (watch, Session { program, worker }) = (Watch::default(), &mut self.session);
+        let (watch, Session { program, worker, .. }) = (Watch::default(), &mut self.session);
         let returned = program.run_observed(worker, &mut self.frame, &watch);
         let faulted = |fault| CliError::Fault { frame: number, fault: Box::new(fault) };
         Ok((returned.map_err(faulted)?, watch.way()))
@@ -90,7 +90,7 @@ impl Start {
 
     /// What the program does, as what is expected of it.
     fn case(mut self, packet: &[u8], number: u64) -> Result<CaseDocument, CliError> {
-        let Session { program, worker } = &mut self.session;
+        let Session { program, worker, .. } = &mut self.session;
         let run = program.run(worker, &mut self.frame);
         let run = run.map_err(|fault| CliError::Fault { frame: number, fault: Box::new(fault) })?;
         let after = self.frame.to_vec();

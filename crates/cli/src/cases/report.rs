@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
-use towpath_xdp::Finding;
+use towpath_xdp::{Finding, Sanitize};
 
 use super::file::Suite;
 use crate::args::{TestArgs, TestExec};
 use crate::error::CliError;
 use crate::files;
+use crate::findings;
 use crate::output::Output;
 
 /// What became of one case on one of the things that execute programs.
@@ -19,6 +20,8 @@ pub(super) struct CaseResult {
     pub(super) name: String,
     pub(super) object: PathBuf,
     pub(super) exec: TestExec,
+    /// What was done about bytes that the program never sets.
+    pub(super) sanitize: Sanitize,
     /// None if all is as expected.
     pub(super) differences: Vec<String>,
     /// What the sanitizer found.
@@ -37,8 +40,17 @@ impl CaseResult {
     /// Everything that makes it bad.
     fn told(&self) -> Vec<String> {
         let errors = self.findings.iter().filter(|finding| finding.is_error());
-        let errors = errors.map(|finding| format!("sanitizer: {}", from_here(finding)));
-        self.differences.iter().cloned().chain(errors).collect()
+        let errors = errors.map(|finding| format!("sanitizer: {}", findings::from_here(finding)));
+        self.differences.iter().cloned().chain(errors).chain(self.again()).collect()
+    }
+
+    /// How to have the same bytes on the stack again.
+    fn again(&self) -> Option<String> {
+        let is_poisoned = matches!(self.sanitize, Sanitize::Poison(_));
+        (is_poisoned && !self.differences.is_empty()).then(|| {
+            let choice = self.sanitize;
+            format!("the stack began with other bytes: --sanitize={choice} has the same again")
+        })
     }
 
     /// What may be meant so.
@@ -47,18 +59,12 @@ impl CaseResult {
     }
 }
 
-/// What was found, its file named from the current directory on if it lies below.
-fn from_here(finding: &Finding) -> String {
-    let text = finding.to_string();
-    let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
-    let below = here.ok().and_then(|here| text.strip_prefix(&*here));
-    below.map_or(text.clone(), str::to_owned)
-}
-
 /// All results, by file.
 #[derive(Default)]
 pub(super) struct Report {
     files: Vec<(PathBuf, Vec<CaseResult>)>,
+    /// What there is to say of all cases of a file together.
+    pub(super) notes: Vec<Finding>,
 }
 
 impl Report {
@@ -117,8 +123,8 @@ fn text(report: &Report, output: &mut Output) -> Result<(), CliError> {
 
 /// What several cases met is told once.
 fn notes(report: &Report, output: &mut Output) -> Result<(), CliError> {
-    let told: BTreeSet<String> =
-        report.results().flat_map(CaseResult::notes).map(ToString::to_string).collect();
+    let notes = report.results().flat_map(CaseResult::notes).chain(&report.notes);
+    let told: BTreeSet<String> = notes.map(ToString::to_string).collect();
     if output.verbose > 0 {
         return told.iter().flat_map(|note| note.lines()).try_for_each(|line| output.line(line));
     }
@@ -169,7 +175,8 @@ fn json(report: &Report, output: &mut Output) -> Result<(), CliError> {
                 "file": path, "name": it.name, "object": it.object, "exec": it.exec.name(),
                 "passed": !it.is_bad() && it.skipped.is_none(),
                 "skipped": it.skipped, "differences": it.differences,
-                "findings": it.findings.iter().map(finding).collect::<Vec<_>>(),
+                "findings": it.findings.iter().map(findings::json).collect::<Vec<_>>(),
+                "sanitize": it.sanitize.to_string(),
                 "seconds": it.took.as_secs_f64(),
             })
         })
@@ -178,18 +185,8 @@ fn json(report: &Report, output: &mut Output) -> Result<(), CliError> {
     let passed = cases.len() - failed - skipped;
     output.json(&json!({
         "passed": passed, "failed": failed, "skipped": skipped, "cases": cases,
+        "notes": report.notes.iter().map(findings::json).collect::<Vec<_>>(),
     }))
-}
-
-fn finding(finding: &Finding) -> serde_json::Value {
-    let line = finding.line.as_ref();
-    json!({
-        "kind": finding.kind.name(), "severity": if finding.is_error() { "error" } else { "note" },
-        "program": finding.program, "insn": finding.insn,
-        "file": line.map(|(file, _)| &**file), "line": line.map(|(_, line)| line),
-        "source": &*finding.text, "message": finding.message, "related": finding.related,
-        "hint": finding.advice,
-    })
 }
 
 fn junit(report: &Report) -> String {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use towpath_kernel::TestRun;
-use towpath_xdp::{Exec, ExecStatus, Frame, RxInfo};
+use towpath_xdp::{Exec, ExecStatus, Finding, Frame, Poison, RxInfo, Sanitize};
 
 use super::context::Context;
 use crate::args::ProgRunArgs;
@@ -38,6 +38,8 @@ pub(super) struct Outcome {
     pub(super) trace: Vec<String>,
     /// What ran it in Towpath.
     pub(super) exec: Option<ExecStatus>,
+    /// What the sanitizer found.
+    pub(super) findings: Vec<Finding>,
 }
 
 /// Runs the packet in Towpath.
@@ -56,7 +58,7 @@ pub(super) fn run_here(
         queue_index: context.rx_queue_index,
         ..frame.rx
     };
-    let Session { program, worker } = &mut session;
+    let Session { program, worker, .. } = &mut session;
     // One packet tells most when it runs on what was asked for.
     program.wait_for_tier2(TIER2_TIMEOUT);
     let start = Instant::now();
@@ -67,6 +69,8 @@ pub(super) fn run_here(
         verdict = Some(run.map_err(|fault| CliError::Fault { frame: 1, fault: Box::new(fault) })?);
     }
     let elapsed = start.elapsed();
+    let findings = session.findings();
+    let program = &session.program;
     let mut events = Events::default();
     events.drain(program.maps());
     let offset = frame.metadata_len() as u32;
@@ -86,6 +90,7 @@ pub(super) fn run_here(
         events,
         trace: program.surroundings().trace.take(),
         exec: Some(program.exec_status()),
+        findings,
     })
 }
 
@@ -112,8 +117,19 @@ pub(super) fn ask_kernel(
         repeat: args.repeat,
         ..TestRun::new(data)
     };
-    let result =
-        program.test_run(&run).map_err(|error| CliError::KernelRefused(error.to_string()))?;
+    let result = match surroundings.sanitize {
+        Sanitize::Poison(seed) => {
+            session.run_poisoned(&program, &linked, &mut Poison::new(seed), &run)?
+        }
+        Sanitize::Off => {
+            program.test_run(&run).map_err(|error| CliError::KernelRefused(error.to_string()))?
+        }
+        Sanitize::Track => {
+            let message = "--sanitize=track: what runs in the kernel can't be followed: leave out \
+                           --exec kernel";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+    };
     let after = result.context;
     Ok(Outcome {
         retval: result.retval,
@@ -132,6 +148,7 @@ pub(super) fn ask_kernel(
         events: Events::default(),
         trace: Vec::new(),
         exec: None,
+        findings: Vec::new(),
     })
 }
 

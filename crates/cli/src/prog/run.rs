@@ -4,17 +4,17 @@ use std::path::Path;
 
 use serde::Serialize;
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
-use towpath_xdp::{Action, Exec};
+use towpath_xdp::{Action, Exec, Finding, Sanitize};
 
 use super::context::Context;
 use super::engine::{self, Outcome};
 use super::running;
 use crate::args::{ProgRunArgs, ProgRunExec};
-use crate::error::CliError;
+use crate::error::{CliError, Status};
 use crate::events::Events;
 use crate::mapfile::Contents;
 use crate::output::{Output, grouped};
-use crate::{files, run};
+use crate::{files, findings, run};
 
 /// The `--json` document, with bpftool's names.
 #[derive(Debug, Serialize)]
@@ -35,10 +35,15 @@ struct Document<'a> {
     events: &'a Events,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     trace: &'a [String],
+    /// What the sanitizer found, and what it was asked to do, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Vec<serde_json::Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sanitize: Option<String>,
 }
 
 /// Runs one packet through a program.
-pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<Status, CliError> {
     let data = packet(&args.data_in)?;
     if running::is_meant(args)? {
         return tell(&running::run(args, &data)?, args, output);
@@ -60,14 +65,16 @@ pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<(), CliErro
     tell(&outcome, args, output)
 }
 
-fn tell(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+fn tell(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<Status, CliError> {
     if let Some(path) = &args.data_out {
         files::write(path, &outcome.data)?;
     }
     if let Some(path) = &args.ctx_out {
         files::write(path, &outcome.context.to_bytes())?;
     }
-    if output.json { print_json(outcome, output) } else { print(outcome, args, output) }
+    if output.json { print_json(outcome, args, output) } else { print(outcome, args, output) }?;
+    let is_refused = outcome.findings.iter().any(Finding::is_error);
+    Ok(if is_refused { Status::Refused } else { Status::Ok })
 }
 
 /// The bytes of a file, or of the first Ethernet frame when it is a capture.
@@ -85,7 +92,8 @@ fn packet(path: &Path) -> Result<Vec<u8>, CliError> {
     Err(CliError::Text { path: path.to_owned(), message })
 }
 
-fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
+fn print_json(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(), CliError> {
+    let sanitize = Some(args.surroundings.sanitize).filter(|it| *it != Sanitize::Off);
     output.json(&Document {
         retval: outcome.retval,
         data_size_out: outcome.data.len(),
@@ -96,6 +104,8 @@ fn print_json(outcome: &Outcome, output: &mut Output) -> Result<(), CliError> {
         maps: outcome.maps.as_ref(),
         events: &outcome.events,
         trace: &outcome.trace,
+        findings: sanitize.map(|_| outcome.findings.iter().map(findings::json).collect()),
+        sanitize: sanitize.map(|it| it.to_string()),
     })
 }
 
@@ -122,6 +132,10 @@ fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(
     if output.verbose > 0 {
         run::print_trace(&outcome.trace, output)?;
     }
+    if let sanitize @ Sanitize::Poison(_) = args.surroundings.sanitize {
+        output.line(&format!("  stack     began with other bytes: --sanitize={sanitize}"))?;
+    }
+    findings::print(&outcome.findings, output)?;
     outcome.events.print(output)?;
     outcome.maps.as_ref().map_or(Ok(()), |maps| maps.print(output))
 }

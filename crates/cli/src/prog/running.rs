@@ -2,6 +2,7 @@
 
 use towpath_daemon::api::types::{PortView, RunRequest, RunView};
 use towpath_daemon::globals::{hex, parse_hex};
+use towpath_xdp::Sanitize;
 
 use super::context::Context;
 use super::engine::Outcome;
@@ -17,7 +18,7 @@ pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
     let RunningArgs { live, port, .. } = &args.running;
     let message = match args.words.len() {
         2 if names_running && is_about_file(args) => {
-            "-n, -s, --set, --btf, --exec and what is around a program are about object files: a \
+            "-n, -s, --set, --btf, --exec, --sanitize and what is around a program are about object files: a \
              program of the daemon is run where it is"
         }
         2 if names_running && *live && (args.data_out.is_some() || args.ctx_out.is_some()) => {
@@ -41,6 +42,7 @@ fn is_about_file(args: &ProgRunArgs) -> bool {
         || args.surroundings.map_init.is_some()
         || args.surroundings.dump_maps.is_some()
         || args.surroundings.fib.is_some()
+        || args.surroundings.sanitize != Sanitize::Off
 }
 
 /// Runs the packet, or live frames.
@@ -87,5 +89,6 @@ pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> 
         events: Events::default(),
         trace: Vec::new(),
         exec: None,
+        findings: Vec::new(),
     })
 }

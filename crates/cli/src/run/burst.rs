@@ -85,7 +85,7 @@ impl Burst {
     /// Runs the program on every frame and gives the time that took. A frame whose run did what no
     /// verified program can do is aborted; the first of them goes to `fault`.
     pub(super) fn run(&mut self, session: &mut Session, fault: &mut Option<CliError>) -> Duration {
-        let Session { program, worker } = session;
+        let Session { program, worker, .. } = session;
         let start = Instant::now();
         for (frame, origin) in self.frames.iter_mut().zip(&self.origins) {
             if let Some(clock_ns) = origin.clock_ns {

@@ -12,6 +12,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
+use towpath_xdp::Finding;
 
 use crate::args::{RunArgs, RunPeer};
 use crate::bench;
@@ -79,9 +80,13 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
                 true => None,
                 false => beside(args, &tally, &sample, output),
             };
-            let report = Report { args, program: &session.program, tally: &tally, beside };
+            let findings = session.findings();
+            let is_refused = findings.iter().any(Finding::is_error);
+            let (program, tally) = (&session.program, &tally);
+            let report = Report { args, program, tally, beside, findings };
             report.print(broken.as_ref(), output)?;
-            Ok(broken.map_or(Status::Ok, |error| error.status()))
+            let otherwise = if is_refused { Status::Refused } else { Status::Ok };
+            Ok(broken.map_or(otherwise, |error| error.status()))
         }
     }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map as Object, Value, json};
-use towpath_xdp::{Action, Exec, ExecStatus, Program};
+use towpath_xdp::{Action, Exec, ExecStatus, Finding, Program, Sanitize};
 
 use super::tally::{ACTIONS, Tally};
 use crate::args::RunArgs;
 use crate::bench::Beside;
 use crate::error::CliError;
 use crate::events::Events;
+use crate::findings;
 use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
@@ -21,6 +22,8 @@ pub(super) struct Report<'a> {
     pub(super) tally: &'a Tally,
     /// How fast it is beside the kernel.
     pub(super) beside: Option<Compared>,
+    /// What the sanitizer found.
+    pub(super) findings: Vec<Finding>,
 }
 
 /// One frame, over and over, here and in the running kernel.
@@ -64,6 +67,7 @@ impl Report<'_> {
         if let Some(names) = &args.surroundings.dump_maps {
             Contents::of(program, names).print(output)?;
         }
+        findings::print(&self.findings, output)?;
         self.print_speed(output)?;
         if let Some(error) = broken {
             output.flush()?;
@@ -143,6 +147,11 @@ struct Document<'a> {
     events: &'a Events,
     skipped: u64,
     cut_short: u64,
+    /// What the sanitizer found, and what it was asked to do, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sanitize: Option<String>,
     /// With `--against kernel`: the frame, and its times or why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     beside_kernel: Option<Value>,
@@ -153,7 +162,8 @@ struct Document<'a> {
 }
 
 fn document<'a>(report: &'a Report<'_>, verbose: u8) -> Document<'a> {
-    let Report { args, program, tally, beside } = report;
+    let Report { args, program, tally, beside, findings } = report;
+    let sanitize = Some(args.surroundings.sanitize).filter(|it| *it != Sanitize::Off);
     let verdicts = ACTIONS.iter().zip(&tally.verdicts);
     let targets = tally.targets.iter();
     let names = args.surroundings.dump_maps.as_deref();
@@ -172,6 +182,8 @@ fn document<'a>(report: &'a Report<'_>, verbose: u8) -> Document<'a> {
         events: &tally.events,
         skipped: tally.skipped.values().chain(tally.links.values()).sum(),
         cut_short: tally.cut_short,
+        findings: sanitize.map(|_| findings.iter().map(findings::json).collect()),
+        sanitize: sanitize.map(|it| it.to_string()),
         beside_kernel: beside.as_ref().map(|Compared { number, action, bytes, outcome }| {
             let mut found = json!({"frame": number, "verdict": action.name(), "bytes": bytes});
             match outcome {
@@ -273,6 +285,11 @@ fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(
     if tally.cut_short > 0 {
         let count = frames(tally.cut_short);
         remarks.push(format!("{count} cut short by the capture: the program saw the start only"));
+    }
+    if let sanitize @ Sanitize::Poison(_) = args.surroundings.sanitize {
+        remarks.push(format!(
+            "the stack began with other bytes: --sanitize={sanitize} has them again"
+        ));
     }
     if let Some(path) = &args.output {
         remarks.push(format!("surviving frames written to {}", path.display()));

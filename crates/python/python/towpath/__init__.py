@@ -6,7 +6,7 @@
     <Action.XDP_PASS: 2>
 """
 
-from ._native import Error, Fault, ObjectError, VerifierError, __version__
+from ._native import Error, Fault, Finding, ObjectError, VerifierError, __version__
 from .compiler import CompileError, compile
 from .maps import Map
 from .objects import Action, Burst, Object, Program, Result
@@ -17,6 +17,7 @@ __all__ = [
     "CompileError",
     "Error",
     "Fault",
+    "Finding",
     "Map",
     "Object",
     "ObjectError",

@@ -22,6 +22,18 @@ class VerifierError(Error):
 
 class Fault(Error): ...
 
+class Finding:
+    kind: str
+    severity: str
+    program: str
+    insn: int
+    file: str | None
+    line: int | None
+    source: str
+    message: str
+    related: list[str]
+    hint: str
+
 class Map:
     name: str
     kind: str
@@ -56,6 +68,10 @@ class Program:
         arrival: tuple[int, int, int],
     ) -> tuple[bytes, bytes, bytes | None]: ...
 
+class Tally:
+    def add(self, object: Object) -> None: ...
+    def findings(self) -> list[Finding]: ...
+
 class Object:
     clock: int
     def __init__(
@@ -65,8 +81,10 @@ class Object:
         cpus: int,
         globals: dict[str, int | bytes],
         map_size: dict[str, int],
+        sanitize: str,
     ) -> None: ...
     def programs(self) -> list[tuple[str, str]]: ...
     def program(self, name: str | None) -> Program: ...
     def maps(self) -> list[Map]: ...
     def printed(self) -> list[str]: ...
+    def findings(self) -> list[Finding]: ...

@@ -141,6 +141,10 @@ class Object:
     per-CPU maps have values. `globals` sets global variables by name before anything runs,
     `map_size` the number of elements of maps.
 
+    `sanitize` says what is done about bytes that programs never set, as `towpath test --sanitize`:
+    `off`, `track` (they are followed, which needs `exec="interp"`; `findings` has the mistakes),
+    `poison` or `poison:SEED` (the stack begins each run with other bytes).
+
     Raises OSError, ObjectError, Error (a map that can't be created), ValueError (an argument).
     """
 
@@ -152,10 +156,12 @@ class Object:
         cpus: int = 1,
         globals: Mapping[str, int | bytes] | None = None,
         map_size: Mapping[str, int] | None = None,
+        sanitize: str = "off",
     ) -> None:
         self.path = os.fspath(path)
+        self.sanitize = sanitize
         self._native = _native.Object(
-            self.path, exec, cpus, dict(globals or {}), dict(map_size or {})
+            self.path, exec, cpus, dict(globals or {}), dict(map_size or {}), sanitize
         )
         self._maps = {native.name: Map(native) for native in self._native.maps()}
 
@@ -198,6 +204,10 @@ class Object:
     def printed(self) -> list[str]:
         """What programs printed (`bpf_printk`) since the last run or call."""
         return self._native.printed()
+
+    def findings(self) -> list[_native.Finding]:
+        """What the sanitizer found since the last call: `str()` of each is for people."""
+        return self._native.findings()
 
     def __repr__(self) -> str:
         return f"<towpath.Object {self.path!r}: {', '.join(self.programs)}>"

@@ -3,18 +3,22 @@
 `xdp_object(path)` opens an object file, or compiles a C file first. Each test that asks for it, or
 for `xdp_exec`, runs once for each way of executing programs that `--xdp-exec` (or `xdp_exec` in
 pytest's configuration) lists: `interp,jit` unless it says otherwise.
+
+A test fails, too, where the sanitizer finds a mistake that verifiers let pass, as `towpath test`
+does: `--xdp-sanitize` (or `xdp_sanitize`) is `track` unless it says otherwise.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from . import Object, compile
+from . import pytest_sanitize as sanitize
 
 _EXECS = ("interp", "jit", "llvm", "auto")
 
@@ -24,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "how programs are executed, e.g. interp,jit,llvm"
     group.addoption("--xdp-exec", metavar="LIST", help=text)
     parser.addini("xdp_exec", text, default="interp,jit")
+    text = "what is done about bytes that programs never set: off, poison[:SEED] or track"
+    group.addoption("--xdp-sanitize", metavar="HOW", help=text)
+    parser.addini("xdp_sanitize", text, default="track")
     parser.addini("xdp_cflags", "flags for clang", type="args", default=[])
 
 
@@ -33,6 +40,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         execs = [name.strip() for name in text.split(",")]
         for unknown in set(execs).difference(_EXECS):
             raise pytest.UsageError(f"xdp_exec: {unknown!r} is none of {', '.join(_EXECS)}")
+        if sanitize.chosen(metafunc.config) == "track" and "interp" not in execs:
+            execs.append("interp")
         metafunc.parametrize("xdp_exec", execs)
 
 
@@ -52,9 +61,21 @@ def xdp_object(
                 flags = ["-I", str(found.parent), *request.config.getini("xdp_cflags")]
                 objects[found] = compile(found, out, flags)
             found = objects[found]
-        return Object(found, exec=xdp_exec, **arguments)
+        arguments.setdefault("sanitize", sanitize.of_exec(request.config, xdp_exec))
+        return sanitize.watched(request, Object(found, exec=xdp_exec, **arguments))
 
     return opened
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    sanitize.judge(item, (yield))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    sanitize.tell(terminalreporter, config)
 
 
 def _objects(config: pytest.Config) -> dict[Path, Path]:

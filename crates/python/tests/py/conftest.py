@@ -1,3 +1,3 @@
 """As the installed wheel's entry point would do it."""
 
-pytest_plugins = ["towpath.pytest_plugin"]
+pytest_plugins = ["towpath.pytest_plugin", "pytester"]

@@ -23,6 +23,9 @@ impl Sanitizer {
             PSEUDO_KFUNC_CALL => Callee::Kfunc(number),
             _ => Callee::Helper(number),
         };
+        for loaded in self.loaded_from[1..=5].iter().filter(|addr| **addr != 0) {
+            self.habits.used(*loaded);
+        }
         let mut pending = Pending::new(run, callee, args, self.place);
         match callee {
             Callee::Helper(id) => {

@@ -70,6 +70,7 @@ impl Sanitizer {
         }
         if let Callee::Helper(helper) = pending.callee {
             self.after_helper(run, helper, pending, r0);
+            self.note_call(run, helper, pending, r0);
         }
     }
 

@@ -63,6 +63,16 @@ pub enum Kind {
     Length,
     /// A value that all workers share is read, changed and written back.
     LostUpdate,
+    /// No look-up of a call finds anything.
+    NeverFound,
+    /// Elements are added to a map, and none is ever deleted.
+    NeverDeleted,
+    /// A counter has less bits than there will be packets.
+    WrappingCounter,
+    /// Packets are dropped on a way on which nothing counts them.
+    Uncounted,
+    /// A target of a redirect was set, and another verdict returned.
+    UnusedRedirect,
 }
 
 impl Kind {
@@ -81,13 +91,23 @@ impl Kind {
             Kind::Checksum => "wrong-checksum",
             Kind::Length => "wrong-length",
             Kind::LostUpdate => "lost-update",
+            Kind::NeverFound => "never-found",
+            Kind::NeverDeleted => "never-deleted",
+            Kind::WrappingCounter => "wrapping-counter",
+            Kind::Uncounted => "uncounted-drop",
+            Kind::UnusedRedirect => "unused-redirect",
         }
     }
 
     /// How bad it is.
     pub fn severity(self) -> Severity {
         match self {
-            Kind::LostUpdate => Severity::Note,
+            Kind::LostUpdate
+            | Kind::NeverFound
+            | Kind::NeverDeleted
+            | Kind::WrappingCounter
+            | Kind::Uncounted
+            | Kind::UnusedRedirect => Severity::Note,
             _ => Severity::Error,
         }
     }

@@ -2,6 +2,26 @@
 
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 
+/// The member of a value at this byte.
+pub(super) fn member_at(btf: &Btf, ty: TypeId, offset: u64) -> Option<String> {
+    let mut leaves = Vec::new();
+    flatten(btf, ty, 0, String::new(), &mut leaves);
+    let at = offset.checked_mul(8)?;
+    leaves.into_iter().find(|leaf| leaf.start <= at && at < leaf.end).map(|leaf| leaf.path)
+}
+
+/// Members that are numbers of several bytes: where, how many bytes, and their names.
+pub(super) fn numbers(btf: &Btf, ty: TypeId) -> Vec<(usize, usize, String)> {
+    let mut leaves = Vec::new();
+    flatten(btf, ty, 0, String::new(), &mut leaves);
+    let number = |leaf: Leaf| {
+        let bits = leaf.end - leaf.start;
+        let is_number = leaf.start.is_multiple_of(8) && matches!(bits, 16 | 32 | 64);
+        is_number.then_some((leaf.start as usize / 8, bits as usize / 8, leaf.path))
+    };
+    leaves.into_iter().filter_map(number).collect()
+}
+
 /// A piece of a type that has a name, in bits.
 struct Leaf {
     start: u64,

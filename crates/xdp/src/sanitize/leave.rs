@@ -19,6 +19,7 @@ impl Sanitizer {
         }
         let action = Action::from_returned(returned);
         self.redirected(action);
+        self.habits.ends(action, self.place);
         if matches!(action, Action::Pass | Action::Tx | Action::Redirect) {
             self.leaves(run, action);
             self.headers(run, action);
@@ -91,6 +92,9 @@ impl Sanitizer {
                               returns where nothing is found (XDP_PASS, for example)";
                 (message, Some(place), advice)
             }
+            (_, Some(Redirect { place, succeeded: true, .. })) if action != Action::Redirect => {
+                return self.forgotten(action, place);
+            }
             _ => return,
         };
         if !self.is_known(Kind::Redirect, 0) {
@@ -102,6 +106,26 @@ impl Sanitizer {
                 advice.to_owned(),
             );
         }
+    }
+
+    /// The target that a call set is of no use.
+    fn forgotten(&mut self, action: Action, place: Place) {
+        let leaves_at = std::mem::replace(&mut self.place, place);
+        if !self.is_known(Kind::UnusedRedirect, 0) {
+            let message = format!(
+                "where to redirect the packet is said here, and then {action} is returned: it is \
+                 not redirected"
+            );
+            let related = self.told("it leaves in", leaves_at);
+            let advice = "return what this call returns";
+            self.found(
+                Kind::UnusedRedirect,
+                message,
+                related.into_iter().collect(),
+                advice.to_owned(),
+            );
+        }
+        self.place = leaves_at;
     }
 
     /// Bytes that `bpf_xdp_adjust_head` and `bpf_xdp_adjust_meta` added, and that nobody set.

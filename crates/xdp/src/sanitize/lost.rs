@@ -10,11 +10,24 @@ use crate::run::Run;
 impl Sanitizer {
     /// A store to a packet, a value of a map, or other memory; the number was made of what was
     /// loaded at the address `loaded_from` (0: of something else).
-    pub(super) fn stored_elsewhere(&mut self, run: &Run<'_>, addr: u64, loaded_from: u64) {
+    pub(super) fn stored_elsewhere(
+        &mut self,
+        run: &Run<'_>,
+        (addr, len): (u64, usize),
+        loaded_from: u64,
+    ) {
         if run.frame.is_in_head(addr) {
             self.packet_writer = self.place;
-        } else if loaded_from == addr && self.locks == 0 {
-            self.read_and_written(run, addr);
+            return;
+        }
+        self.habits.changed();
+        if loaded_from == addr {
+            if len < COUNTER_BYTES {
+                self.note_counter(run, addr, len);
+            }
+            if self.locks == 0 {
+                self.read_and_written(run, addr);
+            }
         }
     }
 
@@ -35,6 +48,9 @@ impl Sanitizer {
         self.found(Kind::LostUpdate, message, Vec::new(), advice.to_owned());
     }
 }
+
+/// As many bytes as never wrap.
+pub(super) const COUNTER_BYTES: usize = 8;
 
 fn is_shared(map: &Map) -> bool {
     let is_of_values = matches!(map.kind(), MapType::Array | MapType::Hash | MapType::LruHash);

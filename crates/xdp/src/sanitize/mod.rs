@@ -10,8 +10,10 @@
 
 mod bits;
 mod call;
+mod choice;
 mod effect;
 mod finding;
+mod habits;
 mod headers;
 mod layout;
 mod leave;
@@ -19,6 +21,7 @@ mod lost;
 mod memory_checks;
 mod shadow;
 mod step;
+mod tally;
 mod text;
 
 use std::collections::HashSet;
@@ -27,9 +30,12 @@ use std::sync::Arc;
 use towpath_bpf::Linked;
 use towpath_bpf::insn::REG_COUNT;
 
+pub use choice::{Poison, Sanitize, SanitizeError};
 pub use finding::{Finding, Kind, Severity};
+pub use tally::Tally;
 
 use effect::Pending;
+use habits::Habits;
 use shadow::{Place, Shadow};
 
 /// Watches the programs that a worker runs ([`crate::Worker::set_sanitizer`]).
@@ -65,10 +71,13 @@ pub struct Sanitizer {
     right_headers: Vec<u64>,
     /// The last instruction that changed the packet.
     packet_writer: Place,
-    /// What registers were made of: the address that a number was loaded from, or 0.
+    /// What registers were made of: the address that a number was loaded from, or 0 if that was the
+    /// stack or the packet.
     loaded_from: [u64; REG_COUNT],
     /// Locks that the program holds.
     locks: u32,
+    /// What it does from run to run.
+    habits: Habits,
     /// What was found in earlier runs is not told again.
     known: HashSet<(Place, Kind, u8)>,
     findings: Vec<Finding>,
@@ -122,6 +131,7 @@ impl Sanitizer {
             packet_writer: Place::default(),
             loaded_from: [0; REG_COUNT],
             locks: 0,
+            habits: Habits::default(),
             known: HashSet::new(),
             findings: Vec::new(),
         }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use towpath_bpf::insn::{
-    BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_CMPXCHG, BPF_END, BPF_EXIT, BPF_FETCH, BPF_JA,
-    BPF_JCOND, BPF_JMP, BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MEMSX, BPF_MOV, BPF_ST, BPF_STX,
-    Insn, PSEUDO_CALL, REG_COUNT, REG_FP,
+    BPF_ADD, BPF_ALU, BPF_ALU64, BPF_ATOMIC, BPF_CALL, BPF_CMPXCHG, BPF_END, BPF_EXIT, BPF_FETCH,
+    BPF_JA, BPF_JCOND, BPF_JMP, BPF_JMP32, BPF_LDX, BPF_LOAD_ACQ, BPF_MEMSX, BPF_MOV, BPF_ST,
+    BPF_STX, Insn, PSEUDO_CALL, REG_COUNT, REG_FP,
 };
 use towpath_bpf::interp::{Access, Code};
 
 use super::bits::{self, Partial};
 use super::effect::Pending;
 use super::finding::Kind;
+use super::lost::COUNTER_BYTES;
 use super::shadow::Place;
 use super::{Caller, Sanitizer};
 use crate::run::Run;
@@ -36,7 +37,7 @@ impl Sanitizer {
         }
         match insn.class() {
             BPF_ALU | BPF_ALU64 => self.arithmetic(insn, regs),
-            BPF_LDX => self.load(insn, code.access(slot), regs),
+            BPF_LDX => self.load(run, insn, code.access(slot), regs),
             BPF_ST | BPF_STX => self.store(run, insn, code.access(slot), regs),
             BPF_JMP | BPF_JMP32 => self.jump(run, insn, regs),
             _ => {
@@ -83,6 +84,7 @@ impl Sanitizer {
         self.records.clear();
         self.redirect = None;
         (self.packet_writer, self.locks) = (Place::default(), 0);
+        self.habits.begin();
         self.loaded_from = [0; REG_COUNT];
         self.arrived_at = run.frame.data_addr();
         self.arrives(run);
@@ -117,16 +119,12 @@ impl Sanitizer {
 
     fn arithmetic(&mut self, insn: Insn, regs: &[u64; REG_COUNT]) {
         let dst = usize::from(insn.dst);
+        self.made_of(insn);
         if insn.op() == BPF_END {
             self.bits[dst] = bits::swapped(insn, self.bits[dst]);
             return;
         }
         let src = self.operand(insn, regs);
-        if insn.op() == BPF_MOV {
-            let from = insn.is_reg_operand().then_some(usize::from(insn.src));
-            self.loaded_from[dst] =
-                from.and_then(|src| self.loaded_from.get(src)).copied().unwrap_or(0);
-        }
         if self.bits[dst] | src.undefined == 0 {
             return;
         }
@@ -135,6 +133,33 @@ impl Sanitizer {
             self.sources[dst] = self.sources[usize::from(insn.src)];
         }
         self.bits[dst] = bits::arithmetic(insn, before, src);
+    }
+
+    /// Follows numbers that were loaded from values of maps: who only adds to one counts.
+    #[inline]
+    fn made_of(&mut self, insn: Insn) {
+        let dst = usize::from(insn.dst);
+        let from = match insn.is_reg_operand() && insn.op() != BPF_END {
+            true => self.loaded_from.get(usize::from(insn.src)).copied().unwrap_or(0),
+            false => 0,
+        };
+        if insn.op() == BPF_MOV {
+            self.loaded_from[dst] = from;
+            return;
+        }
+        let adds = insn.op() == BPF_ADD && (insn.is_reg_operand() || insn.imm > 0);
+        match (self.loaded_from[dst], from) {
+            (0, 0) => {}
+            (0, from) if adds => self.loaded_from[dst] = from,
+            (before, from) => {
+                if before != 0 && !adds {
+                    self.habits.used(before);
+                }
+                if from != 0 {
+                    self.habits.used(from);
+                }
+            }
+        }
     }
 
     #[inline]
@@ -147,7 +172,7 @@ impl Sanitizer {
         }
     }
 
-    fn load(&mut self, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
+    fn load(&mut self, run: &Run<'_>, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
         let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
         if src >= REG_COUNT {
             return;
@@ -160,7 +185,8 @@ impl Sanitizer {
             return;
         }
         let addr = displaced(insn, regs[src]);
-        self.loaded_from[dst] = addr;
+        let is_own = self.shadow.is_of_stack(addr) || run.frame.is_in_head(addr);
+        self.loaded_from[dst] = if is_own { 0 } else { addr };
         self.bits[dst] = self.loaded(dst, addr, insn);
     }
 
@@ -180,7 +206,7 @@ impl Sanitizer {
         let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
         let is_register = insn.class() == BPF_STX && src < REG_COUNT;
         if insn.class() == BPF_STX && insn.mode() == BPF_ATOMIC {
-            return self.atomic(insn, access, regs);
+            return self.atomic(run, insn, access, regs);
         }
         if self.bits[dst] != 0 {
             self.address(dst);
@@ -194,12 +220,16 @@ impl Sanitizer {
             self.shadow.note_source(addr, self.sources[src]);
         }
         self.shadow.store(addr, insn.access_bytes(), undefined, self.place);
+        let loaded_from = if is_register { self.loaded_from[src] } else { 0 };
+        if loaded_from != 0 && loaded_from != addr {
+            self.habits.used(loaded_from);
+        }
         if !self.shadow.is_of_stack(addr) {
-            self.stored_elsewhere(run, addr, if is_register { self.loaded_from[src] } else { 0 });
+            self.stored_elsewhere(run, (addr, insn.access_bytes()), loaded_from);
         }
     }
 
-    fn atomic(&mut self, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
+    fn atomic(&mut self, run: &Run<'_>, insn: Insn, access: Access, regs: &[u64; REG_COUNT]) {
         let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
         if access != Access::Direct || src >= REG_COUNT {
             return;
@@ -214,6 +244,14 @@ impl Sanitizer {
         if before | operand != 0 {
             self.shadow.store(addr, len, before | operand, self.place);
         }
+        if !self.shadow.is_of_stack(addr) {
+            self.habits.changed();
+            match i32::from(BPF_ADD) == insn.imm {
+                true if len < COUNTER_BYTES => self.note_counter(run, addr, len),
+                true => {}
+                false => self.habits.used(addr),
+            }
+        }
         match insn.imm {
             BPF_CMPXCHG => self.bits[0] = before,
             imm if imm & BPF_FETCH != 0 => self.bits[src] = before,
@@ -227,12 +265,21 @@ impl Sanitizer {
             BPF_CALL => self.call(run, insn, regs),
             BPF_EXIT => self.exit(run, regs),
             BPF_JA | BPF_JCOND => {}
-            _ => self.branch(insn, regs),
+            _ => {
+                self.habits.branched(self.place);
+                self.branch(insn, regs);
+            }
         }
     }
 
     fn branch(&mut self, insn: Insn, regs: &[u64; REG_COUNT]) {
         let dst = usize::from(insn.dst);
+        if self.loaded_from[dst] != 0 {
+            self.habits.used(self.loaded_from[dst]);
+        }
+        if insn.is_reg_operand() && self.loaded_from[usize::from(insn.src)] != 0 {
+            self.habits.used(self.loaded_from[usize::from(insn.src)]);
+        }
         let src = self.operand(insn, regs);
         if self.bits[dst] | src.undefined == 0 {
             return;
@@ -246,6 +293,9 @@ impl Sanitizer {
     }
 
     fn exit(&mut self, run: &Run<'_>, regs: &[u64; REG_COUNT]) {
+        if self.loaded_from[0] != 0 {
+            self.habits.used(self.loaded_from[0]);
+        }
         if self.callers.is_empty() {
             self.end(run, regs[0] as u32);
         } else {

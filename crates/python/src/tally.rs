@@ -1,0 +1,29 @@
+//! What the sanitizer can say only of many runs, of objects of one file.
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::finding::Finding;
+use crate::object::Object;
+
+/// What programs of one object file did in many runs.
+#[pyclass(frozen, module = "towpath._native")]
+pub(crate) struct Tally(Mutex<towpath::Tally>);
+
+#[pymethods]
+impl Tally {
+    #[new]
+    fn new() -> Tally {
+        Tally(Mutex::default())
+    }
+
+    /// Adds what was seen of an object since the last time.
+    fn add(&self, object: &Object) {
+        object.add_to(&mut self.0.lock());
+    }
+
+    /// What there is to say.
+    fn findings(&self) -> Vec<Finding> {
+        self.0.lock().findings().iter().map(Finding::from).collect()
+    }
+}

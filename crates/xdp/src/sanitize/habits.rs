@@ -1,0 +1,286 @@
+//! What a program does from run to run: of which one alone says nothing, and many do.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use towpath_bpf::map::{Keys, MapType};
+use towpath_bpf::proto::id;
+use towpath_maps::Map;
+
+use super::Sanitizer;
+use super::effect::Pending;
+use super::layout;
+use super::shadow::Place;
+use crate::run::Run;
+use crate::verdict::Action;
+
+/// What was seen since the last time that it was put into a [`super::Tally`].
+#[derive(Debug, Default)]
+pub(super) struct Habits {
+    pub(super) look_ups: HashMap<Place, LookUps>,
+    pub(super) updates: HashMap<Place, Updates>,
+    /// Maps of which elements were deleted.
+    pub(super) deleted: HashSet<String>,
+    /// Counters of less than 64 bits, by address.
+    pub(super) counters: HashMap<u64, Counter>,
+    /// Addresses of values that programs look at, or do more with than to add.
+    pub(super) used: HashSet<u64>,
+    /// Those of them that were used last.
+    recent: [u64; RECENT],
+    /// Ways to drop a packet, by the last branches: whether anything was changed on them.
+    pub(super) ways: HashMap<(Branches, u8), bool>,
+    /// Of the run: the last branches, whether anything was changed that stays, look-ups that found
+    /// nothing.
+    branches: Branches,
+    changed: bool,
+    missed: Vec<(Place, u64)>,
+}
+
+/// The last branch of a run, and the one before.
+pub(super) type Branches = [Place; 2];
+
+/// Look-ups of one call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LookUps {
+    pub(super) map: String,
+    pub(super) found: bool,
+    /// How often nothing was found although the map had elements.
+    pub(super) missed: u32,
+    /// A hash of what was looked up then, and whether it was always the same.
+    pub(super) key: u64,
+    pub(super) varies: bool,
+    /// What was not found was then added.
+    pub(super) adds: bool,
+    /// A member of the key that has its bytes the other way round.
+    pub(super) swapped: Option<String>,
+}
+
+/// Updates of a hash map that does not make room by itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Updates {
+    pub(super) map: String,
+    pub(super) max_entries: u32,
+    /// Hashes of keys, up to two.
+    pub(super) keys: Vec<u64>,
+}
+
+/// A counter in a value.
+#[derive(Debug, Clone)]
+pub(super) struct Counter {
+    pub(super) place: Place,
+    pub(super) map: String,
+    /// Its member in the value, if that has a name.
+    pub(super) member: String,
+    pub(super) bits: u32,
+}
+
+impl Habits {
+    /// A run begins.
+    pub(super) fn begin(&mut self) {
+        (self.branches, self.changed) = (Branches::default(), false);
+        self.missed.clear();
+    }
+
+    #[inline]
+    pub(super) fn branched(&mut self, place: Place) {
+        self.branches = [place, self.branches[0]];
+    }
+
+    #[inline]
+    pub(super) fn changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// A number that was loaded there is looked at, or something is made of it.
+    #[inline]
+    pub(super) fn used(&mut self, addr: u64) {
+        let recent = &mut self.recent[(addr >> 1) as usize % RECENT];
+        if *recent != addr {
+            *recent = addr;
+            self.used.insert(addr);
+        }
+    }
+
+    /// The run ends.
+    pub(super) fn ends(&mut self, action: Action, at: Place) {
+        if matches!(action, Action::Drop | Action::Aborted) {
+            let is_straight = self.branches == Branches::default();
+            let way = if is_straight { [at, at] } else { self.branches };
+            *self.ways.entry((way, action as u8)).or_default() |= self.changed;
+        }
+    }
+}
+
+impl Sanitizer {
+    /// A helper was called and has come back; what it did to maps is noted.
+    pub(super) fn note_call(&mut self, run: &Run<'_>, helper: u32, pending: &Pending, r0: u64) {
+        match helper {
+            id::MAP_LOOKUP_ELEM | id::MAP_LOOKUP_PERCPU_ELEM => {
+                self.note_look_up(run, pending, r0 != 0);
+            }
+            id::REDIRECT_MAP => self.note_look_up(run, pending, r0 as u32 == REDIRECTED),
+            id::MAP_UPDATE_ELEM => self.note_update(run, pending),
+            id::MAP_DELETE_ELEM => {
+                self.habits.changed();
+                if let Some(map) = run.map_by_handle(pending.args[0]) {
+                    self.habits.deleted.insert(map.name().to_owned());
+                }
+            }
+            id::MAP_PUSH_ELEM
+            | id::MAP_POP_ELEM
+            | id::RINGBUF_OUTPUT
+            | id::RINGBUF_SUBMIT
+            | id::RINGBUF_SUBMIT_DYNPTR
+            | id::PERF_EVENT_OUTPUT
+            | id::TRACE_PRINTK
+            | id::TRACE_VPRINTK => self.habits.changed(),
+            _ => {}
+        }
+    }
+
+    fn note_look_up(&mut self, run: &Run<'_>, pending: &Pending, found: bool) {
+        let known = self.habits.look_ups.get(&pending.place);
+        if known.is_some_and(|known| known.found) {
+            return;
+        }
+        let Some(map) = run.map_by_handle(pending.args[0]) else { return };
+        let is_map = pending.callee == super::effect::Callee::Helper(id::REDIRECT_MAP);
+        // An index of these says which queue or port, and slots may well be empty.
+        if is_map && map.kind() != MapType::DevmapHash {
+            return;
+        }
+        let mut seen = known.cloned().unwrap_or_default();
+        map.name().clone_into(&mut seen.map);
+        seen.found = found;
+        // An index that an array does not have says that there is nothing to do.
+        if !found && map.kind().keys() != Keys::Index && has_elements(map) {
+            seen.misses(run, map, pending.args[1]);
+        }
+        self.habits.look_ups.insert(pending.place, seen);
+        if !found {
+            self.habits.missed.push((pending.place, pending.args[0]));
+        }
+    }
+
+    fn note_update(&mut self, run: &Run<'_>, pending: &Pending) {
+        self.habits.changed();
+        let Some(map) = run.map_by_handle(pending.args[0]) else { return };
+        for (place, _) in self.habits.missed.extract_if(.., |it| it.1 == pending.args[0]) {
+            if let Some(look_ups) = self.habits.look_ups.get_mut(&place) {
+                look_ups.adds = true;
+            }
+        }
+        if !matches!(map.kind(), MapType::Hash | MapType::PercpuHash) {
+            return;
+        }
+        // All keys that there are have room.
+        if u64::from(map.max_entries()) >> (8 * map.key_size()).min(63) != 0 {
+            return;
+        }
+        let Some(key) = key_at(run, map, pending.args[1]) else { return };
+        let key = hash_of(&key);
+        let updates = self.habits.updates.entry(pending.place).or_insert_with(|| Updates {
+            map: map.name().to_owned(),
+            max_entries: map.max_entries(),
+            keys: Vec::new(),
+        });
+        if updates.keys.len() < 2 && !updates.keys.contains(&key) {
+            updates.keys.push(key);
+        }
+    }
+
+    /// A number in a value was added to, and is not as wide as packets and bytes are many.
+    #[cold]
+    pub(super) fn note_counter(&mut self, run: &Run<'_>, addr: u64, len: usize) {
+        if self.habits.counters.len() >= COUNTERS_MAX || self.habits.counters.contains_key(&addr) {
+            return;
+        }
+        let Some(map) = run.maps.own_at(addr) else { return };
+        let start = map.part(addr, len).map_or(addr, |part| part.first);
+        let def = map.def();
+        let member = def
+            .btf
+            .as_deref()
+            .and_then(|btf| layout::member_at(btf, def.value_type, addr.wrapping_sub(start)));
+        let counter = Counter {
+            place: self.place,
+            map: map.name().to_owned(),
+            member: member.unwrap_or_default(),
+            bits: len as u32 * 8,
+        };
+        self.habits.counters.insert(addr, counter);
+    }
+}
+
+impl LookUps {
+    /// A key is not in a map that has elements.
+    fn misses(&mut self, run: &Run<'_>, map: &Map, addr: u64) {
+        let Some(key) = key_at(run, map, addr) else { return };
+        let hash = hash_of(&key);
+        self.varies |= self.missed > 0 && self.key != hash;
+        (self.key, self.missed) = (hash, self.missed.saturating_add(1));
+        if self.swapped.is_none() && self.missed <= LOOKED_AT {
+            self.swapped = swapped(map, &key);
+        }
+    }
+}
+
+fn hash_of(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn has_elements(map: &Map) -> bool {
+    match map.count() {
+        Some(count) => count > 0,
+        None => map.user().keys().next().is_some(),
+    }
+}
+
+fn key_at(run: &Run<'_>, map: &Map, addr: u64) -> Option<Vec<u8>> {
+    let byte = |at: u64| run.get(addr + at, 1).ok().map(|byte| byte as u8);
+    (0..u64::from(map.key_size())).map(byte).collect()
+}
+
+/// Whether the key would be found if one of its numbers were the other way round, and which.
+fn swapped(map: &Map, key: &[u8]) -> Option<String> {
+    let def = map.def();
+    let mut numbers = match def.btf.as_deref() {
+        Some(btf) => layout::numbers(btf, def.key_type),
+        None => Vec::new(),
+    };
+    if numbers.is_empty() && matches!(key.len(), 2 | 4 | 8) {
+        numbers.push((0, key.len(), String::new()));
+    }
+    // That is how many bits of a prefix count.
+    numbers.retain(|number| map.kind() != MapType::LpmTrie || number.0 >= PREFIX_BYTES);
+    let user = map.user();
+    let is_there = |(at, len, _): &(usize, usize, String)| {
+        orders(key.get(*at..at + len).unwrap_or_default()).any(|number| {
+            let mut other = key.to_owned();
+            other[*at..at + len].copy_from_slice(&number);
+            other != key && user.lookup(&other, 0).is_ok()
+        })
+    };
+    let found = numbers.iter().find(|number| is_there(number))?;
+    Some(if found.2.is_empty() { "the key".to_owned() } else { format!("`{}`", found.2) })
+}
+
+/// A number with its bytes in other orders: the other way round, or as `htonl` of what `htons` was
+/// meant for has them.
+fn orders(number: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut reversed = number.to_owned();
+    reversed.reverse();
+    let mut turned = number.to_owned();
+    turned.rotate_left(number.len() / 2);
+    let has_halves = number.len() == 4;
+    std::iter::once(reversed).chain(has_halves.then_some(turned))
+}
+
+const REDIRECTED: u32 = Action::Redirect as u32;
+const RECENT: usize = 16;
+/// So many keys of a call that were not there are tried in other orders.
+const LOOKED_AT: u32 = 1000;
+const COUNTERS_MAX: usize = 4096;
+const PREFIX_BYTES: usize = 4;
