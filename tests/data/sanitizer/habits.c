@@ -30,6 +30,7 @@ MAP(limits, BPF_MAP_TYPE_ARRAY, __u32, __u32);
 MAP(egress, BPF_MAP_TYPE_DEVMAP, __u32, __u32);
 
 __u32 sequence, hits;
+const volatile __u32 way_out;
 
 // The packet's destination port, as it stands there.
 static __always_inline __u16 destination(struct xdp_md *ctx)
@@ -145,6 +146,12 @@ SEC("xdp") int forgotten(struct xdp_md *ctx)
     // finds unused-redirect: where to redirect the packet is said here, and then XDP_PASS
     bpf_redirect(ctx->ingress_ifindex, 0);
     return XDP_PASS;
+}
+
+SEC("xdp") int to_nothing(struct xdp_md *ctx)
+{
+    // finds redirect-to-nothing: redirected to ifindex 0, which no interface has
+    return bpf_redirect(way_out, 0);
 }
 
 // Nothing is wrong from here on.

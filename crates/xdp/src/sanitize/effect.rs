@@ -5,6 +5,7 @@ use towpath_bpf::insn::REG_COUNT;
 use towpath_bpf::map::Values;
 use towpath_bpf::proto::id;
 
+use super::finding::Kind;
 use super::shadow::Place;
 use super::{Redirect, Sanitizer};
 use crate::run::Run;
@@ -90,12 +91,15 @@ impl Sanitizer {
             }
             id::REDIRECT | id::REDIRECT_MAP => {
                 let is_map = helper == id::REDIRECT_MAP;
+                // Nobody knows what a number is that was never set; that was said.
+                let is_set = !self.known.contains(&(pending.place, Kind::Argument, 1));
                 let map = is_map.then(|| run.map_by_handle(pending.args[0])).flatten();
                 let to_socket = map.is_some_and(|map| map.kind().values() == Values::Socket);
                 self.redirect = Some(Redirect {
                     place: pending.place,
                     succeeded: r0 as u32 == XDP_REDIRECT,
                     to_socket,
+                    to_nothing: !is_map && is_set && pending.args[0] as u32 == 0,
                 });
             }
             id::SPIN_LOCK => self.locks += 1,

@@ -73,6 +73,8 @@ pub enum Kind {
     Uncounted,
     /// A target of a redirect was set, and another verdict returned.
     UnusedRedirect,
+    /// The target of a redirect is interface 0.
+    RedirectToNothing,
 }
 
 impl Kind {
@@ -96,6 +98,7 @@ impl Kind {
             Kind::WrappingCounter => "wrapping-counter",
             Kind::Uncounted => "uncounted-drop",
             Kind::UnusedRedirect => "unused-redirect",
+            Kind::RedirectToNothing => "redirect-to-nothing",
         }
     }
 
@@ -107,7 +110,8 @@ impl Kind {
             | Kind::NeverDeleted
             | Kind::WrappingCounter
             | Kind::Uncounted
-            | Kind::UnusedRedirect => Severity::Note,
+            | Kind::UnusedRedirect
+            | Kind::RedirectToNothing => Severity::Note,
             _ => Severity::Error,
         }
     }

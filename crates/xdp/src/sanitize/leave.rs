@@ -92,8 +92,10 @@ impl Sanitizer {
                               returns where nothing is found (XDP_PASS, for example)";
                 (message, Some(place), advice)
             }
-            (_, Some(Redirect { place, succeeded: true, .. })) if action != Action::Redirect => {
-                return self.forgotten(action, place);
+            (_, Some(Redirect { place, succeeded: true, to_nothing, .. }))
+                if action != Action::Redirect || to_nothing =>
+            {
+                return self.of_no_use(action, place);
             }
             _ => return,
         };
@@ -108,22 +110,28 @@ impl Sanitizer {
         }
     }
 
-    /// The target that a call set is of no use.
-    fn forgotten(&mut self, action: Action, place: Place) {
-        let leaves_at = std::mem::replace(&mut self.place, place);
-        if !self.is_known(Kind::UnusedRedirect, 0) {
-            let message = format!(
-                "where to redirect the packet is said here, and then {action} is returned: it is \
-                 not redirected"
-            );
-            let related = self.told("it leaves in", leaves_at);
-            let advice = "return what this call returns";
-            self.found(
+    /// The target that a call set is of no use: the packet does not go there.
+    fn of_no_use(&mut self, action: Action, place: Place) {
+        let (kind, message, advice) = match action {
+            Action::Redirect => (
+                Kind::RedirectToNothing,
+                "the packet is redirected to ifindex 0, which no interface has: it is dropped"
+                    .to_owned(),
+                "say which interface: a constant or a map that a loader was to set is still 0",
+            ),
+            action => (
                 Kind::UnusedRedirect,
-                message,
-                related.into_iter().collect(),
-                advice.to_owned(),
-            );
+                format!(
+                    "where to redirect the packet is said here, and then {action} is returned: it \
+                     is not redirected"
+                ),
+                "return what this call returns",
+            ),
+        };
+        let leaves_at = std::mem::replace(&mut self.place, place);
+        if !self.is_known(kind, 0) {
+            let related = self.told("it leaves in", leaves_at);
+            self.found(kind, message, related.into_iter().collect(), advice.to_owned());
         }
         self.place = leaves_at;
     }

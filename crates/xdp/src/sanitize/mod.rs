@@ -100,6 +100,8 @@ struct Redirect {
     succeeded: bool,
     /// To an application, which may get packets in any state.
     to_socket: bool,
+    /// To ifindex 0, which no interface has.
+    to_nothing: bool,
 }
 
 impl Default for Sanitizer {
