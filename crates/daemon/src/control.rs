@@ -5,6 +5,7 @@
 //! while, and is told then what takes so long.
 
 mod attempt;
+mod news;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, OwnedSemaphorePermit, broadcast};
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use towpath_objects::{Object, Session};
 
 use crate::api::error::ApiError;
@@ -23,7 +24,7 @@ use crate::api::pins::pin_at;
 use crate::api::types::{Event, LoadRequest};
 use crate::comings::{self, Comings};
 use crate::dry_run::{DryRun, Warning};
-use crate::failure::{Failure, FailureCode, Standing, keep_since};
+use crate::failure::{Failure, FailureCode, keep_since};
 use crate::file::{self, Loaded, ObjectFiles, Settings};
 use crate::globals::hex;
 use crate::identity;
@@ -37,10 +38,9 @@ use crate::restore::saved;
 use crate::retry::{RETRY_PAUSE_MIN, Retry};
 use crate::saved::Keeper;
 use crate::state::State;
-use crate::told::Told;
 use crate::turn::{Turn, Turns};
 use crate::unread::{Unread, Wanted};
-use crate::view::wall_clock;
+pub use news::News;
 
 /// What all entrances share.
 #[derive(Debug)]
@@ -148,93 +148,6 @@ impl Work {
             keeper: Arc::clone(keeper),
             news: Arc::clone(news),
         })
-    }
-}
-
-/// What happens, for whoever listens.
-#[derive(Debug)]
-pub struct News {
-    events: broadcast::Sender<Event>,
-    /// Of the last event.
-    number: Mutex<u64>,
-    /// Something outside of the daemon is not what it was.
-    stirred: Notify,
-    /// What a change is at.
-    step: Mutex<String>,
-    /// What isn't as it should be, beside what is wanted of the data plane.
-    pub(crate) standing: Standing,
-    pub(crate) told: Told,
-}
-
-impl Default for News {
-    fn default() -> News {
-        News {
-            events: broadcast::Sender::new(EVENTS_KEPT),
-            number: Mutex::default(),
-            stirred: Notify::new(),
-            step: Mutex::default(),
-            standing: Standing::default(),
-            told: Told::default(),
-        }
-    }
-}
-
-impl News {
-    /// Tells listeners and the log.
-    pub(crate) fn change(&self, text: &str) {
-        tracing::info!("{text}");
-        self.send("change", text, None);
-    }
-
-    /// Notes what a change is at now, which may take time.
-    pub(crate) fn doing(&self, step: String) {
-        *self.step.lock() = step;
-    }
-
-    /// Says that something outside of the daemon is not what it was.
-    pub(crate) fn stir(&self) {
-        self.stirred.notify_one();
-    }
-
-    /// Notes a failure beside what is wanted of the data plane: `status` shows it until it is said
-    /// to be over.
-    pub fn failed(&self, code: FailureCode, subject: &str, why: impl Into<String>) {
-        let failure = Failure::new(code, subject, why);
-        if self.standing.set(failure.clone()) {
-            self.failure(&failure);
-        }
-    }
-
-    /// A failure that was noted so is over.
-    pub fn recovered(&self, code: FailureCode, subject: &str) {
-        if let Some(failure) = self.standing.clear(code, subject) {
-            self.recovery(&failure);
-        }
-    }
-
-    pub(crate) fn failure(&self, failure: &Failure) {
-        if self.admits(&failure.subject, failure) {
-            tracing::warn!(code = failure.code.name(), "{failure}");
-        }
-        self.send("failure", &failure.to_string(), Some(failure.clone()));
-    }
-
-    fn recovery(&self, failure: &Failure) {
-        if self.admits(&failure.subject, failure) {
-            tracing::info!(code = failure.code.name(), "over: {failure}");
-        }
-        self.send("recovery", &format!("over: {failure}"), Some(failure.clone()));
-    }
-
-    fn send(&self, kind: &str, text: &str, failure: Option<Failure>) {
-        let time = wall_clock().as_secs_f64();
-        // Held while sending: listeners get numbers in order.
-        let mut number = self.number.lock();
-        *number += 1;
-        let (kind, text) = (kind.to_owned(), text.to_owned());
-        let event = Event { number: *number, time, kind, text, failure };
-        // Without listeners there is nobody to tell.
-        let _listeners = self.events.send(event);
     }
 }
 
@@ -747,8 +660,6 @@ const SAVING: &str = "saving the state";
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end waits for a change, which is lost with everything else.
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
-/// Events a slow listener may lag behind before it misses some.
-const EVENTS_KEPT: usize = 1024;
 /// Uploaded objects that wait to be used.
 const UPLOADS_MAX: usize = 16;
 

@@ -19,7 +19,7 @@ use crate::failure::FailureCode;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::page::HttpSettings;
 use crate::serve::{Limits, Strangers};
-use crate::{api, log, metrics, page, serve};
+use crate::{api, history, log, metrics, page, serve};
 
 /// How a daemon is started.
 #[derive(Debug, Clone, Default)]
@@ -257,8 +257,11 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     let period = control.save_period().unwrap_or(FOR_EVER);
     let mut save = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     save.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut note = tokio::time::interval(history::PERIOD);
+    note.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            _ = note.tick() => drop(apart(control, Control::note_history)),
             // Not waited for: it may take long, and everything else goes on.
             _ = save.tick() => drop(apart(control, Control::save_contents)),
             _ = hangup.recv() => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use towpath_engine::counters::{DropReason, PortCounters};
+use towpath_engine::counters::{Counter, DropReason, PortCounters};
 use towpath_engine::port::RxHints;
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
 use towpath_maps::ringbuf::Ringbuf;
@@ -12,15 +12,18 @@ use towpath_objects::{LinkObject, MapObject, Object, ProgramObject, Session};
 
 use crate::api::types::{
     FeatureView, FeaturesView, FrameStats, LinkView, MapView, PortStats, PortView, ProgramView,
-    RingView, StatsView, StatusView, XskRing, XskView,
+    RingView, StatsView, StatusView, TrafficView, XskRing, XskView,
 };
 use crate::control::Inner;
 use crate::failure::{Failure, FailureCode};
 use crate::guests;
+use crate::kinds;
 use crate::live::{LiveLink, LivePort, bridges};
+use crate::natural::natural;
 use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::{HookState, PortState};
+use crate::workers;
 
 /// An Ethernet address as people write it.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
@@ -34,7 +37,7 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     let there = there.filter_map(|(name, port)| self::port(inner, name, port));
     let never = inner.wanted.ports.iter().filter(|it| !inner.live.ports.contains_key(&it.name));
     let mut all: Vec<PortView> = there.chain(never.map(|state| absent(inner, state))).collect();
-    all.sort_by(|one, other| one.state.name.cmp(&other.state.name));
+    all.sort_by(|one, other| natural(&one.state.name, &other.state.name));
     all
 }
 
@@ -286,6 +289,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         workers: inner.live.engine.workers(),
+        worker_loads: workers::all(inner),
         frames: inner.live.engine.arena().total(),
         huge_pages: inner.live.engine.arena().has_huge_pages(),
     }
@@ -306,10 +310,11 @@ fn warnings(inner: &Inner) -> Vec<String> {
 pub(crate) fn stats(inner: &Inner) -> StatsView {
     let time = wall_clock().as_secs_f64();
     let engine = &inner.live.engine;
-    let ports = engine.read(|_, snapshot| {
+    let ports: BTreeMap<String, PortStats> = engine.read(|_, snapshot| {
         let slots = snapshot.ports.iter().flatten();
         slots.map(|slot| (slot.name.to_string(), port_stats(snapshot, slot))).collect()
     });
+    let total = total(inner, &ports);
     let sum = engine.conservation();
     let frames = FrameStats {
         received: sum.received,
@@ -322,7 +327,62 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
         missing: sum.missing(),
     };
     let (queues, dequeues) = (queues::all(inner), queues::dequeues(inner));
-    StatsView { time, ports, frames, queues, dequeues }
+    StatsView { time, ports, total, frames, queues, dequeues }
+}
+
+/// What all ports do together, each frame once.
+fn total(inner: &Inner, ports: &BTreeMap<String, PortStats>) -> TrafficView {
+    let mut total = TrafficView::default();
+    for port in outer(inner).iter().filter_map(|name| ports.get(*name)) {
+        total.rx_packets += port.rx_packets;
+        total.rx_bytes += port.rx_bytes;
+        total.tx_packets += port.tx_packets;
+        total.tx_bytes += port.tx_bytes;
+    }
+    let drops = |port: &PortStats| {
+        port.drops.values().chain(port.tx_drops.values()).sum::<u64>() + port.rx_missed
+    };
+    TrafficView { drops: ports.values().map(drops).sum(), ..total }
+}
+
+/// Ports at which frames come from outside, or go there. What a bond has its members have, and what
+/// one port of a pair has the other one sent; where there are none but such, pairs count.
+pub(crate) fn outer(inner: &Inner) -> Vec<&str> {
+    let ports = &inner.live.ports;
+    let is_pair = |port: &LivePort| {
+        let peer = port.opened.as_ref().and_then(kinds::peer);
+        peer.is_some_and(|peer| ports.contains_key(peer))
+    };
+    let wires = || ports.iter().filter(|(_, port)| port.kind != "bond");
+    let outer: Vec<&str> =
+        wires().filter(|(_, port)| !is_pair(port)).map(|(name, _)| &**name).collect();
+    if outer.is_empty() { wires().map(|(name, _)| &**name).collect() } else { outer }
+}
+
+/// Frames of a port, and all that it dropped.
+pub(crate) fn traffic(snapshot: &Snapshot, slot: &Port) -> TrafficView {
+    let counted = |read: &dyn Fn(&PortCounters) -> u64| -> u64 {
+        slot.opened.counters.iter().map(read).sum()
+    };
+    let dropped = |it: &PortCounters| {
+        it.drops.iter().chain(&it.tx_drops).map(Counter::get).sum::<u64>() + it.rx_missed.get()
+    };
+    let mut traffic = TrafficView {
+        rx_packets: counted(&|it| it.rx_packets.get()),
+        rx_bytes: counted(&|it| it.rx_bytes.get()),
+        tx_packets: counted(&|it| it.tx_packets.get()),
+        tx_bytes: counted(&|it| it.tx_bytes.get()),
+        drops: counted(&dropped),
+    };
+    let members = slot.bond.iter().flat_map(|bond| bond.members.iter());
+    for member in members.filter_map(|&id| snapshot.port(id)) {
+        let member = self::traffic(snapshot, member);
+        traffic.rx_packets += member.rx_packets;
+        traffic.rx_bytes += member.rx_bytes;
+        traffic.tx_packets += member.tx_packets;
+        traffic.tx_bytes += member.tx_bytes;
+    }
+    traffic
 }
 
 /// The bond that a port is a member of.

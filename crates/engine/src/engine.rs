@@ -13,6 +13,8 @@ use crate::counters::Conservation;
 use crate::cpus::stay_on;
 use crate::dequeue::Orphans;
 use crate::error::Error;
+use crate::flow::Flows;
+use crate::load::WorkerLoad;
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
 use crate::watch::{Stopped, Stuck, Watch};
@@ -76,7 +78,7 @@ impl Engine {
             options.workers.clone()
         };
         let shared = workers.iter().enumerate();
-        let shared = shared.map(|(number, it)| WorkerShared::new(number, it.mode).map(Arc::new));
+        let shared = shared.map(|(number, it)| WorkerShared::new(number, *it).map(Arc::new));
         let shared: Arc<[_]> =
             shared.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
         let orphans = Arc::new(Orphans::new(&arena));
@@ -120,6 +122,27 @@ impl Engine {
     /// The threads of its workers, as the system numbers them.
     pub fn threads(&self) -> Vec<rustix::thread::Pid> {
         self.workers.iter().filter_map(|worker| worker.thread.get().copied()).collect()
+    }
+
+    /// What each worker did so far.
+    pub fn loads(&self) -> Vec<WorkerLoad> {
+        let load = |worker: &Arc<WorkerShared>| WorkerLoad {
+            worker: worker.number,
+            cpu: worker.cpu,
+            mode: worker.mode,
+            worked: worker.load.worked(),
+            received: worker.counters.received.get(),
+            taken_over: worker.counters.taken_over.get(),
+            programs: worker.load.programs(),
+        };
+        self.workers.iter().map(load).collect()
+    }
+
+    /// Where frames came from that left, as seen in one of [`ONE_IN`](crate::ONE_IN) bursts.
+    pub fn flows(&self) -> Flows {
+        let mut flows = Flows::new();
+        self.workers.iter().for_each(|worker| worker.flows.add_to(&mut flows));
+        flows
     }
 
     /// The memory of its frames.

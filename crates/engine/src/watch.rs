@@ -97,10 +97,16 @@ impl Watch {
     /// Watches until told not to.
     pub(crate) fn run(&self, workers: &[Arc<WorkerShared>]) {
         let now = Instant::now();
+        let mut looked = now;
         let mut seen: Vec<Seen> = workers.iter().map(|_| Seen::new(now)).collect();
         loop {
             let now = Instant::now();
             let mut is_any_late = false;
+            // Not more often when it is urgent: each look stands for the same time.
+            if now - looked >= PERIOD - URGENT {
+                looked = now;
+                workers.iter().for_each(|worker| note_program(worker));
+            }
             for (seen, worker) in seen.iter_mut().zip(workers) {
                 is_any_late |= self.look(seen, worker, now);
             }
@@ -192,6 +198,12 @@ impl Watch {
             self.late.lock().retain(|stuck| stuck.worker != worker);
         }
     }
+}
+
+/// Notes which program a worker is in.
+fn note_program(worker: &WorkerShared) {
+    let running = worker.brake.running();
+    worker.load.look(running.and_then(|it| it.standing).as_ref());
 }
 
 /// What was seen of a worker.

@@ -9,6 +9,7 @@
 mod asking;
 mod counting;
 mod credit;
+mod load;
 mod repeating;
 mod stuck;
 

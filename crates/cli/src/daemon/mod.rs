@@ -17,6 +17,7 @@ mod queues;
 mod stats;
 mod status;
 mod which;
+pub(crate) mod workers;
 
 pub(crate) use as_type::AsType;
 pub(crate) use bridge::bridge;

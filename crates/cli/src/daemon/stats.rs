@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use towpath_daemon::api::types::{PortStats, QueueView, StatsView};
+use towpath_daemon::api::types::{PortStats, QueueView, StatsView, TrafficView};
 use towpath_daemon::client::{Client, EventsEnd};
+use towpath_daemon::natural::natural;
 
 use super::{client, queues};
 use crate::args::{EventsArgs, StatsArgs};
@@ -95,6 +96,13 @@ pub(crate) fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsV
     StatsView {
         time: now.time,
         ports: ports.collect(),
+        total: TrafficView {
+            rx_packets: rate(now.total.rx_packets, before.total.rx_packets),
+            rx_bytes: rate(now.total.rx_bytes, before.total.rx_bytes),
+            tx_packets: rate(now.total.tx_packets, before.total.tx_packets),
+            tx_bytes: rate(now.total.tx_bytes, before.total.tx_bytes),
+            drops: rate(now.total.drops, before.total.drops),
+        },
         frames: now.frames,
         queues: queues.collect(),
         dequeues: now.dequeues.clone(),
@@ -111,7 +119,9 @@ fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result
         (format!("tx bytes{unit}"), Align::Right),
         (format!("verdicts and drops{unit}"), Align::Left),
     ]);
-    for (name, port) in &stats.ports {
+    let mut ports: Vec<_> = stats.ports.iter().collect();
+    ports.sort_by(|(one, _), (other, _)| natural(one, other));
+    for (name, port) in ports {
         let mut notes = Vec::new();
         let mut add = |prefix: &str, counts: &BTreeMap<String, u64>| {
             let seen = counts.iter().filter(|(_, count)| **count > 0);

@@ -6,7 +6,7 @@ use towpath_daemon::api::types::{LinkView, StatusView};
 use towpath_daemon::failure::Failure;
 use towpath_daemon::state::HookState;
 
-use super::{client, guest, queues};
+use super::{client, guest, queues, workers};
 use crate::args::StatusArgs;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
@@ -27,6 +27,8 @@ pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliEr
         status.queues.retain(|queue| queue.ports.contains(name));
         status.dequeues.retain(|port| port.port == *name);
         status.guests.retain(|guest| guest.port == *name);
+        status.worker_loads.iter_mut().for_each(|it| it.queues.retain(|port| port.port == *name));
+        status.worker_loads.retain(|worker| !worker.queues.is_empty());
     }
     match output.json {
         true => output.json(&status)?,
@@ -69,6 +71,7 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
         }
     }
     output.section(&table)?;
+    output.section(&workers::table(&status.worker_loads))?;
     queues::show(&status.queues, &status.dequeues, output)?;
     if status.guests.iter().any(|guest| !guest.programs.is_empty()) {
         output.section(&guest::programs(&status.guests))?;

@@ -188,7 +188,7 @@ fn alarms(screen: &Screen, width: u16) -> Vec<Line<'static>> {
 }
 
 fn keys(width: u16) -> Line<'static> {
-    let wide = "q quit  1-4 Tab view  s S sort  r reverse  + - pace  space pause  ? help";
+    let wide = "q quit  1-5 Tab view  s S sort  r reverse  + - pace  space pause  ? help";
     let text = if usize::from(width) >= wide.len() { wide } else { "q quit  ? help" };
     Line::styled(text, tone(Tone::Faint))
 }
@@ -217,7 +217,7 @@ fn tone(tone: Tone) -> Style {
 }
 
 const HELP: &str = "\
-1 2 3 4   ports, programs, maps, drops
+1 ... 5   ports, programs, maps, drops, workers
 Tab, ← →  next and previous view
 ↑ ↓ j k   up and down; PgUp, PgDn, Home, End
 s S       order by the next column, the one before
@@ -227,6 +227,7 @@ space     pause
 q         quit (Esc, Ctrl-C)
 
 Narrow terminals show fewer columns.
+BUSY: share of the time in which a worker has something to do.
 FULL: elements of a map in per cent of its capacity.
 Any key goes back.";
 const HELP_WIDTH: u16 = 58;

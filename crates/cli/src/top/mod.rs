@@ -1,4 +1,4 @@
-//! `top`: ports, programs, maps and drops of a daemon in a terminal, live.
+//! `top`: ports, programs, maps, drops and workers of a daemon in a terminal, live.
 //!
 //! A thread asks the daemon, so that keys are answered whatever the daemon is at. What it last said
 //! is a [`Reading`]; each view makes a [`Sheet`] of that, and [`draw`] puts sheets on the screen.

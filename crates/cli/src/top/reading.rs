@@ -35,6 +35,8 @@ pub(super) struct Rates {
     pub(super) stats: StatsView,
     /// Frames that programs judged, by link.
     pub(super) runs: BTreeMap<u32, f64>,
+    /// Share of the time that workers had something to do, and their frames.
+    pub(super) workers: BTreeMap<usize, (f64, f64)>,
     /// Elements that came to maps or went, by map.
     pub(super) entries: BTreeMap<u32, f64>,
 }
@@ -55,25 +57,31 @@ impl Rates {
             let old = before.maps.iter().find(|it| it.id == map.id)?;
             Some((map.id, (map.entries? as f64 - old.entries? as f64) / seconds))
         });
+        let workers = now.status.worker_loads.iter().filter_map(|worker| {
+            let mut all = before.status.worker_loads.iter();
+            let old = all.find(|it| it.worker == worker.worker)?;
+            let busy = (worker.busy_seconds - old.busy_seconds) / seconds;
+            let frames = worker.frames.saturating_sub(old.frames) as f64 / seconds;
+            Some((worker.worker, (busy.clamp(0.0, 1.0), frames)))
+        });
         Rates {
+            workers: workers.collect(),
             stats: rates(&before.stats, &now.stats, seconds),
             runs: links.collect(),
             entries: maps.collect(),
         }
     }
 
-    /// Frames received, sent and dropped by all ports.
+    /// Frames received, sent and dropped by all ports together, each once.
     pub(super) fn total(&self) -> Total {
-        let mut total = Total::default();
-        for port in self.stats.ports.values() {
-            total.rx += port.rx_packets;
-            total.rx_bits += port.rx_bytes * 8;
-            total.tx += port.tx_packets;
-            total.tx_bits += port.tx_bytes * 8;
-            let drops = port.drops.values().chain(port.tx_drops.values());
-            total.drops += drops.sum::<u64>() + port.rx_missed;
+        let total = &self.stats.total;
+        Total {
+            rx: total.rx_packets,
+            rx_bits: total.rx_bytes * 8,
+            tx: total.tx_packets,
+            tx_bits: total.tx_bytes * 8,
+            drops: total.drops,
         }
-        total
     }
 }
 

@@ -111,7 +111,7 @@ impl Screen {
             KeyCode::Char('q') | KeyCode::Esc => return Told::End,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
-            KeyCode::Char(digit @ '1'..='4') => {
+            KeyCode::Char(digit @ '1'..='5') => {
                 self.view = View::ALL[digit as usize - '1' as usize];
             }
             KeyCode::Tab | KeyCode::Right => self.turn(1),

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use towpath_daemon::natural::natural;
+
 use crate::output::Align;
 
 /// What a column is.
@@ -61,7 +63,7 @@ impl Cell {
     fn order(&self, other: &Cell) -> Ordering {
         match (self.number, other.number) {
             (Some(one), Some(other)) => one.total_cmp(&other),
-            _ => self.text.cmp(&other.text),
+            _ => natural(&self.text, &other.text),
         }
     }
 }

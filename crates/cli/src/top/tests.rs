@@ -47,16 +47,29 @@ fn reading(seconds: u64) -> Reading {
         "bytes_value": 8, "max_entries": 1000, "entries": 950, "frozen": false, "btf_id": 0,
         "pinned": ["/sys/fs/bpf/connections"], "prog_ids": [],
     });
+    let worker = json!({
+        "worker": 0, "cpu": 3, "mode": "adaptive", "busy": 0.1, "busy_seconds": 0.93 * seconds as f64,
+        "frames_per_second": 7.0, "frames": 2_000_000 * seconds,
+        "queues": [{ "port": "port-00", "queues": [0, 1] }, { "port": "port-01", "queues": [0] }],
+        "programs": [{ "id": 7, "name": "firewall", "share": 0.62 }],
+    });
     let status = json!({
         "ports": (0..30).map(port).collect::<Vec<_>>(), "bridges": [], "links": [link],
         "failures": [{ "code": "port-open", "subject": "port x", "why": "no interface \"x\"",
             "since": 0.0, "remedy": "" }], "version": "0.1.0", "pid": 77, "workers": 1,
+        "worker_loads": [worker],
     });
     let frames = json!({
         "received": 0, "created": 0, "delivered": 0, "dropped": 0, "freed": 0, "in_flight": 0,
         "missing": 0,
     });
-    let stats = json!({ "time": 1000.0 + seconds as f64, "ports": stats, "frames": frames });
+    let total = json!({
+        "rx_packets": 2_000_000 * seconds, "rx_bytes": 128_000_000 * seconds,
+        "tx_packets": 1_500_000 * seconds, "tx_bytes": 96_000_000 * seconds,
+        "drops": 500_000 * seconds,
+    });
+    let time = 1000.0 + seconds as f64;
+    let stats = json!({ "time": time, "ports": stats, "total": total, "frames": frames });
     Reading {
         status: serde_json::from_value(status).expect("a status"),
         stats: serde_json::from_value(stats).expect("counters"),
@@ -130,6 +143,10 @@ fn keys_choose_the_view_and_its_order() {
     press(&mut screen, KeyCode::Right);
     let lines = seen(&mut screen, 80, 24);
     assert!(has(&lines, &["port-00", "rx", "verdict", "500k"]), "{lines:#?}");
+    press(&mut screen, KeyCode::Char('5'));
+    let lines = seen(&mut screen, 80, 24);
+    let worker = ["0", "3", "93%", "2.00M", "firewall 62%", "3", "port-00:0-1, port-01:0"];
+    assert!(has(&lines, &worker), "{lines:#?}");
     press(&mut screen, KeyCode::Tab);
     // By the second of ten columns, the kind; then by a number, the largest first.
     for _ in 0..3 {
@@ -144,7 +161,7 @@ fn keys_choose_the_view_and_its_order() {
     let lines = seen(&mut screen, 80, 24);
     assert!(has(&lines, &["port-00"]), "{lines:#?}");
     press(&mut screen, KeyCode::Char('?'));
-    assert!(has(&seen(&mut screen, 80, 24), &["ports, programs, maps, drops"]));
+    assert!(has(&seen(&mut screen, 80, 24), &["ports, programs, maps, drops, workers"]));
     assert_eq!(press(&mut screen, KeyCode::Char('q')), Told::Nothing, "the help goes first");
     assert_eq!(press(&mut screen, KeyCode::Char('-')), Told::Pace(Duration::from_secs(2)));
     assert_eq!(press(&mut screen, KeyCode::Char('q')), Told::End);

@@ -1,9 +1,10 @@
 //! What there is to see, each as a sheet.
 
-use towpath_daemon::api::types::{LinkView, MapView, PortStats, PortView, ProgramView};
+use towpath_daemon::api::types::{LinkView, MapView, PortStats, PortView, ProgramView, WorkerView};
 
 use super::reading::{Rates, Reading};
 use super::sheet::{Cell, Column, Sheet, Tone, numbers, short, words};
+use crate::daemon::workers::{mostly, percent, polls};
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,10 +13,12 @@ pub(super) enum View {
     Programs,
     Maps,
     Drops,
+    Workers,
 }
 
 impl View {
-    pub(super) const ALL: [View; 4] = [View::Ports, View::Programs, View::Maps, View::Drops];
+    pub(super) const ALL: [View; 5] =
+        [View::Ports, View::Programs, View::Maps, View::Drops, View::Workers];
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -23,6 +26,7 @@ impl View {
             View::Programs => "Programs",
             View::Maps => "Maps",
             View::Drops => "Drops",
+            View::Workers => "Workers",
         }
     }
 
@@ -32,6 +36,7 @@ impl View {
             View::Programs => &PROGRAMS,
             View::Maps => &MAPS,
             View::Drops => &DROPS,
+            View::Workers => &WORKERS,
         }
     }
 
@@ -42,6 +47,7 @@ impl View {
             View::Programs => (4, true),
             View::Maps => (1, false),
             View::Drops => (3, true),
+            View::Workers => (0, false),
         }
     }
 
@@ -51,6 +57,7 @@ impl View {
             View::Programs => (programs(now, rates), "no programs: `towpath load` attaches one"),
             View::Maps => (maps(now, rates), "no maps"),
             View::Drops => (drops(now, rates), "nothing was dropped"),
+            View::Workers => (workers(now, rates), "this daemon does not tell of its workers"),
         };
         Sheet { columns: self.columns(), rows, nothing }
     }
@@ -96,6 +103,16 @@ const DROPS: [Column; 5] = [
     words("REASON", 0),
     numbers("DROP/s", 0),
     numbers("DROPS", 1),
+];
+
+const WORKERS: [Column; 7] = [
+    numbers("WORKER", 0),
+    numbers("CPU", 4),
+    numbers("BUSY", 0),
+    numbers("FRAMES/s", 1),
+    words("MOSTLY", 2),
+    numbers("QUEUES", 3),
+    words("POLLS", 5),
 ];
 
 fn ports(now: &Reading, rates: &Rates) -> Vec<Vec<Cell>> {
@@ -227,6 +244,28 @@ fn drops(now: &Reading, rates: &Rates) -> Vec<Vec<Cell>> {
     rows
 }
 
+fn workers(now: &Reading, rates: &Rates) -> Vec<Vec<Cell>> {
+    let row = |worker: &WorkerView| {
+        let (busy, frames) = rates
+            .workers
+            .get(&worker.worker)
+            .copied()
+            .unwrap_or((worker.busy, worker.frames_per_second));
+        let queues = worker.queues.iter().map(|port| port.queues.len() as u64).sum();
+        let cpu = worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string());
+        vec![
+            Cell::number(worker.worker as f64, worker.worker.to_string()).toned(Tone::Plain),
+            Cell::number(worker.cpu.map_or(-1.0, |cpu| cpu as f64), cpu),
+            warned(Cell::number(busy, percent(busy)), busy >= BUSY),
+            Cell::number(frames, short(frames)),
+            Cell::text(mostly(worker)),
+            counted(queues),
+            Cell::text(polls(&worker.queues)),
+        ]
+    };
+    now.status.worker_loads.iter().map(row).collect()
+}
+
 /// A count, shortened.
 fn counted(count: u64) -> Cell {
     Cell::number(count as f64, short(count as f64))
@@ -236,5 +275,7 @@ fn warned(cell: Cell, is_bad: bool) -> Cell {
     if is_bad { cell.toned(Tone::Bad) } else { cell }
 }
 
+/// A worker that is busier has hardly time left.
+const BUSY: f64 = 0.9;
 /// Per cent of a map's capacity at which it is about to refuse elements.
 const FULL: f64 = 90.0;

@@ -19,6 +19,7 @@ mod trace;
 pub mod types;
 mod versions;
 mod whole;
+mod workers;
 mod xsk;
 
 use std::sync::Arc;
@@ -104,6 +105,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(maps::pop))
         .routes(routes!(pins::list, pins::pin, pins::unpin))
         .routes(routes!(stats::stats))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::history))
+        .routes(routes!(workers::flows))
         .routes(routes!(xsk::sockets))
         .routes(routes!(events::events))
         .routes(routes!(whole::status))

@@ -7,9 +7,12 @@ use serde_json::Value as Json;
 use utoipa::ToSchema;
 
 use crate::failure::Failure;
+pub use crate::flows::FlowView;
 use crate::guests::GuestView;
+pub use crate::history::{HistoryView, TrafficPast, WorkerPast};
 pub use crate::queues::{DequeueView, QueueView};
 use crate::state::{BridgeState, HookState, MigrateState, PortState};
+pub use crate::workers::{PolledView, ProgramShare, WorkerView};
 
 /// A port.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -472,6 +475,9 @@ pub struct StatusView {
     pub pid: u32,
     /// Workers.
     pub workers: usize,
+    /// What each of them does.
+    #[serde(default)]
+    pub worker_loads: Vec<WorkerView>,
     /// Frames that there is memory for.
     #[serde(default)]
     pub frames: usize,
@@ -487,6 +493,11 @@ pub struct StatsView {
     pub time: f64,
     /// Ports by name.
     pub ports: BTreeMap<String, PortStats>,
+    /// All ports together, each frame once: without bonds, whose frames are their members', and
+    /// without pairs, whose frames come from other ports, where there are others. Drops are those
+    /// of all.
+    #[serde(default)]
+    pub total: TrafficView,
     /// What became of all frames.
     pub frames: FrameStats,
     /// Queues of packets.
@@ -495,6 +506,21 @@ pub struct StatsView {
     /// Ports that take packets out of them.
     #[serde(default)]
     pub dequeues: Vec<DequeueView>,
+}
+
+/// Frames of one port, or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TrafficView {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames dropped, for whatever reason, or missed.
+    pub drops: u64,
 }
 
 /// Counters of a port.

@@ -1,6 +1,7 @@
 //! Metrics for Prometheus, read from the workers' counters when somebody asks.
 
 pub mod maps;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +20,13 @@ use prometheus_client::registry::Registry;
 
 use crate::api::error::ApiError;
 use crate::api::look;
-use crate::api::types::{LinkView, PortStats, StatsView, XskView};
+use crate::api::types::{LinkView, PortStats, StatsView, WorkerView, XskView};
 use crate::bonds::{self, BondView, MemberView};
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::view;
-use crate::{log, queues};
+use crate::{log, queues, view, workers};
 use maps::MapReading;
+use state::{Fill, PortStates, build, encode_fills, fills};
 
 /// `/metrics`
 pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
@@ -46,6 +47,9 @@ fn read(control: &Control) -> Reading {
         links: view::links(inner),
         bonds: bonds::all(inner),
         sockets: view::sockets(inner),
+        workers: workers::all(inner),
+        states: PortStates::of(inner),
+        fills: fills(inner),
         maps: MapReading::all(&control.map_metrics(), &inner.live.registry),
     })
 }
@@ -67,6 +71,9 @@ struct Reading {
     links: Vec<LinkView>,
     bonds: Vec<BondView>,
     sockets: Vec<XskView>,
+    workers: Vec<WorkerView>,
+    states: PortStates,
+    fills: Vec<Fill>,
     maps: Vec<MapReading>,
 }
 
@@ -96,14 +103,18 @@ fn single<M: EncodeMetric + TypedMetric>(
 
 impl Collector for Reading {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        build(&mut encoder)?;
         self.failures(&mut encoder)?;
+        workers::encode(&self.workers, &mut encoder)?;
         self.frames(&mut encoder)?;
         self.ports(&mut encoder)?;
+        self.states.encode(&mut encoder)?;
         self.by_reason(&mut encoder)?;
         self.programs(&mut encoder)?;
         self.bond_members(&mut encoder)?;
         queues::encode(&self.stats.queues, &self.stats.dequeues, &mut encoder)?;
         self.sockets(&mut encoder)?;
+        encode_fills(&self.fills, &mut encoder)?;
         self.maps.iter().try_for_each(|map| map.encode(&mut encoder))?;
         maps::encode_state(&self.maps, &mut encoder)
     }

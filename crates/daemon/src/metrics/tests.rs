@@ -55,9 +55,13 @@ program = "keeper"
 
 /// A daemon of which nobody but the test knows.
 fn start() -> Arc<Control> {
+    start_with(CONFIG)
+}
+
+fn start_with(config: &str) -> Arc<Control> {
     let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
     let objects = Arc::new(ObjectFiles::default());
-    let loaded = parse(CONFIG, Path::new("t.toml"), here, &objects).expect("it is fine");
+    let loaded = parse(config, Path::new("t.toml"), here, &objects).expect("it is fine");
     Arc::new(Control::start(loaded, None, objects).expect("there is memory"))
 }
 
@@ -122,6 +126,61 @@ fn the_dashboard_asks_for_what_is_exported() {
     assert!(asked.len() > 20, "{asked:?}");
     let missing: Vec<&String> = asked.difference(&exported).collect();
     assert!(missing.is_empty(), "{missing:?} of {exported:?}");
+}
+
+#[test]
+fn workers_poll_each_queue_once_and_are_idle_without_frames() {
+    let config = r#"
+[[worker]]
+[[worker]]
+[[worker]]
+[[port]]
+name = "p2"
+kind = "pair"
+peer = "p10"
+queues = 5
+[[port]]
+name = "p10"
+kind = "pair"
+peer = "p2"
+queues = 5
+[[port]]
+name = "away"
+kind = "packet"
+interface = "none-such"
+[[port]]
+name = "out"
+kind = "sink"
+up = false
+"#;
+    let control = start_with(config);
+    let ports = control.read(view::ports);
+    let workers = control.read(workers::all);
+    let names = |it: &WorkerView| it.queues.iter().map(|it| it.port.clone()).collect::<Vec<_>>();
+    assert_eq!(workers.iter().map(names).collect::<Vec<_>>(), vec![vec!["p2", "p10"]; 3]);
+    for port in ports.iter().filter(|port| port.state.up) {
+        let polled =
+            workers.iter().flat_map(|it| &it.queues).filter(|it| it.port == port.state.name);
+        let mut queues: Vec<u32> = polled.flat_map(|it| it.queues.clone()).collect();
+        queues.sort_unstable();
+        assert_eq!(queues, (0..port.queues).collect::<Vec<_>>(), "{}", port.state.name);
+    }
+    let text = text(read(&control));
+    control.stop();
+    for line in [
+        "towpath_worker_busy_seconds_total{worker=\"0\"} 0.0",
+        "towpath_worker_frames_total{worker=\"2\"} 0",
+        "towpath_worker_queues{worker=\"0\"} 4",
+        "towpath_worker_queues{worker=\"2\"} 2",
+        "towpath_port_up{port=\"p2\"} 1",
+        "towpath_port_up{port=\"out\"} 0",
+        "towpath_port_up{port=\"away\"} 0",
+        "towpath_port_link{port=\"p2\"} 1",
+        "towpath_port_link{port=\"out\"} 0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+    assert!(text.contains("towpath_build_info{version=\""), "{text}");
 }
 
 /// Names of metrics in all queries.

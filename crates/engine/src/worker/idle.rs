@@ -56,10 +56,12 @@ impl Worker {
     fn rest_idle(&mut self) {
         self.quiesce();
         let now = Instant::now();
+        self.stint.pause(&self.shared.load, now);
         let since = *self.idle.since.get_or_insert(now);
         // Whoever waits for that waits for it to the microsecond.
         let ahead = self.until_next();
         if ahead.is_some_and(|ahead| ahead.is_zero()) {
+            self.stint.begin(&self.shared.load);
             self.run_timers();
         }
         if self.idle.missed.is_none_or(|last| now.duration_since(last) > MISSED_PERIOD) {
@@ -114,6 +116,7 @@ impl Worker {
             self.shared.counters.rest();
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
             self.shared.counters.begin_round();
+            self.stint.wake(Instant::now());
         }
         for (events, ring) in fds.iter().map(PollFd::revents).zip(rings) {
             if let Some(ring) = ring.filter(|_| !events.is_empty()) {

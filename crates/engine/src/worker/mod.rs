@@ -26,6 +26,7 @@ mod zero_copy;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use towpath_maps::Domain;
@@ -33,6 +34,9 @@ use towpath_xdp::{Brake, Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
 use crate::dequeue::Orphans;
+use crate::engine::WorkerOptions;
+use crate::flow::FlowCounts;
+use crate::load::{Load, Stint};
 use crate::offload::complete_checksums;
 use crate::port::Rx;
 use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
@@ -68,8 +72,12 @@ pub enum Mode {
 pub(crate) struct WorkerShared {
     pub(crate) number: usize,
     pub(crate) mode: Mode,
+    /// The CPU it is to stay on.
+    pub(crate) cpu: Option<usize>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) counters: FrameCounters,
+    pub(crate) load: Load,
+    pub(crate) flows: FlowCounts,
     pub(crate) inbox: Inbox,
     /// The configuration to adopt.
     snapshot: Mutex<Arc<Snapshot>>,
@@ -88,12 +96,15 @@ pub(crate) struct WorkerShared {
 }
 
 impl WorkerShared {
-    pub(crate) fn new(number: usize, mode: Mode) -> std::io::Result<WorkerShared> {
+    pub(crate) fn new(number: usize, options: WorkerOptions) -> std::io::Result<WorkerShared> {
         Ok(WorkerShared {
             number,
-            mode,
+            mode: options.mode,
+            cpu: options.cpu,
             waker: Arc::new(Waker::new()?),
             counters: FrameCounters::default(),
+            load: Load::new(),
+            flows: FlowCounts::default(),
             inbox: Inbox::default(),
             snapshot: Mutex::default(),
             offered: AtomicU64::new(0),
@@ -179,6 +190,7 @@ pub(crate) struct Worker {
     /// The readers' groups of all programs' maps.
     domains: Vec<Arc<Domain>>,
     idle: Idle,
+    stint: Stint,
 }
 
 impl Worker {
@@ -205,6 +217,7 @@ impl Worker {
             graph: Graph::new(shared, workers, orphans, pool),
             domains: Vec::new(),
             idle: Idle::default(),
+            stint: Stint::new(),
         }
     }
 
@@ -250,17 +263,24 @@ impl Worker {
             work += self.launch_due();
         }
         self.graph.end_round(work >= BURST);
+        if work > 0 && !self.stint.is_at_work {
+            self.stint.begin(&self.shared.load);
+        }
         work
     }
 
     /// Receives one burst and sends it on its way.
     #[inline]
     fn poll(&mut self, index: usize) -> usize {
-        let Self { snapshot, queues, frames, runner, graph, shared, .. } = self;
+        let Self { snapshot, queues, frames, runner, graph, shared, stint, .. } = self;
         let queue = &mut queues[index];
         let count = queue.receive(graph, frames);
         if count == 0 {
             return 0;
+        }
+        // Now, and not after a program that takes long.
+        if !stint.is_at_work {
+            stint.begin(&shared.load);
         }
         // First, so that who sees the port's frames sees that there are frames.
         shared.counters.received.add(count as u64);
@@ -297,6 +317,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.inbox.close();
+        self.stint.pause(&self.shared.load, Instant::now());
         self.shared.counters.rest();
         self.shared.note_adopted(u64::MAX);
     }

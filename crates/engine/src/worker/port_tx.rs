@@ -7,6 +7,7 @@ use towpath_xdp::{Frame, Pool, Sent as SentFrame, tai_now};
 use super::graph::Graph;
 use crate::bond::Turn;
 use crate::counters::{Counter, DropReason, FrameCounters};
+use crate::flow::ONE_IN;
 use crate::port::Tx;
 use crate::snapshot::{Opened, PortId, Snapshot};
 use crate::target::{Door, Kind, Owner, Side, TargetId};
@@ -94,6 +95,7 @@ impl Graph {
         frames: &mut Vec<Frame>,
         bytes: usize,
     ) -> u64 {
+        self.note_departure(snapshot, port, frames);
         let (sent, why) = self.send(port, frames, bytes);
         self.count_sent(snapshot, port, sent);
         if !frames.is_empty() {
@@ -141,6 +143,18 @@ impl Graph {
         let count = (before - lost.len() - frames.len()) as u64;
         let sent = Sent { count, bytes: (bytes - unsent) as u64, lost: lost.len() };
         (sent, why)
+    }
+
+    /// Looks where the frames of some bursts came from.
+    #[inline]
+    fn note_departure(&mut self, snapshot: &Snapshot, to: PortId, frames: &[Frame]) {
+        self.departures = self.departures.wrapping_add(1);
+        if self.departures.is_multiple_of(ONE_IN)
+            && let Some(port) = snapshot.port(to)
+        {
+            let from = frames.iter().map(|frame| frame.rx.ifindex);
+            self.shared.flows.note(from, port.ifindex);
+        }
     }
 
     fn count_sent(&mut self, snapshot: &Snapshot, port: PortId, sent: Sent) {
@@ -238,6 +252,7 @@ impl Graph {
     ) -> (usize, DropReason) {
         let (count, queue) = (frames.len(), Door::Xmit.at(to));
         debug_assert!(self.queues[queue.index()].frames.is_empty(), "nothing goes before");
+        self.note_departure(snapshot, to, frames);
         let bytes = frames.iter().map(|frame| frame.len()).sum();
         let (sent, why) = self.send(to, frames, bytes);
         let done = sent.count as usize + sent.lost;

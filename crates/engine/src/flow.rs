@@ -1,0 +1,72 @@
+//! Which way frames go: for some of the bursts that leave by a port, where their frames came from.
+//!
+//! How many frames leave is known exactly ([`crate::counters::PortCounters`]); who sent them is
+//! worth no count of each frame. One burst in [`ONE_IN`] is looked at, so that each port's frames
+//! are divided among those they came from as those of its bursts were.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+/// Frames that were seen, by the ifindex of the port where they arrived (0: they came from a
+/// socket, or were made here), and that of the port that was to send them.
+pub type Flows = BTreeMap<(u32, u32), u64>;
+
+/// What one worker saw.
+#[derive(Debug, Default)]
+pub(crate) struct FlowCounts {
+    seen: Mutex<Flows>,
+}
+
+impl FlowCounts {
+    /// Adds a burst to what was seen.
+    #[cold]
+    pub(crate) fn note(&self, from: impl Iterator<Item = u32>, to: u32) {
+        let mut seen = self.seen.lock();
+        let mut from = from.peekable();
+        while let Some(first) = from.next() {
+            let mut count = 1;
+            while from.next_if_eq(&first).is_some() {
+                count += 1;
+            }
+            // Whoever looks at differences finds that it began again.
+            if seen.len() >= FLOWS_MAX && !seen.contains_key(&(first, to)) {
+                seen.clear();
+            }
+            *seen.entry((first, to)).or_default() += count;
+        }
+    }
+
+    /// Adds what was seen to that of others.
+    pub(crate) fn add_to(&self, all: &mut Flows) {
+        for (way, count) in &*self.seen.lock() {
+            *all.entry(*way).or_default() += count;
+        }
+    }
+}
+
+/// One burst in so many is looked at.
+pub const ONE_IN: u32 = 32;
+/// Ways that are remembered.
+const FLOWS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_counted_by_where_they_came_from_and_memory_is_bounded() {
+        let counts = FlowCounts::default();
+        counts.note([1, 1, 2, 1, 0].into_iter(), 7);
+        counts.note([1].into_iter(), 8);
+        let all = |counts: &FlowCounts| {
+            let mut all = Flows::new();
+            counts.add_to(&mut all);
+            all
+        };
+        let expected = [((0, 7), 1), ((1, 7), 3), ((1, 8), 1), ((2, 7), 1)];
+        assert_eq!(all(&counts), Flows::from(expected));
+        counts.note(0..10 * FLOWS_MAX as u32, 9);
+        assert!(all(&counts).len() <= FLOWS_MAX);
+    }
+}
