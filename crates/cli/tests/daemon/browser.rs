@@ -41,7 +41,7 @@ impl Browser {
     }
 
     /// The result of a method; nothing when the browser has ended.
-    fn call(&mut self, method: &str, params: &Value) -> Option<Value> {
+    pub(super) fn call(&mut self, method: &str, params: &Value) -> Option<Value> {
         self.messages += 1;
         let mut message = json!({ "id": self.messages, "method": method, "params": params });
         if !self.session.is_null() {

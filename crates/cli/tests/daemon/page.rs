@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::browser::Browser;
 use super::{CONFIG, Daemon};
@@ -172,6 +172,18 @@ fn a_browser_shows_what_there_is() {
         "{page}"
     );
 
+    for (view, shown) in [
+        ("programs", "every_verdict.c"),
+        ("maps", "<h2>"),
+        ("workers", "Worker 0"),
+        ("picture", "data-key=\"gen → out\""),
+        ("ports/gen", "ifindex "),
+    ] {
+        let page = browse(&bench, &["--dump-dom"], &format!("{url}#{view}")).expect("it was there");
+        assert!(page.contains(shown), "{view}: {page}");
+        assert!(!page.contains("does not answer"), "{view}: {page}");
+    }
+
     let picture = bench.path("page.png");
     let shot = format!("--screenshot={}", picture.display());
     browse(&bench, &[&shot, "--window-size=1280,720"], &url).expect("it was there");
@@ -180,14 +192,163 @@ fn a_browser_shows_what_there_is() {
     daemon.end();
 }
 
+/// What the daemon keeps for whoever comes later, beside what it counts.
 #[test]
-fn elements_are_changed_by_who_knows_the_token() {
-    let bench = Bench::new("daemon_page_edit");
+fn who_comes_later_is_told_what_was() {
+    let bench = Bench::new("daemon_page_history");
+    let config = format!("[[worker]]\n[[worker]]\n[api]\nhttp = \"127.0.0.1:0\"\n{CONFIG}");
+    let daemon = Daemon::start(&bench, &config);
+    let at = address(&daemon);
+    let get = |path: &str| {
+        let answer = ask(&at, &format!("GET {path}"), &[&format!("Host: {at}")], "");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let body =
+            body.get(body.find(['{', '[']).expect("JSON")..=body.rfind(['}', ']']).expect("JSON"));
+        serde_json::from_str::<Value>(body.expect("its end")).expect("JSON")
+    };
+    daemon.wait_for("a point", || get("/v1/history")["points"].as_u64() >= Some(1));
+    let past = get("/v1/history");
+    let rates = past["ports"]["gen"]["rx"].as_array().expect("rates").iter();
+    // A point stands for five seconds or more.
+    let told: f64 = rates.map(|rate| rate.as_f64().expect("a number") * 5.0).sum();
+    let counted = daemon.rx("gen") as f64;
+    assert!(told > 0.0 && told <= counted, "{told} of {counted}: {past}");
+    assert_eq!(past["ports"]["gen"]["rx"], past["total"]["rx"], "pairs are not counted twice");
+    assert!(past["ports"]["p0"]["rx"].is_null(), "nothing came there: {past}");
+    let time = past["time"].as_f64().expect("a time");
+    assert_eq!(get(&format!("/v1/history?since={time}"))["points"], 0);
+
+    let workers = get("/v1/workers");
+    let polls = |worker: usize| workers[worker]["queues"].as_array().expect("queues").len();
+    // `gen`, `p0` and `p1` have a queue each; a sink receives nothing.
+    assert_eq!((polls(0) + polls(1), workers.as_array().map(Vec::len)), (3, Some(2)));
+    assert!(workers[0]["busy"].as_f64() > Some(0.0), "{workers}");
+    let flows = get("/v1/flows");
+    let flow = &flows[0];
+    assert_eq!(
+        (&flow["from"], &flow["to"], flows.as_array().map(Vec::len)),
+        (&json!("gen"), &json!("out"), Some(1)),
+        "{flows}"
+    );
+    assert!(flow["frames_per_second"].as_f64() > Some(0.0), "{flows}");
+    daemon.end();
+}
+
+#[test]
+fn many_ports_are_a_line_each_in_the_order_of_numbers() {
+    let bench = Bench::new("daemon_page_lines");
+    let ports = (0..30).rev();
+    let ports = ports.map(|number| format!("[[port]]\nname = \"eth{number}\"\nkind = \"sink\"\n"));
+    let config = format!("[api]\nhttp = \"127.0.0.1:0\"\n{}", ports.collect::<String>());
+    let daemon = Daemon::start(&bench, &config);
+    let Some(mut browser) = Browser::open(&bench, &format!("http://{}/", address(&daemon))) else {
+        return println!("skipped: no chromium");
+    };
+    browser.wait_for("document.querySelectorAll('table.lines tbody tr').length === 30");
+    let names = "[...document.querySelectorAll('table.lines tbody a')].map((it) => it.innerText)";
+    let expected: Vec<String> = (0..30).map(|number| format!("eth{number}")).collect();
+    assert_eq!(browser.ask(names), json!(expected));
+    browser.ask("document.querySelector('input[type=search]').value = 'eth2'");
+    browser.ask("document.querySelector('input[type=search]').dispatchEvent(new Event('input'))");
+    browser.wait_for("document.querySelectorAll('table.lines tbody tr').length === 11");
+    // Narrower than a phone, nothing is wider than the page.
+    let size = json!({ "width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": true });
+    browser.call("Emulation.setDeviceMetricsOverride", &size).expect("it is there");
+    browser.wait_for("document.documentElement.scrollWidth <= innerWidth && innerWidth <= 400");
+    daemon.end();
+}
+
+#[test]
+fn ports_are_changed_in_the_page_by_who_knows_the_token() {
+    let bench = Bench::new("daemon_page_change");
+    let daemon = with_token(&bench);
+    let url = format!("http://{}/#ports/p0", address(&daemon));
+    let Some(mut browser) = Browser::open(&bench, &url) else {
+        return println!("skipped: no chromium");
+    };
+    say_token(&mut browser, "wrong");
+    let wrong = "document.querySelector('form.token .bad')?.innerText.includes('not the') ?? false";
+    browser.wait_for(wrong);
+    say_token(&mut browser, TOKEN);
+    // Names and ids of what is attached there.
+    let programs = || {
+        let status = daemon.json(&["status"]);
+        let links = status["links"].as_array().expect("links");
+        let here = links.iter().filter(|link| link["port"] == "p0");
+        let name = |link: &Value| link["name"].as_str().unwrap_or_default().to_owned();
+        here.map(|link| (name(link), link["prog_id"].clone())).collect::<Vec<_>>()
+    };
+    let names = || programs().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let (new, replacing) = ("details.attach input[name=file]", ".hooked label input");
+    choose(&bench, &mut browser, new, "every_verdict.o");
+    browser.ask("document.querySelector('input[name=program]').value = 'every_verdict'");
+    click(&mut browser, "Attach");
+    daemon.wait_for("a program", || names() == ["every_verdict"]);
+    let first = programs();
+    choose(&bench, &mut browser, replacing, "every_verdict.o");
+    daemon.wait_for("another one", || names() == ["every_verdict"] && programs() != first);
+    // What can't be attached, or would lose what its maps hold, is said, and changes nothing.
+    let second = programs();
+    let said = "(document.querySelector('article pre.bad')?.innerText ?? '')";
+    for (field, object) in [(new, "refused.o"), (replacing, "keeper_1.o")] {
+        let before = browser.ask(said);
+        choose(&bench, &mut browser, field, object);
+        if field == new {
+            click(&mut browser, "Attach");
+        }
+        browser.wait_for(&format!("{said} !== '' && {said} !== {before}"));
+        assert_eq!(programs(), second, "{object}");
+    }
+    click(&mut browser, "Detach");
+    daemon.wait_for("none", || names().is_empty());
+    for (button, up) in [("Set down", false), ("Set up", true)] {
+        click(&mut browser, button);
+        daemon.wait_for(button, || daemon.json(&["port", "show", "p0"])[0]["up"] == up);
+    }
+    daemon.end();
+}
+
+/// A daemon whose page is for those who know the token.
+fn with_token(bench: &Bench) -> Daemon<'_> {
     bench.file("token", format!("{TOKEN}\n"));
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(bench.path("token"), mode).expect("it is ours");
     let config = format!("[api]\nhttp = \"127.0.0.1:0\"\ntoken_file = \"token\"\n{CONFIG}");
-    let daemon = Daemon::start(&bench, &config);
+    Daemon::start(bench, &config)
+}
+
+/// Answers the page's question for the token, once.
+fn say_token(browser: &mut Browser, token: &str) {
+    browser.wait_for("!!document.querySelector('form.token:not(.seen) input')");
+    browser.ask("document.querySelector('form.token').classList.add('seen')");
+    browser.ask(&format!("document.querySelector('form.token input').value = '{token}'"));
+    browser.ask("document.querySelector('form.token button').click()");
+}
+
+fn click(browser: &mut Browser, text: &str) {
+    let button = format!(
+        "[...document.querySelectorAll('main button')].find((it) => it.textContent === '{text}')"
+    );
+    browser.wait_for(&format!("!!{button}"));
+    browser.ask(&format!("{button}.click()"));
+}
+
+/// Chooses a file, as its reader would.
+fn choose(bench: &Bench, browser: &mut Browser, field: &str, object: &str) {
+    let bytes = std::fs::read(bench.path(object)).expect("it is a fixture");
+    browser.wait_for(&format!("!!document.querySelector('{field}')"));
+    browser.ask(&format!(
+        "{{ const files = new DataTransfer();
+           files.items.add(new File([new Uint8Array({bytes:?})], '{object}'));
+           const field = document.querySelector('{field}'); field.files = files.files;
+           field.dispatchEvent(new Event('change')); }}"
+    ));
+}
+
+#[test]
+fn elements_are_changed_by_who_knows_the_token() {
+    let bench = Bench::new("daemon_page_edit");
+    let daemon = with_token(&bench);
     let set = |key: &str, value: &str| {
         daemon.json(&["map", "update", "overrides", "key", key, "value", value]);
     };
@@ -200,10 +361,7 @@ fn elements_are_changed_by_who_knows_the_token() {
     };
     // A wrong one is asked for again, in another form.
     for token in ["wrong", TOKEN] {
-        browser.wait_for("!!document.querySelector('form.token:not(.seen) input')");
-        browser.ask("document.querySelector('form.token').classList.add('seen')");
-        browser.ask(&format!("document.querySelector('form.token input').value = '{token}'"));
-        browser.ask("document.querySelector('form.token button').click()");
+        say_token(&mut browser, token);
     }
     let button = |text: &str| {
         format!(

@@ -1,4 +1,4 @@
-// The daemon, by its API: what it says now, and what it did in each of the last seconds.
+// The daemon, by its API: what it says now, and what it did in the last minutes.
 
 import { PAST } from "./element.js";
 
@@ -31,36 +31,57 @@ export function change(path, body, method = "POST") {
 
 // What the daemon said last.
 export const now = { status: null, stats: null, programs: [], maps: [], bonds: [] };
-// Rates by port, and of links and maps by id: lists with the newest at the end.
+// By name: rates of the last second, and lists of those of the last minutes with the newest at the
+// end. Names are like "rx p0", "link 7", "busy 0".
+const rates = new Map();
 const past = new Map();
 let before = null;
+let pointsUntil = 0;
 
 export async function refresh() {
   const [status, stats, programs, maps, bonds] = await Promise.all(
-    ["status", "stats", "programs", "maps", "bonds"].map((name) => ask(`/v1/${name}`)));
+    ["status", "stats?zeros=false", "programs", "maps", "bonds"].map((it) => ask(`/v1/${it}`)));
   Object.assign(now, { status, stats, programs, maps, bonds });
   const seen = counters();
-  if (before && before.pid === status.pid && seen.time > before.time) {
-    note(seen, seen.time - before.time);
-  } else {
+  if (before && before.pid !== status.pid) {
+    before = null;
+    pointsUntil = 0;
     past.clear();
   }
+  if (stats.time - pointsUntil > 5.5) await remember();
+  if (before && seen.time > before.time) compare(seen, seen.time - before.time);
+  // Nothing to compare with yet: the daemon knows.
+  else if (!before) for (const [name, list] of past) rates.set(name, list.at(-1) ?? 0);
   before = seen;
 }
 
 // All that only grows, by name.
 function counters() {
   const counts = new Map();
+  const traffic = (name, it) => {
+    counts.set(`rx ${name}`, it.rx_packets);
+    counts.set(`rx bits ${name}`, it.rx_bytes * 8);
+    counts.set(`tx ${name}`, it.tx_packets);
+    counts.set(`tx bits ${name}`, it.tx_bytes * 8);
+  };
   for (const [name, port] of Object.entries(now.stats.ports)) {
-    counts.set(`rx ${name}`, port.rx_packets);
-    counts.set(`rx bytes ${name}`, port.rx_bytes);
-    counts.set(`tx ${name}`, port.tx_packets);
-    counts.set(`tx bytes ${name}`, port.tx_bytes);
+    traffic(name, port);
+    let sum = 0;
     for (const { way, reason, count } of drops(name)) {
       counts.set(`drop ${name} ${way} ${reason}`, count);
+      sum += count;
     }
+    counts.set(`drops ${name}`, sum);
   }
+  // No port has a name with a space.
+  traffic(" all", now.stats.total);
+  counts.set("drops  all", now.stats.total.drops);
   for (const link of now.status.links) counts.set(`link ${link.id}`, link.runs);
+  for (const map of now.maps) counts.set(`map ${map.id}`, map.entries ?? 0);
+  for (const worker of now.status.worker_loads) {
+    counts.set(`busy ${worker.worker}`, worker.busy_seconds);
+    counts.set(`frames ${worker.worker}`, worker.frames);
+  }
   return { counts, time: now.stats.time, pid: now.status.pid };
 }
 
@@ -74,17 +95,44 @@ export function drops(name) {
   return [missed, ...all(port.drops, "rx"), ...all(port.tx_drops, "tx")];
 }
 
-function note(seen, seconds) {
+function compare(seen, seconds) {
+  rates.clear();
   for (const [name, count] of seen.counts) {
-    const old = before.counts.get(name);
+    // A reason that did not occur before was not told.
+    const old = before.counts.get(name) ?? (name.startsWith("drop ") ? 0 : undefined);
     if (old === undefined) continue;
-    const list = past.get(name) ?? [];
-    list.push(Math.max(0, count - old) / seconds);
-    if (list.length > PAST) list.shift();
-    past.set(name, list);
+    // Elements of maps also go.
+    const change = name.startsWith("map ") ? Math.abs(count - old) : Math.max(0, count - old);
+    rates.set(name, change / seconds);
   }
-  for (const name of past.keys()) if (!seen.counts.has(name)) past.delete(name);
+}
+
+// What the daemon kept since we asked last.
+async function remember() {
+  const { time, points, ports, links, workers, total } =
+    await ask(`/v1/history?since=${pointsUntil}`);
+  pointsUntil = time;
+  if (points === 0) return;
+  const news = new Map();
+  for (const [name, it] of [...Object.entries(ports), [" all", total]]) {
+    const kinds = { rx: it.rx, "rx bits": it.rx_bits, tx: it.tx, "tx bits": it.tx_bits,
+      drops: it.drops };
+    for (const [kind, list] of Object.entries(kinds)) news.set(`${kind} ${name}`, list ?? []);
+  }
+  for (const [id, list] of Object.entries(links)) news.set(`link ${id}`, list);
+  workers.forEach((it, number) => {
+    news.set(`busy ${number}`, it.busy ?? []);
+    news.set(`frames ${number}`, it.frames ?? []);
+  });
+  for (const name of past.keys()) if (!news.has(name)) past.delete(name);
+  for (const [name, list] of news) {
+    // What is not told was nothing.
+    const nothing = new Array(points - list.length).fill(0);
+    past.set(name, [...(past.get(name) ?? []), ...nothing, ...list].slice(-PAST));
+  }
 }
 
 export const history = (name) => past.get(name) ?? [];
-export const rate = (name) => history(name).at(-1) ?? 0;
+export const rate = (name) => rates.get(name) ?? 0;
+// Both are read at times that differ a little.
+export const busyOf = (worker) => Math.min(1, rate(`busy ${worker.worker}`));

@@ -1,7 +1,7 @@
 // What was dropped, where, and why.
 
 import { drops, now, rate } from "./daemon.js";
-import { bar, el, short } from "./element.js";
+import { el, filled, short } from "./element.js";
 
 export function dropsView() {
   const rows = now.status.ports.flatMap(({ name }) => drops(name)
@@ -12,12 +12,11 @@ export function dropsView() {
   const most = Math.max(...rows.map((it) => it.count));
   return el("table", { class: "wide" },
     el("thead", {}, el("tr", {}, ["Port", "Way", "Reason"].map((it) => el("th", {}, it)),
-      ["Now", "So far"].map((it) => el("th", { class: "number" }, it)), el("th", {}))),
+      el("th", { class: "number" }, "Now"), el("th", {}, "So far"))),
     el("tbody", {}, rows.map((it) => el("tr", {
       "data-key": `${it.name} ${it.way} ${it.reason}` },
-    el("td", {}, it.name), el("td", {}, it.way === "rx" ? "arrived" : "leaving"),
+    el("td", {}, el("a", { href: `#ports/${encodeURIComponent(it.name)}` }, it.name)), el("td", {}, it.way === "rx" ? "arrived" : "leaving"),
     el("td", {}, el("code", {}, it.reason)),
     el("td", { class: it.speed ? "number bad" : "number faint" }, `${short(it.speed)}/s`),
-    el("td", { class: "number" }, short(it.count)),
-    el("td", { class: "chart" }, bar(it.count, most, "bad"))))));
+    el("td", { class: "chart" }, filled(it.count, most, short(it.count), "bad"))))));
 }

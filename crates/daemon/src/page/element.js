@@ -77,7 +77,7 @@ function takeAttributes(before, node) {
   for (const { name, value } of [...node.attributes]) {
     if (before.getAttribute(name) !== value && !kept(name)) before.setAttribute(name, value);
   }
-  for (const event of ["onclick", "onsubmit", "oninput"]) before[event] = node[event];
+  for (const event of ["onclick", "onsubmit", "oninput", "onchange"]) before[event] = node[event];
 }
 
 // 985, 12.3k, 1.23M
@@ -94,16 +94,21 @@ export function short(number) {
   return (number < 0 && value > 0.5 ? "-" : "") + value.toFixed(digits) + units[unit];
 }
 
+// Names in the order in which people count: eth2 before eth10.
+export const natural = new Intl.Collator("en", { numeric: true }).compare;
+
 // Per cent of a whole.
 export function percent(part, whole) {
   return whole > 0 ? Math.round((part * 100) / whole) : 0;
 }
 
-// A small chart of what was in the past, its last value at the right edge.
-export function chart(values, kind, label) {
+// A small chart of the last minutes, the last value at the right edge.
+export function chart(values, kind, label, least = 1) {
   const [width, height] = [120, 26];
-  const most = Math.max(1, ...values);
-  const x = (index) => width - (values.length - 1 - index) * (width / (PAST - 1));
+  const most = Math.max(least, ...values);
+  // What is not long ago is stretched, up to a minute across.
+  const span = Math.max(SPAN_MIN, values.length) - 1;
+  const x = (index) => width - (values.length - 1 - index) * (width / span);
   const y = (value) => height - 1 - (value / most) * (height - 3);
   const points = values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`);
   const first = values.length ? x(0).toFixed(1) : width;
@@ -111,6 +116,11 @@ export function chart(values, kind, label) {
     "aria-label": label, preserveAspectRatio: "none" },
   svg("polygon", { points: `${first},${height} ${points.join(" ")} ${width},${height}` }),
   svg("polyline", { points: points.join(" ") }));
+}
+
+// How full something is, with a number in words beside.
+export function filled(part, whole, text, kind = "") {
+  return el("span", { class: "filled" }, bar(part, whole, kind), el("small", {}, text));
 }
 
 // How full something is.
@@ -121,5 +131,6 @@ export function bar(part, whole, kind = "") {
     svg("rect", { class: "part", width: width.toFixed(2), height: 6 }));
 }
 
-// Values of a chart.
-export const PAST = 60;
+// Values of a chart: as many points as the daemon keeps, a point every five seconds.
+export const PAST = 120;
+const SPAN_MIN = 12;

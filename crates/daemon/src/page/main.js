@@ -1,17 +1,21 @@
 // The page: which view, how the daemon is, and once a second what it says.
 
-import { now, rate, refresh, token } from "./daemon.js";
+import { busyOf, now, rate, refresh, token } from "./daemon.js";
 import { dropsView } from "./drops.js";
-import { el, morph, short } from "./element.js";
+import { el, morph, percent, short } from "./element.js";
 import { mapsView } from "./maps.js";
+import { pictureView } from "./picture.js";
 import { portsView } from "./ports.js";
 import { programsView } from "./programs.js";
+import { workersView } from "./workers.js";
 
 const VIEWS = {
   ports: ["Ports", portsView],
+  picture: ["Picture", pictureView],
   programs: ["Programs", programsView],
   maps: ["Maps", mapsView],
   drops: ["Drops", dropsView],
+  workers: ["Workers", workersView],
 };
 const PERIOD_MS = 1000;
 
@@ -33,20 +37,23 @@ async function draw() {
   show("daemon", daemon());
   const children = await VIEWS[name][1](rest, draw);
   // Somebody may have gone on meanwhile.
-  if (place()[0] === name) show("view", children);
+  if (String(place()) === String([name, rest])) show("view", children);
 }
 
 function daemon() {
   const { status, stats } = now;
-  const sum = (what) => short(status.ports.reduce((sum, it) =>
-    sum + rate(`${what} ${it.name}`), 0));
   const missing = stats.frames.missing;
+  const dropped = rate("drops  all");
+  const busiest = Math.max(0, ...status.worker_loads.map((it) => busyOf(it)));
+  const workers = status.workers === 1 ? "the worker" : `the busiest of ${status.workers} workers`;
   return [
-    el("span", {}, el("b", {}, `${sum("rx")}/s`), " in"),
-    el("span", {}, el("b", {}, `${sum("tx")}/s`), " out"),
-    el("span", { class: missing ? "bad" : "faint" }, `${missing} missing`),
-    el("span", { class: "faint" }, `${status.version}, pid ${status.pid}, `
-      + `${status.workers} worker${status.workers === 1 ? "" : "s"}`),
+    el("span", {}, el("b", {}, `${short(rate("rx  all"))}/s`), " in"),
+    el("span", {}, el("b", {}, `${short(rate("tx  all"))}/s`), " out"),
+    el("span", { class: dropped ? "bad" : "faint" }, `${short(dropped)}/s dropped`),
+    el("a", { href: "#workers", class: busiest > 0.9 ? "bad" : "faint" },
+      `${workers} ${percent(busiest, 1)}%`),
+    missing !== 0 && el("span", { class: "bad" }, `${missing} missing`),
+    el("span", { class: "faint" }, `${status.version}, pid ${status.pid}`),
   ];
 }
 
@@ -72,9 +79,11 @@ function askForToken() {
     token.set(field.value.trim());
     tick();
   };
+  const wrong = token.get() && el("p", { class: "bad" }, "That is not the daemon's token.");
   document.getElementById("view").replaceChildren(el("form", { class: "token", onsubmit },
     el("p", {}, "This daemon wants its token ([api] token_file)."), field,
-    el("button", {}, "Go on")));
+    el("button", {}, "Go on"), wrong));
+  field.focus();
 }
 
 async function tick() {

@@ -1,37 +1,75 @@
 // Maps by type, and what is in one of them. With a token, elements can be changed.
 
-import { ask, change, now, token } from "./daemon.js";
-import { bar, el, percent, short } from "./element.js";
+import { ask, change, now, rate, token } from "./daemon.js";
+import { bar, el, filled, natural, percent, short } from "./element.js";
 
 const SHOWN_MAX = 500;
+// Arrays of more elements show those that are not 0, unless somebody wants all.
+const ZEROES = 16;
+const allShown = new Set();
 // Which element is being changed, and what went wrong with that.
 const editing = { key: null, trouble: null };
+// What was said of an element that was to be added.
+const adding = { map: null, trouble: null };
 
 export async function mapsView([id], draw) {
   const { maps } = now;
   if (maps.length === 0) {
     return el("p", { class: "empty" }, "No maps: programs bring them along.");
   }
-  const chosen = maps.find((map) => String(map.id) === id);
+  const chosen = maps.find((map) => String(map.id) === id) ?? liveliest(maps);
   return el("div", { class: "browse" },
     el("nav", { "aria-label": "Maps" }, byType(maps).map(([type, some]) => [
       el("h3", {}, type), el("ul", {}, some.map((map) => entry(map, map === chosen))),
     ])),
-    el("article", {}, chosen ? await contents(chosen, draw)
-      : el("p", { class: "empty" }, "Choose a map.")));
+    el("article", { "data-key": `map ${chosen.id}` }, await contents(chosen, draw)));
+}
+
+// Where most happens: elements that come and go, else what the busiest programs use; of those what
+// has elements to show.
+function liveliest(maps) {
+  const runs = (map) => now.status.links.filter((link) => map.prog_ids.includes(link.prog_id))
+    .reduce((sum, link) => sum + rate(`link ${link.id}`), 0);
+  const rank = (map) => [rate(`map ${map.id}`), map.entries > 0 && !UNLISTED.test(map.type),
+    runs(map), /stat|count/.test(map.name)].map(Number);
+  const order = (a, b) => {
+    const at = a.rank.findIndex((it, index) => it !== b.rank[index]);
+    return at < 0 ? 0 : b.rank[at] - a.rank[at];
+  };
+  return maps.map((map) => ({ map, rank: rank(map) })).sort(order)[0].map;
+}
+
+// Whose it is, where several maps have the name: the program, if need be its ports, and its id.
+function owners(map) {
+  const users = (it) => now.programs.filter((program) => it.prog_ids.includes(program.id))
+    .map((program) => program.name).join(", ");
+  const ports = (it) => [...new Set(now.status.links
+    .filter((link) => it.prog_ids.includes(link.prog_id)).map((link) => link.port))].join(", ");
+  const ways = [users, (it) => [users(it), ports(it)].filter(Boolean).join(" on "),
+    (it) => `${users(it) || "no program"}, id ${it.id}`];
+  const same = now.maps.filter((it) => it.name === map.name);
+  if (same.length === 1) return null;
+  const isTold = (way) => new Set(same.map(way)).size === same.length;
+  return (ways.find(isTold) ?? ways[2])(map);
 }
 
 function byType(maps) {
   const types = new Map();
-  for (const map of maps) types.set(map.type, [...(types.get(map.type) ?? []), map]);
-  return [...types].sort(([a], [b]) => (a < b ? -1 : 1));
+  for (const map of maps) {
+    const type = map.name.startsWith(".") ? DATA : map.type;
+    types.set(type, [...(types.get(type) ?? []), map]);
+  }
+  for (const some of types.values()) some.sort((a, b) => natural(a.name, b.name) || a.id - b.id);
+  // Variables of programs come last.
+  return [...types].sort(([a], [b]) => (a === DATA) - (b === DATA) || natural(a, b));
 }
 
 function entry(map, isChosen) {
   return el("li", { "data-key": map.id },
     el("a", { href: `#maps/${map.id}`, "aria-current": isChosen ? "true" : null },
-      map.name || `id ${map.id}`),
-    map.entries != null && bar(map.entries, map.max_entries));
+      map.name || `id ${map.id}`, owners(map) && el("small", {}, ` ${owners(map)}`)),
+    map.entries != null && !isArray(map)
+      && filled(map.entries, map.max_entries, `${short(map.entries)}/${short(map.max_entries)}`));
 }
 
 async function contents(map, draw) {
@@ -41,7 +79,7 @@ async function contents(map, draw) {
   const filled = map.entries == null ? `${map.max_entries} entries`
     : `${map.entries} of ${map.max_entries} entries (${percent(map.entries, map.max_entries)}%)`;
   return [
-    el("h2", {}, map.name, el("span", { class: "kind" }, map.type)),
+    el("h2", {}, map.name || `id ${map.id}`, el("span", { class: "kind" }, map.type)),
     el("p", { class: "facts" }, [
       `id ${map.id}`, filled, `key ${map.bytes_key} B, value ${map.bytes_value} B`,
       map.frozen && "frozen", ...map.pinned,
@@ -50,20 +88,28 @@ async function contents(map, draw) {
       index ? ", " : "", el("a", { href: `#programs/${it.id}` }, it.name)]) : "no program"),
     entries instanceof Error ? el("p", { class: "bad" }, entries.message)
       : table(map, entries, draw),
+    token.get() && !map.frozen && !UNLISTED.test(map.type) && !isArray(map)
+      && add(map, entries, draw),
   ];
 }
 
 function table(map, entries, draw) {
   if (entries.length === 0) {
-    const unlisted = /queue|stack|ringbuf|bloom|perf|arena/.test(map.type);
-    return el("p", { class: "empty" }, unlisted ? `A ${map.type} has no elements to list.`
+    return el("p", { class: "empty" }, UNLISTED.test(map.type) ? `A ${map.type} has no elements to list.`
       : "It is empty.");
   }
-  const isArray = /^(percpu_)?array$/.test(map.type);
-  const rows = entries.map((it) => ({ it, key: flat(it.key), value: flat(valueOf(it)) }));
-  const keys = names(rows.map((row) => row.key));
-  const values = names(rows.map((row) => row.value));
-  const most = isArray && values.length === 1
+  const all = entries.map((it) => ({ it, key: flat(it.key), value: flat(valueOf(it)) }));
+  const isEmpty = ({ value }) => Object.values(value).every((it) => it === 0);
+  const hasMany = isArray(map) && all.length > ZEROES && !allShown.has(map.id);
+  const rows = hasMany ? all.filter((row) => !isEmpty(row)) : all;
+  const hidden = all.length - rows.length;
+  const onclick = () => {
+    allShown.add(map.id);
+    draw();
+  };
+  const keys = names(all.map((row) => row.key));
+  const values = names(all.map((row) => row.value));
+  const most = isArray(map) && values.length === 1
     ? Math.max(0, ...rows.map((row) => Number(row.value[values[0]]) || 0)) : 0;
   const title = (name, kind) => {
     const isNumber = rows.every((row) => typeof (row[kind][name] ?? 0) === "number");
@@ -79,6 +125,8 @@ function table(map, entries, draw) {
       values.map((name) => cell(value[name], "value", map)),
       most > 0 && el("td", { class: "chart" }, bar(Number(value[values[0]]) || 0, most)),
       token.get() && !map.frozen && el("td", {}, edit(map, it, draw))))))),
+    hidden > 0 && el("p", { class: "tools" }, el("span", { class: "faint" },
+      `${hidden} more ${hidden === 1 ? "is" : "are"} 0.`), el("button", { onclick }, "Show")),
     entries.length === SHOWN_MAX && el("p", { class: "faint" },
       `The first ${SHOWN_MAX} elements.`),
   ];
@@ -132,6 +180,32 @@ function reference(map, value) {
   return null;
 }
 
+// A form for an element that isn't there yet, with one that is as its example.
+function add(map, entries, draw) {
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    const { key, value } = event.target.elements;
+    try {
+      await change(`/v1/maps/${map.id}/update`, { flags: "noexist",
+        key: JSON.parse(key.value), value: JSON.parse(value.value) });
+      event.target.reset();
+      Object.assign(adding, { map: map.id, trouble: null });
+    } catch (error) {
+      Object.assign(adding, { map: map.id, trouble: error.message });
+    }
+    draw();
+  };
+  const first = Array.isArray(entries) ? entries[0] : null;
+  const like = (value, what) => (first ? JSON.stringify(value) : `${what}, as JSON`);
+  const field = (name, text) => el("input", { name, placeholder: text, "aria-label": name,
+    autocomplete: "off" });
+  return el("details", { class: "attach", "data-key": `add ${map.id}` },
+    el("summary", {}, "Add an element"),
+    el("form", { class: "add", onsubmit }, field("key", like(first?.key, "key")),
+      field("value", like(first?.value ?? first?.values?.[0], "value")), el("button", {}, "Add"),
+      adding.map === map.id && adding.trouble && el("p", { class: "bad" }, adding.trouble)));
+}
+
 function edit(map, it, draw) {
   const name = `${map.id} ${JSON.stringify(it.key)}`;
   const turn = (key, trouble = null) => {
@@ -163,3 +237,8 @@ function edit(map, it, draw) {
     el("button", { type: "button", onclick: () => turn(null) }, "Leave"),
     editing.trouble && el("p", { class: "bad" }, editing.trouble));
 }
+
+const DATA = "global variables";
+const isArray = (map) => /^(percpu_)?array$/.test(map.type);
+// Kinds without elements that could be listed.
+const UNLISTED = /queue|stack|ringbuf|bloom|perf|arena|pifo/;

@@ -68,13 +68,16 @@ fn guarded(mut response: Response) -> Response {
 }
 
 /// Path, type and contents.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("/", HTML, include_str!("index.html")),
     ("/page.css", CSS, include_str!("page.css")),
     ("/main.js", JS, include_str!("main.js")),
     ("/daemon.js", JS, include_str!("daemon.js")),
     ("/element.js", JS, include_str!("element.js")),
     ("/ports.js", JS, include_str!("ports.js")),
+    ("/port.js", JS, include_str!("port.js")),
+    ("/workers.js", JS, include_str!("workers.js")),
+    ("/picture.js", JS, include_str!("picture.js")),
     ("/drops.js", JS, include_str!("drops.js")),
     ("/maps.js", JS, include_str!("maps.js")),
     ("/programs.js", JS, include_str!("programs.js")),

@@ -2,33 +2,55 @@
 // the rx hook in their order, what they pass goes to the upper, what leaves meets the tx hook's.
 
 import { drops, history, now, rate } from "./daemon.js";
-import { chart, el, percent, short } from "./element.js";
+import { chart, el, natural, percent, short } from "./element.js";
+import { portView } from "./port.js";
 
 let wanted = "";
+// Whether a port is one line; as long as nobody says so, many ports are.
+let isDense = null;
 
-export function portsView(_rest, draw) {
+export function portsView([name], draw) {
   const { ports } = now.status;
+  const chosen = ports.find((port) => port.name === name);
+  if (chosen) return portView(chosen, lane(chosen), draw);
   if (ports.length === 0) {
     return el("p", { class: "empty" }, "No ports yet. ", el("code", {}, "towpath port add"),
       " makes one, or ", el("code", {}, "[[port]]"), " in the configuration.");
   }
-  const fits = (port) => `${port.name} ${port.kind}`.includes(wanted)
+  const fits = (port) => `${port.name} ${port.kind} ${programsOf(port)}`.includes(wanted)
     || membersOf(port).some((it) => it.name.includes(wanted));
+  // Members are shown inside their bond.
+  const alone = ports.filter((port) => !port.master && fits(port))
+    .sort((a, b) => natural(a.name, b.name));
+  const lines = isDense ?? ports.length > MANY;
+  return [
+    ports.length > 3 && tools(ports.length, lines, draw),
+    now.status.bridges.map(bridge),
+    lines ? table(alone) : alone.map((port) => (port.kind === "bond" ? bond(port) : lane(port))),
+    alone.length === 0 && el("p", { class: "empty" }, `No port is like "${wanted}".`),
+  ];
+}
+
+function tools(count, lines, draw) {
   const oninput = (event) => {
     wanted = event.target.value;
     draw();
   };
-  // Members are shown inside their bond.
-  const alone = ports.filter((port) => !port.master && fits(port));
-  return [
-    ports.length > 8 && el("p", { class: "tools" }, el("input", { type: "search", oninput,
-      placeholder: `Search ${ports.length} ports`, "aria-label": "Search ports" })),
-    now.status.bridges.map(bridge),
-    alone.map((port) => (port.kind === "bond" ? bond(port) : lane(port))),
-  ];
+  const onclick = () => {
+    isDense = !lines;
+    draw();
+  };
+  return el("p", { class: "tools" }, el("input", { type: "search", oninput,
+    placeholder: `Search ${count} ports`, "aria-label": "Search ports" }),
+  el("button", { onclick }, lines ? "Show their programs' order" : "A line a port"),
+  el("span", { class: "faint" }, "Charts: the last ten minutes"));
 }
 
 const membersOf = (bond) => now.status.ports.filter((port) => port.master === bond.name);
+const linksOf = (port, hook) =>
+  now.status.links.filter((it) => it.port === port.name && (!hook || it.hook === hook));
+const programsOf = (port) => linksOf(port).map((link) => link.name).join(" ");
+const place = (port) => `#ports/${encodeURIComponent(port.name)}`;
 
 function bridge({ name }) {
   const ports = now.status.ports.filter((port) => port.upper === name).map((port) => port.name);
@@ -54,14 +76,41 @@ function lane(port, note) {
   const ways = ["rx", "tx", "dequeue"].map((hook) => way(port, hook));
   return el("section", { class: "lane", "data-key": port.name },
     el("div", { class: "port" },
-      el("h2", {}, port.name, el("span", { class: "kind" }, port.kind)),
+      el("h2", {}, el("a", { href: place(port) }, port.name),
+        el("span", { class: "kind" }, port.kind)),
       el("p", {}, state(port), note && ` · ${note}`)),
     el("div", { class: "ways" }, ways),
     el("div", { class: "rates" }, traffic(port, "rx"), traffic(port, "tx"), lost(port)));
 }
 
-function state(port) {
-  const is = (text, kind) => el("span", { class: `state ${kind}`, title: port.failure }, text);
+// One line a port.
+function table(alone) {
+  const ports = alone.flatMap((port) => [port, ...membersOf(port)]);
+  const head = (text, kind) => el("th", { class: kind }, text);
+  return el("table", { class: "wide lines" },
+    el("thead", {}, el("tr", {}, head("Port"), head("Programs", "more"), head("Passes to", "more"),
+      head("In/s", "number"), head("", "more"), head("Out/s", "number"), head("", "more"),
+      head("Dropped/s", "number"))),
+    el("tbody", {}, ports.map((port) => {
+      const [rx, tx, lost] = ["rx", "tx", "drops"].map((what) => rate(`${what} ${port.name}`));
+      const links = linksOf(port);
+      const cell = (value, kind = "") =>
+        el("td", { class: value ? `number ${kind}` : "number faint" }, short(value));
+      const past = (way) =>
+        el("td", { class: "chart more" }, chart(history(`${way} ${port.name}`), way, ""));
+      return el("tr", { "data-key": port.name, class: port.master ? "member" : null },
+        el("td", {}, state(port, true), el("a", { href: place(port) }, port.name),
+          el("span", { class: "kind" }, port.kind)),
+        el("td", { class: "more" }, links.map((link, index) => [index ? ", " : "",
+          el("a", { href: `#programs/${link.prog_id}` }, link.name)])),
+        el("td", { class: "more faint" }, port.upper ?? port.master ?? ""),
+        cell(rx), past("rx"), cell(tx), past("tx"), cell(lost, "bad"));
+    })));
+}
+
+export function state(port, isShort = false) {
+  const is = (text, kind) =>
+    el("span", { class: `state ${kind}`, title: port.failure ?? text }, isShort ? "" : text);
   if (port.failure) return is("failed", "bad");
   if (port.finished) return is("finished", "faint");
   if (!port.up) return is("down", "faint");
@@ -70,7 +119,7 @@ function state(port) {
 
 // The programs of a hook, in order.
 function way(port, hook) {
-  const links = now.status.links.filter((it) => it.port === port.name && it.hook === hook);
+  const links = linksOf(port, hook);
   const lent = hook === "rx" && port.delegated_by;
   if (hook !== "rx" && links.length === 0) return null;
   const ends = {
@@ -98,7 +147,7 @@ function program(link) {
 
 function traffic(port, way) {
   const frames = rate(`${way} ${port.name}`);
-  const bits = rate(`${way} bytes ${port.name}`) * 8;
+  const bits = rate(`${way} bits ${port.name}`);
   return el("div", { class: "rate" },
     chart(history(`${way} ${port.name}`), way, `${way} of ${port.name}: ${short(frames)}/s`),
     el("p", {}, el("span", { class: "faint" }, way), el("b", {}, `${short(frames)}/s`),
@@ -110,8 +159,11 @@ function lost(port) {
   const all = drops(port.name).filter((it) => it.count > 0);
   const speed = (it) => rate(`drop ${port.name} ${it.way} ${it.reason}`);
   const most = all.sort((a, b) => speed(b) - speed(a) || b.count - a.count)[0];
-  const sum = all.reduce((sum, it) => sum + speed(it), 0);
+  const sum = rate(`drops ${port.name}`);
   return el("p", { class: sum ? "lost bad" : "lost faint" },
     most ? el("a", { href: "#drops" }, `${short(sum)}/s dropped`) : "none dropped",
     most && el("small", {}, most.reason));
 }
+
+// With more ports than that each is one line.
+const MANY = 20;

@@ -1,12 +1,38 @@
 // Programs, and the C source of one of them with where its time goes.
 
 import { ask, now, rate } from "./daemon.js";
-import { bar, el, percent, short } from "./element.js";
+import { el, filled, natural, percent, short } from "./element.js";
 
 const SECONDS = 2;
+// Of a program that is watched: seconds of a sample, and what is left of older ones.
+const GLANCE = 0.5;
+const FADE = 0.8;
 // What was found out of a program, by id: it does not change by itself.
 const sources = new Map();
 const profiles = new Map();
+
+// Samples a program again and again, for as long as `isWanted` says.
+export async function watch(program, isWanted, draw) {
+  while (isWanted()) {
+    const found = await ask(`/v1/programs/${program.id}/profile?seconds=${GLANCE}`)
+      .catch((error) => error);
+    profiles.set(program.id, merged(profiles.get(program.id), found));
+    await draw();
+    // Whoever else samples has a turn, too.
+    await new Promise((done) => setTimeout(done, 1000 * GLANCE));
+  }
+}
+
+// Samples of now and, fading, of before.
+function merged(old, found) {
+  if (!old?.lines || !found.lines || old.lines.length !== found.lines.length) return found;
+  const add = (a, b) => Math.round(a * FADE + b);
+  const lines = found.lines.map((it, index) => ({ ...it,
+    samples: add(old.lines[index].samples, it.samples),
+    called: add(old.lines[index].called, it.called) }));
+  return { ...found, lines, inside: add(old.inside, found.inside),
+    samples: add(old.samples, found.samples) };
+}
 
 export async function programsView([id, what], draw) {
   const { programs } = now;
@@ -14,16 +40,25 @@ export async function programsView([id, what], draw) {
     return el("p", { class: "empty" }, "No programs yet. ", el("code", {}, "towpath load"),
       " attaches one.");
   }
-  const chosen = programs.find((program) => String(program.id) === id);
-  if (chosen && what === "sample" && !profiles.has(chosen.id)) sample(chosen, draw);
+  const order = (a, b) => runs(b) - runs(a) || natural(a.name, b.name);
+  const chosen = programs.find((program) => String(program.id) === id)
+    ?? [...programs].sort(order)[0];
+  const most = Math.max(1, ...programs.map(runs));
+  if (what === "sample" && !profiles.has(chosen.id)) sample(chosen, draw);
   return el("div", { class: "browse" },
     el("nav", { "aria-label": "Programs" }, el("ul", {}, programs.map((program) =>
       el("li", { "data-key": program.id },
         el("a", { href: `#programs/${program.id}`,
-          "aria-current": program === chosen ? "true" : null }, program.name),
-        el("small", {}, `${short(runs(program))}/s`))))),
-    el("article", {}, chosen ? await source(chosen, draw)
-      : el("p", { class: "empty" }, "Choose a program.")));
+          "aria-current": program === chosen ? "true" : null }, program.name, owners(program)),
+        filled(runs(program), most, `${short(runs(program))}/s`))))),
+    el("article", { "data-key": `program ${chosen.id}` }, await source(chosen, draw)));
+}
+
+// Where it is, if another one has its name.
+function owners(program) {
+  if (now.programs.filter((it) => it.name === program.name).length === 1) return null;
+  const ports = [...new Set(linksOf(program).map((link) => link.port))];
+  return el("small", {}, ` ${ports.join(", ") || `id ${program.id}`}`);
 }
 
 const linksOf = (program) => now.status.links.filter((link) => link.prog_id === program.id);
@@ -33,13 +68,16 @@ const runs = (program) =>
 async function source(program, draw) {
   const places = linksOf(program).map((link) => `${link.port} ${link.hook} (${link.prio})`);
   const maps = now.maps.filter((map) => program.map_ids.includes(map.id));
+  const workers = now.status.worker_loads.flatMap((worker) =>
+    worker.programs.filter((it) => it.id === program.id)
+      .map((it) => `${percent(it.share, 1)}% of worker ${worker.worker}`));
   const profile = profiles.get(program.id);
   return [
     el("h2", {}, program.function || program.name, el("span", { class: "kind" }, program.exec)),
     el("p", { class: "facts" }, [
       `id ${program.id}`, `tag ${program.tag}`, `${program.insns} instructions`,
       program.jited && `${short(program.bytes_jited)} bytes of machine code`,
-      places.length ? places.join(", ") : "not attached", program.object,
+      places.length ? places.join(", ") : "not attached", ...workers, program.object,
     ].filter(Boolean).join(" · ")),
     program.fallback && el("p", { class: "bad" }, program.fallback),
     maps.length > 0 && el("p", { class: "facts" }, "Maps ", maps.map((map, index) => [
@@ -55,7 +93,7 @@ function button(program, profile, draw) {
     isBusy ? `Sampling for ${SECONDS} s …` : `Sample for ${SECONDS} s`);
 }
 
-function summary(profile) {
+export function summary(profile) {
   if (profile instanceof Error) return el("span", { class: "bad" }, profile.message);
   if (!profile?.lines) return el("span", { class: "faint" }, "shows where its time goes");
   const { inside, samples } = profile;
@@ -71,7 +109,9 @@ async function sample(program, draw) {
   draw();
 }
 
-async function lines(program, profile) {
+export const profileOf = (program) => profiles.get(program.id);
+
+export async function lines(program, profile) {
   const all = profile?.lines ?? await sourceOf(program);
   if (all instanceof Error) return el("p", { class: "bad" }, all.message);
   if (all.length === 0) {
@@ -84,16 +124,20 @@ async function lines(program, profile) {
     const isNew = it.file !== file;
     file = it.file;
     return [
-      isNew && el("tr", { class: "file" }, el("th", { colspan: 4 }, it.file.split("/").at(-1))),
-      el("tr", { class: it.samples ? "hot" : null, "data-key": `${it.file}:${it.line}` },
-        el("td", { class: "number" }, it.samples || ""),
+      isNew && el("tr", { class: "file" }, el("th", { colspan: 3 }, it.file.split("/").at(-1))),
+      el("tr", { class: heat(it.samples, most), "data-key": `${it.file}:${it.line}` },
         el("td", { class: "chart", title: it.called ? `${it.called} in helpers` : null },
-          it.samples ? bar(it.samples, most, "hot") : null),
+          it.samples ? filled(it.samples, most, `${percent(it.samples, profile.inside)}%`, "hot")
+            : null),
         el("td", { class: "number faint" }, it.line || ""),
         el("td", {}, el("code", {}, it.text))),
     ];
   })));
 }
+
+// A line is the warmer the more of the program's time it takes.
+const heat = (samples, most) =>
+  (samples ? `heat-${Math.max(1, Math.ceil((samples / most) * 5))}` : null);
 
 // Lines that became instructions, by file and number.
 async function sourceOf(program) {

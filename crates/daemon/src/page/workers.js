@@ -1,0 +1,34 @@
+// Workers: how busy each is, with which programs, and which queues it polls.
+
+import { busyOf, history, now, rate } from "./daemon.js";
+import { chart, el, filled, percent, short } from "./element.js";
+
+export function workersView() {
+  return now.status.worker_loads.map((worker) => {
+    const [busy, frames] = [busyOf(worker), rate(`frames ${worker.worker}`)];
+    const tone = busy > 0.9 ? "bad" : "";
+    return el("section", { class: "worker", "data-key": worker.worker },
+      el("div", {},
+        el("h2", {}, `Worker ${worker.worker}`, el("span", { class: "kind" }, worker.mode)),
+        el("p", { class: "facts" }, worker.cpu == null ? "on any CPU" : `on CPU ${worker.cpu}`)),
+      el("div", { class: "rate" },
+        chart(history(`busy ${worker.worker}`), tone, `busy: ${percent(busy, 1)}%`, 1),
+        el("p", {}, el("b", { class: tone }, `${percent(busy, 1)}%`),
+          el("span", { class: "faint" }, "busy"))),
+      el("div", { class: "rate" },
+        chart(history(`frames ${worker.worker}`), "tx", `frames: ${short(frames)}/s`),
+        el("p", {}, el("b", {}, `${short(frames)}/s`), el("span", { class: "faint" }, "frames"))),
+      el("ul", { class: "shares" }, worker.programs.slice(0, 5).map((it) => el("li", {},
+        it.id == null ? it.name : el("a", { href: `#programs/${it.id}` }, it.name),
+        filled(it.share, 1, `${percent(it.share, 1)}%`))),
+      worker.programs.length === 0 && el("li", { class: "faint" }, "in no program lately")),
+      el("p", { class: "facts polls" }, "Polls ", polls(worker.queues)));
+  });
+}
+
+function polls(ports) {
+  if (ports.length === 0) return "no queue";
+  return ports.map(({ port, queues }, index) => [index ? ", " : "",
+    el("a", { href: `#ports/${encodeURIComponent(port)}` }, port),
+    queues.length === 1 && queues[0] === 0 ? "" : ` ${queues.join(" ")}`]);
+}
