@@ -8,6 +8,7 @@
 #define ETH_LEN 14
 
 struct service { __u32 addr; __u16 port; __u16 proto; };
+struct flow { __u32 source, number; };
 struct stats { __u64 packets; __u32 bytes; __u16 errors; };
 
 #define MAP(map, kind, k, v)                                                                       \
@@ -22,9 +23,11 @@ MAP(ports, BPF_MAP_TYPE_HASH, __u16, __u64);
 MAP(services, BPF_MAP_TYPE_HASH, struct service, __u64);
 MAP(blocked, BPF_MAP_TYPE_HASH, __u32, __u64);
 MAP(cached, BPF_MAP_TYPE_HASH, __u32, __u64);
-MAP(flows, BPF_MAP_TYPE_HASH, __u32, __u64);
+MAP(flows, BPF_MAP_TYPE_HASH, struct flow, __u64);
+MAP(reasons, BPF_MAP_TYPE_HASH, __u32, __u64);
 MAP(recent, BPF_MAP_TYPE_LRU_HASH, __u32, __u64);
-MAP(closed, BPF_MAP_TYPE_HASH, __u32, __u64);
+MAP(closed, BPF_MAP_TYPE_HASH, struct flow, __u64);
+MAP(opened, BPF_MAP_TYPE_HASH, struct flow, __u64);
 MAP(totals, BPF_MAP_TYPE_ARRAY, __u32, struct stats);
 MAP(limits, BPF_MAP_TYPE_ARRAY, __u32, __u32);
 MAP(egress, BPF_MAP_TYPE_DEVMAP, __u32, __u32);
@@ -39,6 +42,16 @@ static __always_inline __u16 destination(struct xdp_md *ctx)
 
     bpf_xdp_load_bytes(ctx, ETH_LEN + 20 + 2, &port, sizeof(port));
     return port;
+}
+
+// Another one each time.
+static __always_inline struct flow next_flow(struct xdp_md *ctx)
+{
+    struct flow flow = {};
+
+    bpf_xdp_load_bytes(ctx, ETH_LEN + 12, &flow.source, sizeof(flow.source));
+    flow.number = __sync_fetch_and_add(&sequence, 1);
+    return flow;
 }
 
 SEC("xdp") int network_order(struct xdp_md *ctx)
@@ -80,7 +93,7 @@ SEC("xdp") int another_key(struct xdp_md *ctx)
 
 SEC("xdp") int grows(struct xdp_md *ctx)
 {
-    __u32 flow = __sync_fetch_and_add(&sequence, 1);
+    struct flow flow = next_flow(ctx);
     __u64 one = 1;
 
     // finds never-deleted: elements are added to map flows, no program deletes any
@@ -201,17 +214,26 @@ SEC("xdp") int nothing_is_there(struct xdp_md *ctx)
 
 SEC("xdp") int looks_whether_there_was_room(struct xdp_md *ctx)
 {
-    __u32 flow = __sync_fetch_and_add(&sequence, 1);
+    struct flow flow = next_flow(ctx);
     __u64 one = 1;
 
-    if (bpf_map_update_elem(&cached, &flow, &one, BPF_ANY))
+    if (bpf_map_update_elem(&opened, &flow, &one, BPF_ANY))
         return XDP_DROP;
+    return XDP_PASS;
+}
+
+SEC("xdp") int counts_by_reason(struct xdp_md *ctx)
+{
+    __u32 reason = __sync_fetch_and_add(&sequence, 1) & 3;
+    __u64 one = 1;
+
+    bpf_map_update_elem(&reasons, &reason, &one, BPF_ANY);
     return XDP_PASS;
 }
 
 SEC("xdp") int deletes(struct xdp_md *ctx)
 {
-    __u32 flow = __sync_fetch_and_add(&sequence, 1);
+    struct flow flow = next_flow(ctx);
     __u64 one = 1;
 
     bpf_map_update_elem(&closed, &flow, &one, BPF_ANY);

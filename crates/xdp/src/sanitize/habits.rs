@@ -178,6 +178,10 @@ impl Sanitizer {
             return;
         }
         let Some(key) = key_at(run, map, pending.args[1]) else { return };
+        // Of other keys there may be few: reasons, ports, counters.
+        if !is_of_packet(&key, &run.frame.linear()) {
+            return;
+        }
         let key = hash_of(&key);
         let updates = self.habits.updates.entry(pending.place).or_insert_with(|| Updates {
             map: map.name().to_owned(),
@@ -229,6 +233,16 @@ fn hash_of(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Whether a key has four bytes of the packet's headers, in this order or the other, such as an
+/// address.
+fn is_of_packet(key: &[u8], packet: &[u8]) -> bool {
+    let headers = &packet[..packet.len().min(HEADER_BYTES)];
+    key.windows(4).filter(|word| word.iter().filter(|byte| **byte != 0).count() > 1).any(|word| {
+        let reversed = [word[3], word[2], word[1], word[0]];
+        headers.windows(4).any(|there| there == word || there == reversed)
+    })
 }
 
 fn has_elements(map: &Map) -> bool {
@@ -284,3 +298,4 @@ const RECENT: usize = 16;
 const LOOKED_AT: u32 = 1000;
 const COUNTERS_MAX: usize = 4096;
 const PREFIX_BYTES: usize = 4;
+const HEADER_BYTES: usize = 128;
