@@ -5,7 +5,7 @@ use std::fmt;
 use towpath_bpf::Errno;
 use towpath_kernel::{IngressDrop, Unserved};
 
-use crate::host;
+use crate::{Error, host};
 
 /// While all frames are to come to us, none goes into the host's stack, whatever the driver does: a
 /// veth runs no program on queues that it got later (`veth_set_channels`).
@@ -18,8 +18,10 @@ pub(super) enum Guard {
     On {
         _drop: IngressDrop,
     },
-    /// Why there is none.
+    /// Why there is none, and is to be none.
     Off(&'static str),
+    /// Why the kernel wouldn't attach it: it is asked again at each look.
+    Refused(String),
 }
 
 impl Guard {
@@ -33,23 +35,57 @@ impl Guard {
     /// Attaches it, if it is wanted. A kernel that refuses it is asked again at the next look,
     /// unless it never has it.
     pub(super) fn attach(&mut self, ifindex: u32, netns: Option<&str>) {
-        if !matches!(self, Guard::Wanted) {
-            return;
+        if let Guard::Wanted | Guard::Refused(_) = self {
+            let attached = host::within(netns, || Ok(IngressDrop::new(ifindex)));
+            *self = Guard::after(attached);
         }
-        match host::within(netns, || Ok(IngressDrop::new(ifindex))) {
-            Ok(Ok(drop)) => *self = Guard::On { _drop: drop },
-            Ok(Err(Errno::EINVAL)) => *self = Guard::Off("off: this kernel has no tcx (6.6)"),
-            Ok(Err(_)) | Err(_) => {}
+    }
+
+    fn after(attached: Result<Result<IngressDrop, Errno>, Error>) -> Guard {
+        match attached {
+            Ok(Ok(drop)) => Guard::On { _drop: drop },
+            Ok(Err(Errno::EINVAL)) => Guard::Off("off: this kernel has no tcx (6.6)"),
+            Ok(Err(errno)) => Guard::Refused(errno.to_string()),
+            Err(error) => Guard::Refused(error.to_string()),
         }
+    }
+
+    /// What is wrong while it is wanted and the kernel refuses it.
+    pub(super) fn failure(&self) -> Option<String> {
+        let Guard::Refused(why) = self else { return None };
+        Some(format!(
+            "the guard can't be attached (tcx), so frames of a queue that the interface gets may \
+             go into the host's stack: {why}"
+        ))
     }
 }
 
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Guard::Wanted => "off: not attached yet",
-            Guard::On { .. } => "on",
-            Guard::Off(why) => why,
-        })
+        match self {
+            Guard::Wanted => f.write_str("off: not attached yet"),
+            Guard::On { .. } => f.write_str("on"),
+            Guard::Off(why) => f.write_str(why),
+            Guard::Refused(why) => write!(f, "off: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses_is_told_and_asked_for_again() {
+        let mut guard = Guard::after(Ok(Err(Errno::EPERM)));
+        assert!(guard.failure().unwrap().contains(&Errno::EPERM.to_string()));
+        assert!(guard.to_string().starts_with("off: "));
+        // No interface has this number, whoever asks.
+        guard.attach(u32::MAX >> 1, None);
+        assert!(guard.failure().is_some());
+
+        let old = Guard::after(Ok(Err(Errno::EINVAL)));
+        assert!(old.failure().is_none(), "a kernel without tcx is not asked again");
+        assert!(Guard::new(Unserved::Pass).failure().is_none());
     }
 }

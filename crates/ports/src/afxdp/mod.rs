@@ -295,7 +295,8 @@ impl Device for Afxdp {
                  arrives is dropped; `ip link show {name}` tells whether another program is there"
             )
         });
-        self.queues.failure().into_iter().chain(detached).collect()
+        let guard = self.guard.lock().failure();
+        self.queues.failure().into_iter().chain(detached).chain(guard).collect()
     }
 
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
