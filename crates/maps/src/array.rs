@@ -159,6 +159,16 @@ impl Store for Array {
         Ok(u64::from(self.entries))
     }
 
+    fn element_at(&self, address: u64, visit: &mut dyn FnMut(Element<'_>)) {
+        let offset = address.wrapping_sub(self.region.base());
+        let index = offset / self.stride as u64;
+        if self.percpu || index >= u64::from(self.entries) {
+            return;
+        }
+        let value = self.region.at(self.offset(0, index as usize));
+        visit(Element { key: &(index as u32).to_ne_bytes(), key_address: None, value });
+    }
+
     fn read(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
         let index = self.index(key).ok_or(Errno::ENOENT)?;
         let one = |cpu| {

@@ -285,6 +285,14 @@ impl Map {
         self.store().for_each(worker, &mut visit)
     }
 
+    /// What `look` makes of the element whose value an address lies in: arrays and hash tables
+    /// that aren't per-CPU find it by its address. It doesn't count as used.
+    pub fn element_at<T>(&self, address: u64, mut look: impl FnMut(Element<'_>) -> T) -> Option<T> {
+        let mut seen = None;
+        self.store().element_at(address, &mut |element| seen = Some(look(element)));
+        seen
+    }
+
     /// The id of the program in a slot of a PROG_ARRAY; `None` also for other kinds.
     pub fn program(&self, index: u32) -> Option<u32> {
         self.programs()?.program(index)

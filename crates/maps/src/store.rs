@@ -73,6 +73,9 @@ pub(crate) trait Store: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// Shows the element whose value an address lies in, if there is one; not for per-CPU kinds.
+    fn element_at(&self, _address: u64, _visit: &mut dyn FnMut(Element<'_>)) {}
+
     /// The value as user space sees it.
     fn read(&self, _key: &[u8], _locked: bool) -> Result<Value, Errno> {
         Err(Errno::EOPNOTSUPP)

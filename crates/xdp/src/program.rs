@@ -47,6 +47,9 @@ pub(crate) use registry_unsafe::Landing;
 pub use registry_unsafe::Programs;
 pub use shared::Shared;
 
+/// Most timers that are looked at before a burst: what runs for them takes some microseconds.
+pub const DUE_TIMERS_MAX: usize = 32;
+
 /// A program that is ready to run, with its maps.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -202,10 +205,12 @@ impl Program {
         Worker::new(number)
     }
 
-    /// Runs the timers and work items of the object's programs that are due. [`Program::run`] does
-    /// so before each frame; call it where no frames come.
+    /// Runs timers and work items of the object's programs that are due, up to
+    /// [`DUE_TIMERS_MAX`] of them: what is left is due at the next call. Call it where no frames
+    /// come: [`Program::run_burst`] does so before each burst, and [`Program::run`] runs all that
+    /// are due before its frame.
     pub fn run_timers(&self, worker: &mut Worker) -> Result<(), Fault> {
-        self.run_due(worker, None)
+        self.run_due(worker, DUE_TIMERS_MAX, None)
     }
 
     /// When the first timer of the object's programs is due, in nanoseconds of the monotonic clock;
@@ -215,13 +220,23 @@ impl Program {
         self.surroundings.timers.next_ns()
     }
 
-    fn run_due(&self, worker: &mut Worker, observer: Option<&dyn Observer>) -> Result<(), Fault> {
+    fn run_due(
+        &self,
+        worker: &mut Worker,
+        most: usize,
+        observer: Option<&dyn Observer>,
+    ) -> Result<(), Fault> {
         let timers = &self.surroundings.timers;
         if !timers.may_be_due() {
             return Ok(());
         }
         let now = helpers::time(&self.surroundings.clock, ClockId::Monotonic);
-        timers.take_due(now).into_iter().try_for_each(|due| self.fire(worker, &due, observer))
+        let mut result = Ok(());
+        for due in timers.take_due(now, most) {
+            // One that goes wrong takes no other with it.
+            result = result.and(self.fire(worker, &due, observer));
+        }
+        result
     }
 
     /// Calls a timer's function with its map, key and value: of whichever program it is.
@@ -231,7 +246,7 @@ impl Program {
         due: &Due,
         observer: Option<&dyn Observer>,
     ) -> Result<(), Fault> {
-        let Some((key, value)) = due.element(worker.number() as usize) else { return Ok(()) };
+        let Some((key, value)) = due.element() else { return Ok(()) };
         // A timer has no frame; nothing it may call looks at one.
         let mut none = Frame::default();
         let Callback { code, maps, function } = &due.callback;
@@ -259,7 +274,7 @@ impl Program {
     /// Runs the program on one frame. A [`Fault`] is something a verified program cannot do.
     pub fn run(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
         let number = worker.number() as usize;
-        self.run_timers(worker)?;
+        self.run_due(worker, usize::MAX, None)?;
         let verdict = self.run_busy(worker, frame);
         self.maps.domain().quiesce(number);
         verdict
@@ -273,7 +288,7 @@ impl Program {
         frame: &mut Frame,
         observer: &dyn Observer,
     ) -> Result<u32, Fault> {
-        self.run_due(worker, Some(observer))?;
+        self.run_due(worker, usize::MAX, Some(observer))?;
         let (number, context) = (worker.number() as usize, worker.context_addr());
         worker.begin_watched(true);
         let mut run = Run::new(frame, worker, &self.maps, &self.surroundings);
@@ -450,7 +465,7 @@ impl Program {
         observer: &dyn Observer,
         out: &mut Dequeued,
     ) -> Result<(), Fault> {
-        self.run_due(worker, Some(observer))?;
+        self.run_due(worker, usize::MAX, Some(observer))?;
         let mut blank = Frame::default();
         blank.egress_ifindex = egress_ifindex;
         worker.held.now_ns = 0;

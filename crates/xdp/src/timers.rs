@@ -2,14 +2,18 @@
 //!
 //! The kernel runs them in interrupt or workqueue context. Here they run on the worker that next
 //! asks for due ones (before it runs a program), in the interpreter; a work item is a timer that is
-//! due at once.
+//! due at once. A worker takes a few at a time, so that many that are due together hold no frame
+//! up for long.
+//!
+//! Most timers are pushed back again and again, by each packet of a flow. That moves nothing: a
+//! timer stands where it stood, and goes on to its new place when it is looked at there.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Code;
 use towpath_maps::{Map, MapSet};
@@ -19,15 +23,28 @@ use crate::memory::Block;
 /// All timers of the programs of one object file, by the address of their `struct bpf_timer`.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    by_place: Mutex<HashMap<u64, Timer>>,
-    /// When the first is due, in monotonic nanoseconds: what a worker looks at before each frame.
-    next_ns: AtomicU64,
+    /// Each has the timers of some addresses, so that workers seldom meet.
+    shards: [Shard; SHARDS],
+    first: First,
+    /// The shard that the next look begins with: none is always the last.
+    turn: AtomicUsize,
 }
 
-impl Default for Timers {
-    fn default() -> Self {
-        Timers { by_place: Mutex::default(), next_ns: AtomicU64::new(u64::MAX) }
-    }
+/// When the first timer of all is looked at, in monotonic nanoseconds: what a worker reads before
+/// each burst. It lies apart from what is written more often.
+#[derive(Debug)]
+#[repr(align(128))]
+struct First(AtomicU64);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Places>);
+
+#[derive(Debug, Default)]
+struct Places {
+    timers: HashMap<u64, Timer, FxBuildHasher>,
+    /// When a timer is looked at, and its address.
+    looks: BTreeSet<(u64, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,6 +54,8 @@ struct Timer {
     to_monotonic_ns: i64,
     callback: Option<Callback>,
     due_ns: Option<u64>,
+    /// Its place among the looks: no later than it is due.
+    look_ns: Option<u64>,
 }
 
 /// A function of a program: what it is to run with does not go before it.
@@ -59,20 +78,19 @@ pub(crate) struct Due {
 
 impl Due {
     /// The element whose value the timer lies in: a copy of its key, and the value's address.
-    pub(crate) fn element(&self, worker: usize) -> Option<(Block, u64)> {
-        let mut found = None;
-        let value_size = u64::from(self.map.value_size());
-        let walked = self.map.for_each(worker, |element| {
-            let value = element.value.as_ptr() as u64;
-            if self.place.wrapping_sub(value) >= value_size {
-                return ControlFlow::Continue(());
-            }
+    pub(crate) fn element(&self) -> Option<(Block, u64)> {
+        self.map.element_at(self.place, |element| {
             let mut key = Block::new(element.key.len());
             key.bytes_mut().copy_from_slice(element.key);
-            found = Some((key, value));
-            ControlFlow::Break(())
-        });
-        walked.ok().and(found)
+            (key, element.value.as_ptr() as u64)
+        })
+    }
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let first = First(AtomicU64::new(u64::MAX));
+        Timers { shards: Default::default(), first, turn: AtomicUsize::default() }
     }
 }
 
@@ -84,18 +102,19 @@ impl Timers {
         map: Arc<Map>,
         to_monotonic_ns: i64,
     ) -> Result<(), Errno> {
-        let mut timers = self.by_place.lock();
-        if timers.contains_key(&place) {
+        let mut places = self.shard(place).lock();
+        if places.timers.contains_key(&place) {
             return Err(Errno::EBUSY);
         }
-        timers.insert(place, Timer { map, to_monotonic_ns, callback: None, due_ns: None });
+        let timer = Timer { map, to_monotonic_ns, callback: None, due_ns: None, look_ns: None };
+        places.timers.insert(place, timer);
         Ok(())
     }
 
     /// `bpf_timer_set_callback`
     pub(crate) fn set_callback(&self, place: u64, callback: Callback) -> Result<(), Errno> {
-        let mut timers = self.by_place.lock();
-        timers.get_mut(&place).ok_or(Errno::EINVAL)?.callback = Some(callback);
+        let mut places = self.shard(place).lock();
+        places.timers.get_mut(&place).ok_or(Errno::EINVAL)?.callback = Some(callback);
         Ok(())
     }
 
@@ -107,7 +126,8 @@ impl Timers {
         absolute: bool,
         now_ns: u64,
     ) -> Result<(), Errno> {
-        let mut timers = self.by_place.lock();
+        let mut places = self.shard(place).lock();
+        let Places { timers, looks } = &mut *places;
         let timer = timers.get_mut(&place).ok_or(Errno::EINVAL)?;
         if timer.callback.is_none() {
             return Err(Errno::EINVAL);
@@ -118,26 +138,36 @@ impl Timers {
             now_ns.saturating_add(when_ns)
         };
         timer.due_ns = Some(due);
-        self.next_ns.fetch_min(due, Relaxed);
+        if timer.look_ns.is_some_and(|look| look <= due) {
+            return Ok(());
+        }
+        timer.look_at(place, due, looks);
+        // With the shard's lock, so that whoever takes what is due finds either this or the timer.
+        if due < self.first.0.load(Relaxed) {
+            self.first.0.fetch_min(due, Relaxed);
+        }
         Ok(())
     }
 
     /// `bpf_timer_cancel`: whether it was waiting.
     pub(crate) fn cancel(&self, place: u64) -> Result<bool, Errno> {
-        let mut timers = self.by_place.lock();
-        let timer = timers.get_mut(&place).ok_or(Errno::EINVAL)?;
+        let mut places = self.shard(place).lock();
+        let timer = places.timers.get_mut(&place).ok_or(Errno::EINVAL)?;
         timer.callback = None;
         Ok(timer.due_ns.take().is_some())
     }
 
     /// The value around the timer is gone.
     pub(crate) fn forget(&self, place: u64) {
-        self.by_place.lock().remove(&place);
+        let mut places = self.shard(place).lock();
+        if let Some(Timer { look_ns: Some(look), .. }) = places.timers.remove(&place) {
+            places.looks.remove(&(look, place));
+        }
     }
 
-    /// When the first is due: one load.
+    /// When the first is due, or a little earlier: one load.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        Some(self.next_ns.load(Relaxed)).filter(|&next| next != u64::MAX)
+        Some(self.first.0.load(Relaxed)).filter(|&next| next != u64::MAX)
     }
 
     /// Whether some timer may be due.
@@ -145,27 +175,71 @@ impl Timers {
         self.next_ns().is_some()
     }
 
-    /// Takes out the callbacks that are due.
-    pub(crate) fn take_due(&self, now_ns: u64) -> Vec<Due> {
-        if now_ns < self.next_ns.load(Relaxed) {
+    /// Looks at no more than `most` timers whose time has come and takes their callbacks out, those
+    /// that were due first before the others.
+    pub(crate) fn take_due(&self, now_ns: u64, most: usize) -> Vec<Due> {
+        if now_ns < self.first.0.load(Relaxed) {
             return Vec::new();
         }
-        let mut timers = self.by_place.lock();
-        let mut due = Vec::new();
-        let mut next = u64::MAX;
-        for (&place, timer) in timers.iter_mut() {
+        // What others start from here on is counted anew; what they started before is found.
+        self.first.0.store(u64::MAX, Relaxed);
+        let (mut due, mut left) = (Vec::new(), most);
+        let (behind, before) = self.shards.split_at(self.turn.fetch_add(1, Relaxed) % SHARDS);
+        for Shard(places) in before.iter().chain(behind) {
+            let mut places = places.lock();
+            places.take_due(now_ns, &mut left, &mut due);
+            if let Some(&(next, _)) = places.looks.first() {
+                self.first.0.fetch_min(next, Relaxed);
+            }
+        }
+        due.sort_by_key(|(at, due)| (*at, due.place));
+        due.into_iter().map(|(_, due)| due).collect()
+    }
+
+    fn shard(&self, place: u64) -> &Mutex<Places> {
+        // Values lie at multiples of something: the product's high bits depend on all of them.
+        let mixed = place.wrapping_mul(GOLDEN) >> (u64::BITS - SHARDS.ilog2());
+        &self.shards[mixed as usize].0
+    }
+}
+
+impl Places {
+    fn take_due(&mut self, now_ns: u64, left: &mut usize, due: &mut Vec<(u64, Due)>) {
+        while let Some(&(look, place)) = self.looks.first()
+            && look <= now_ns
+            && *left > 0
+        {
+            *left -= 1;
+            self.looks.pop_first();
+            let Some(timer) = self.timers.get_mut(&place) else { continue };
+            timer.look_ns = None;
             match (timer.due_ns, &timer.callback) {
                 (Some(at), Some(callback)) if at <= now_ns => {
                     let (map, callback) = (Arc::clone(&timer.map), callback.clone());
                     due.push((at, Due { place, map, callback }));
                     timer.due_ns = None;
                 }
-                (Some(at), _) => next = next.min(at),
+                (Some(at), _) => timer.look_at(place, at, &mut self.looks),
                 (None, _) => {}
             }
         }
-        self.next_ns.store(next, Relaxed);
-        due.sort_by_key(|(at, due)| (*at, due.place));
-        due.into_iter().map(|(_, due)| due).collect()
     }
 }
+
+impl Timer {
+    /// Puts it where it is looked at at that time.
+    fn look_at(&mut self, place: u64, due: u64, looks: &mut BTreeSet<(u64, u64)>) {
+        if let Some(earlier) = self.look_ns.replace(due) {
+            looks.remove(&(earlier, place));
+        }
+        looks.insert((due, place));
+    }
+}
+
+/// Number of shards, a power of two.
+const SHARDS: usize = 16;
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests;

@@ -439,6 +439,25 @@ impl Store for HashTable {
         Ok(visited)
     }
 
+    fn element_at(&self, address: u64, visit: &mut dyn FnMut(Element<'_>)) {
+        let pool = &self.table.pool;
+        let offset = address.wrapping_sub(pool.region.base());
+        let (index, within) = (offset / pool.stride as u64, offset % pool.stride as u64);
+        let is_key = within < self.table.value_offset(0) as u64;
+        if self.percpu.is_some() || is_key || index >= u64::from(pool.elements) {
+            return;
+        }
+        let element = index as u32;
+        if pool.header(element, header::STATE).load(Ordering::Acquire) & header::LINKED == 0 {
+            return;
+        }
+        let mut key = vec![0; self.table.key_size];
+        self.table.read_key(element, &mut key);
+        let key_address = Some(pool.region.at(self.table.key_offset(element)));
+        let value = pool.region.at(self.table.value_offset(element));
+        visit(Element { key: &key, key_address, value });
+    }
+
     fn read(&self, key: &[u8], locked: bool) -> Result<Value, Errno> {
         let hash = self.hash(key);
         // Reuse under the copy would bring another key's value.

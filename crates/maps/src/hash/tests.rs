@@ -46,6 +46,34 @@ fn a_replaced_value_stays_readable_where_it_was() {
 }
 
 #[test]
+fn elements_are_found_by_the_address_of_their_value() {
+    for kind in [MapType::Hash, MapType::LruHash, MapType::Array] {
+        let map = create(kind, (4, 20), 40, 1);
+        (0..40u32).for_each(|key| map.update(0, &key.to_ne_bytes(), &[1; 20], BPF_ANY).unwrap());
+        let key_at = |address: u64| map.element_at(address, |element| element.key.to_vec());
+        let visit = |element: Element<'_>| {
+            let value = element.value.as_ptr() as u64;
+            for within in [0, 7, 19] {
+                assert_eq!(key_at(value + within).as_deref(), Some(element.key), "{kind:?}");
+            }
+            if let Some(key) = element.key_address {
+                assert_eq!(key_at(key.as_ptr() as u64), None, "{kind:?}: in its key");
+            }
+            ControlFlow::Continue(())
+        };
+        assert_eq!(map.for_each(0, visit), Ok(40));
+        let last = map.lookup(0, &39u32.to_ne_bytes()).unwrap().as_ptr() as u64;
+        if map.delete(0, &39u32.to_ne_bytes()).is_ok() {
+            assert_eq!(key_at(last), None, "{kind:?}: unlinked");
+        }
+        assert_eq!((key_at(0), key_at(u64::MAX)), (None, None));
+    }
+    let percpu = create(MapType::PercpuArray, (4, 8), 1, 1);
+    let value = percpu.lookup(0, &[0; 4]).unwrap().as_ptr() as u64;
+    assert_eq!(percpu.element_at(value, |_| ()), None);
+}
+
+#[test]
 fn random_operations_agree_with_a_standard_map() {
     for kind in [MapType::Hash, MapType::PercpuHash] {
         let map = create(kind, (6, 12), 40, 2);

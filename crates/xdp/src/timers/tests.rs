@@ -1,0 +1,180 @@
+//! Timers beside a list of when each is due.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use fastrand::Rng;
+use towpath_bpf::btf::Btf;
+use towpath_bpf::program::MapType;
+use towpath_maps::AnyEnvironment;
+
+use super::*;
+use crate::LoadOptions;
+use crate::program::Shared;
+use crate::program::testing::{self, map_def};
+
+/// What timers are made of; their function's number is whatever a test wants to find again.
+struct Parts {
+    map: Arc<Map>,
+    code: Arc<Code>,
+    maps: Arc<MapSet>,
+}
+
+impl Parts {
+    fn new() -> Parts {
+        let exit = towpath_bpf::insn::Insn::new(0x95, 0, 0, 0, 0);
+        let program = testing::load(testing::linked(&[exit], &[]));
+        let shared = Shared::new(&LoadOptions::default());
+        let def = map_def(MapType::Array, 4, 16, 1);
+        let map = shared.create_map(&def, &Btf::default(), Arc::new(AnyEnvironment)).unwrap();
+        Parts { map, code: Arc::clone(program.code()), maps: Arc::clone(program.maps()) }
+    }
+
+    fn callback(&self, function: u64) -> Callback {
+        Callback { code: Arc::clone(&self.code), maps: Arc::clone(&self.maps), function }
+    }
+
+    fn init(&self, timers: &Timers, place: u64) {
+        timers.init(place, Arc::clone(&self.map), 0).unwrap();
+        timers.set_callback(place, self.callback(place)).unwrap();
+    }
+}
+
+fn places(due: &[Due]) -> Vec<u64> {
+    due.iter().map(|due| due.place).collect()
+}
+
+/// How many looks there are to come, over all shards.
+fn looks(timers: &Timers) -> usize {
+    timers.shards.iter().map(|shard| shard.0.lock().looks.len()).sum()
+}
+
+#[test]
+fn those_that_are_due_come_in_order() {
+    let (timers, parts) = (Timers::default(), Parts::new());
+    for place in 0..100 {
+        parts.init(&timers, place * 16);
+        timers.start(place * 16, 1000 - place, true, 0).unwrap();
+    }
+    assert_eq!(timers.next_ns(), Some(901));
+    assert!(timers.take_due(900, usize::MAX).is_empty());
+    assert_eq!(places(&timers.take_due(903, usize::MAX)), [99 * 16, 98 * 16, 97 * 16]);
+    assert_eq!(timers.next_ns(), Some(904));
+    assert_eq!(timers.take_due(u64::MAX - 1, usize::MAX).len(), 97);
+    assert_eq!((timers.next_ns(), looks(&timers)), (None, 0));
+}
+
+/// However many are due, a round looks at so many; each comes once.
+#[test]
+fn a_round_takes_no_more_than_it_is_to() {
+    let (timers, parts) = (Timers::default(), Parts::new());
+    for place in 0..16_384 {
+        parts.init(&timers, place * 72);
+        timers.start(place * 72, 5, false, 0).unwrap();
+    }
+    let (mut rounds, mut seen) = (0, HashSet::new());
+    while timers.next_ns().is_some_and(|next| next <= 10) {
+        let due = timers.take_due(10, 32);
+        assert!(due.len() <= 32);
+        due.iter().for_each(|due| assert!(seen.insert(due.place)));
+        rounds += 1;
+    }
+    assert_eq!((seen.len(), rounds), (16_384, 16_384 / 32));
+}
+
+#[test]
+fn one_that_is_pushed_back_is_looked_at_once_more() {
+    let (timers, parts) = (Timers::default(), Parts::new());
+    parts.init(&timers, 64);
+    (0..1000).for_each(|now| timers.start(64, 1000, false, now).unwrap());
+    assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1000)));
+    assert!(timers.take_due(1500, usize::MAX).is_empty());
+    assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1999)));
+    // Sooner than it stands: it moves at once.
+    timers.start(64, 1600, true, 1500).unwrap();
+    assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1600)));
+    assert_eq!(places(&timers.take_due(1600, usize::MAX)), [64]);
+    assert_eq!(looks(&timers), 0);
+}
+
+/// What may happen to timers at random, beside a map of when each is due.
+#[test]
+fn at_random_they_come_as_from_a_list() {
+    for seed in 0..50 {
+        let (timers, parts, mut random) = (Timers::default(), Parts::new(), Rng::with_seed(seed));
+        let (mut model, mut now) = (BTreeMap::<u64, Option<u64>>::new(), 0);
+        for step in 0..4000 {
+            let place = random.u64(..64) * 48;
+            let is_there = model.contains_key(&place);
+            match random.u32(..8) {
+                0 if !is_there => {
+                    parts.init(&timers, place);
+                    model.insert(place, None);
+                }
+                1 => {
+                    timers.forget(place);
+                    model.remove(&place);
+                }
+                2 if is_there => {
+                    let was_waiting = model.insert(place, None).flatten().is_some();
+                    assert_eq!(timers.cancel(place), Ok(was_waiting), "{seed} {step}");
+                    timers.set_callback(place, parts.callback(place)).unwrap();
+                }
+                3..=6 if is_there => {
+                    let after = random.u64(..500);
+                    timers.start(place, after, false, now).unwrap();
+                    model.insert(place, Some(now + after));
+                }
+                _ => {
+                    now += random.u64(..100);
+                    let mut wanted: Vec<_> = model
+                        .iter_mut()
+                        .filter_map(|(&place, due)| {
+                            due.take_if(|at| *at <= now).map(|at| (at, place))
+                        })
+                        .collect();
+                    wanted.sort_unstable();
+                    let wanted: Vec<u64> = wanted.into_iter().map(|(_, place)| place).collect();
+                    let taken = timers.take_due(now, usize::MAX);
+                    assert_eq!(places(&taken), wanted, "{seed} {step}");
+                }
+            }
+            let first = model.values().flatten().min();
+            assert!(first.is_none_or(|first| timers.next_ns().unwrap() <= *first), "{seed} {step}");
+            assert!(looks(&timers) <= model.len());
+        }
+    }
+}
+
+/// Four start timers while two take them: each start is taken once, and none is forgotten.
+#[test]
+fn none_is_lost_between_workers() {
+    const EACH: u64 = 3000;
+    let (timers, parts) = (Timers::default(), Parts::new());
+    let (is_over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let takers = || {
+            while !is_over.load(SeqCst) || timers.next_ns().is_some() {
+                taken.fetch_add(timers.take_due(u64::MAX - 1, 7).len() as u64, SeqCst);
+            }
+        };
+        (0..2).for_each(|_| _ = scope.spawn(takers));
+        let (timers, parts) = (&timers, &parts);
+        let starters: Vec<_> = (0..4u64)
+            .map(|starter| {
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let place = (starter * EACH + number) * 40;
+                        parts.init(timers, place);
+                        timers.start(place, number, true, 0).unwrap();
+                    }
+                })
+            })
+            .collect();
+        starters.into_iter().for_each(|starter| starter.join().unwrap());
+        is_over.store(true, SeqCst);
+    });
+    // One that takes may have seen nothing while the other one looked.
+    let left = timers.take_due(u64::MAX - 1, usize::MAX).len() as u64;
+    assert_eq!(taken.load(SeqCst) + left, 4 * EACH);
+}
