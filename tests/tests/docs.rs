@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 #[test]
 fn what_the_docs_name_is_there() {
@@ -33,6 +34,14 @@ fn what_the_docs_name_is_there() {
     }
     assert!(looked_at > 1000, "only {looked_at} names and links were found");
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_page_of_figures_is_what_the_result_files_say() {
+    let script = top().join("scripts/performance.py");
+    let checked = Command::new("python3").arg(script).arg("--check").output();
+    let checked = checked.expect("python3 is there");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `towpath bench`: programs beside the running kernel or the interpreter, in the same minute on
-//! the same frame. `docs/performance.md` says how to read the figures.
+//! the same frame. `docs/measuring.md` says how to read the figures.
 
 mod beside;
 mod choose;
