@@ -22,6 +22,7 @@ use towpath_maps::Value;
 use towpath_ports::generator::{self, Generator};
 use towpath_ports::pair::{self, Pair};
 use towpath_ports::sink::Sink;
+use towpath_workload::random::Random;
 use towpath_workload::small;
 use towpath_xdp::{Arena, Burst, Pool, Program};
 
@@ -51,7 +52,7 @@ fn main() -> anyhow::Result<()> {
     for _ in 0..args.rounds {
         for (case, (engine, bare)) in cases.iter_mut().zip(&mut figures) {
             engine.push(case.engine_ns(window)?);
-            bare.push(bare_loop(&case.programs, window)?);
+            bare.push(bare_loop(case, window)?);
         }
     }
     for (case, (engine, bare)) in cases.iter().zip(&figures) {
@@ -76,18 +77,43 @@ struct Case {
     actions: u32,
     /// Frames carry a hash, a timestamp and a VLAN tag.
     has_hints: bool,
+    /// What comes, in turn.
+    packets: Vec<Vec<u8>>,
 }
 
 fn cases() -> anyhow::Result<Vec<Case>> {
     let case = |name, linked: Vec<Linked>, upper, actions| -> anyhow::Result<Case> {
         let programs = linked.into_iter().map(|linked| load(linked, 2));
-        let has_hints = false;
-        Ok(Case { name, programs: programs.collect::<Result<_, _>>()?, upper, actions, has_hints })
+        let (has_hints, packets) = (false, vec![packet()]);
+        let programs = programs.collect::<Result<_, _>>()?;
+        Ok(Case { name, programs, upper, actions, has_hints, packets })
     };
     let hints = |name, linked| -> anyhow::Result<Case> {
         Ok(Case { has_hints: true, ..case(name, vec![linked], false, 0)? })
     };
+    let verdicts = |name, verdicts: &[u8]| -> anyhow::Result<Case> {
+        let packets = verdicts.iter().map(|&verdict| with_byte(14, verdict)).collect();
+        Ok(Case { packets, ..case(name, vec![small::returns_byte(14)], true, 0)? })
+    };
+    let filter = |name, verdicts: &[u8]| -> anyhow::Result<Case> {
+        let packets = verdicts.iter().map(|&verdict| with_byte(14, verdict)).collect();
+        let chain = vec![small::returns_byte(14), small::returns(3)];
+        Ok(Case { packets, ..case(name, chain, false, 1 << 2)? })
+    };
+    let targets = |name, keys: &[u8]| -> anyhow::Result<Case> {
+        let packet = |&key: &u8| {
+            let mut packet = with_byte(15, key);
+            packet[14] = 0;
+            packet
+        };
+        let linked = small::redirect_map_by_bytes(MapType::Devmap, 8);
+        Ok(Case {
+            packets: keys.iter().map(packet).collect(),
+            ..case(name, vec![linked], false, 0)?
+        })
+    };
     let devmap = || small::redirect_map(MapType::Devmap, 4, 1, 0);
+    let (one_passes, turns) = ([vec![1; 63], vec![2]].concat(), [1, 2].repeat(32));
     Ok(vec![
         case("drop", vec![small::returns(1)], false, 0)?,
         case("drop, reads a byte", vec![small::returns_byte(14)], false, 0)?,
@@ -99,6 +125,16 @@ fn cases() -> anyhow::Result<Vec<Case>> {
         hints("tx, with hints", small::reflect())?,
         hints("redirect, with hints", small::redirect(SINK))?,
         case("pass and drop, chained", vec![small::returns(2), small::returns(1)], false, 1 << 2)?,
+        verdicts("64 packets: drop", &[1; 64])?,
+        verdicts("64 packets: 1 passes", &one_passes)?,
+        verdicts("64 packets: drop, pass", &turns)?,
+        verdicts("997 packets: drop", &[1; 997])?,
+        verdicts("997 packets: drop | pass", &at_random(&[1, 2]))?,
+        verdicts("997 packets: drop | tx", &at_random(&[1, 3]))?,
+        verdicts("997 packets: any of 4", &at_random(&[0, 1, 2, 3]))?,
+        filter("997 packets, filter, tx", &at_random(&[1, 2]))?,
+        targets("997 packets: 1 target", &[1; 997])?,
+        targets("997 packets: 4 targets", &at_random(&[1, 2, 3, 4]))?,
     ])
 }
 
@@ -115,9 +151,13 @@ impl Case {
     }
 
     fn set_up(&self, engine: &Engine, queues: u32) -> anyhow::Result<PortId> {
-        let sink = PortOptions { ifindex: Some(SINK), ..PortOptions::new("sink") };
-        engine.add_port(sink, Box::new(Sink))?;
-        let options = generator::Options { queues, ..generator::Options::new(packet()) };
+        for number in 0..4 {
+            let name = if number == 0 { "sink".to_owned() } else { format!("sink{number}") };
+            let sink = PortOptions { ifindex: Some(SINK + number), ..PortOptions::new(&name) };
+            engine.add_port(sink, Box::new(Sink))?;
+        }
+        let templates = self.packets.clone();
+        let options = generator::Options { queues, templates, ..generator::Options::new(packet()) };
         let generator = Generator::new(options)?;
         let device: Box<dyn Device> = match self.has_hints {
             true => Box::new(Hinting(generator)),
@@ -126,8 +166,10 @@ impl Case {
         let port = engine.add_port(PortOptions::new("gen"), device)?;
         for program in &self.programs {
             if let Some(map) = program.maps().by_name("targets") {
-                let target: Vec<u8> = [SINK, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
-                map.user().update(&1u32.to_ne_bytes(), &Value::One(target), 0)?;
+                for key in 1..map.max_entries().min(5) {
+                    let target = [SINK + key - 1, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+                    map.user().update(&key.to_ne_bytes(), &Value::One(target), 0)?;
+                }
             }
         }
         engine.change(|config| {
@@ -235,16 +277,17 @@ fn bare_wake_up() -> anyhow::Result<Vec<f64>> {
 }
 
 /// The program alone, over frames with the same packet.
-fn bare_loop(programs: &[Program], window: Duration) -> anyhow::Result<f64> {
+fn bare_loop(case: &Case, window: Duration) -> anyhow::Result<f64> {
+    let programs = &case.programs;
     let arena = Arena::new(4096)?;
     let (mut pool, mut frames, mut burst) = (Pool::new(&arena), Vec::new(), Burst::default());
     let mut worker = programs[0].worker(0);
-    let packet = packet();
+    let mut packets = case.packets.iter().cycle();
     let (start, cpu, mut count) = (Instant::now(), thread_cpu_ns(), 0);
     while start.elapsed() < window {
         for _ in 0..64 {
             pool.take_many(64, &mut frames);
-            frames.iter_mut().for_each(|frame| frame.fill(&packet));
+            frames.iter_mut().zip(&mut packets).for_each(|(frame, packet)| frame.fill(packet));
             for program in programs {
                 program.run_burst(&mut worker, &mut frames, &mut burst)?;
             }
@@ -268,6 +311,19 @@ fn packet() -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 1];
     packet.resize(64, 0);
     packet
+}
+
+/// The same with another byte.
+fn with_byte(at: usize, byte: u8) -> Vec<u8> {
+    let mut packet = packet();
+    packet[at] = byte;
+    packet
+}
+
+/// One of these for each of so many packets that no processor learns them.
+fn at_random(from: &[u8]) -> Vec<u8> {
+    let mut random = Random::new(1);
+    (0..997).map(|_| *random.pick(from)).collect()
 }
 
 const SINK: u32 = 77;

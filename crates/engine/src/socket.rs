@@ -63,6 +63,12 @@ pub trait Socket: fmt::Debug + Send + Sync {
         delivered
     }
 
+    /// Whether there is something to [`Socket::collect`]: asked before a port is asked for room,
+    /// which may be a system call. A socket that can't tell says yes.
+    fn has_packets(&self) -> bool {
+        true
+    }
+
     /// Appends copies of up to `limit` packets that the application wants to send; gives their
     /// number. They stay in its ring until [`Socket::sent`]. Room for their completion is there.
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize;

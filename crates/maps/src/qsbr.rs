@@ -55,8 +55,12 @@ impl Domain {
 
     /// Worker `worker` holds no address from a map at this moment. Call it between batches.
     pub fn quiesce(&self, worker: usize) {
-        let now = self.epoch.read().load(SeqCst);
-        self.workers[worker].0.store(now, SeqCst);
+        let (now, Reader(announced)) = (self.epoch.read().load(SeqCst), &self.workers[worker]);
+        // The same again says nothing new: what was unlinked in this epoch waits for a later one.
+        if announced.load(Relaxed) == now {
+            return;
+        }
+        announced.store(now, SeqCst);
         fence(SeqCst);
     }
 

@@ -12,6 +12,14 @@ pub(crate) struct Asking {
     pub(crate) place: QueueId,
     pub(crate) left: AtomicUsize,
     pub(crate) packet: Vec<u8>,
+    /// How often a worker looked whether it has some.
+    pub(crate) polls: AtomicUsize,
+}
+
+impl Asking {
+    pub(crate) fn new(place: QueueId, packets: usize, packet: Vec<u8>) -> Asking {
+        Asking { place, left: packets.into(), packet, polls: 0.into() }
+    }
 }
 
 impl Socket for Asking {
@@ -37,6 +45,11 @@ impl Socket for Asking {
     }
 
     fn flush(&self) {}
+
+    fn has_packets(&self) -> bool {
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        self.left.load(Ordering::SeqCst) > 0
+    }
 
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let count = pool.take_many(limit.min(self.left.load(Ordering::SeqCst)), frames);

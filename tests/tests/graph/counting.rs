@@ -18,6 +18,8 @@ struct State {
     room: AtomicUsize,
     /// Frames that it was given and had no room for.
     refused: AtomicU64,
+    /// How often it was asked for room.
+    asked: AtomicU64,
 }
 
 impl Counting {
@@ -33,6 +35,10 @@ impl Counting {
 
     pub(crate) fn count(&self) -> u64 {
         self.0.count.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.asked.load(Ordering::SeqCst)
     }
 
     pub(crate) fn refused(&self) -> u64 {
@@ -73,6 +79,7 @@ impl Tx for Counting {
     }
 
     fn credit(&mut self) -> usize {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
         self.0.room.load(Ordering::SeqCst)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use towpath_engine::bond::{BondMode, BondOptions};
@@ -188,7 +188,7 @@ fn bonds_take_what_their_members_do() {
     let links = vec![link(&load(small::returns(2)))];
     lab.engine.change(|config| config.set_links(bond, Hook::Tx, links)).unwrap();
     let place = QueueId { ifindex: 12, queue: 0 };
-    let socket = Arc::new(Asking { place, left: AtomicUsize::new(300), packet: packet() });
+    let socket = Arc::new(Asking::new(place, 300, packet()));
     lab.engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
     members[0].set_room(1000);
     std::thread::sleep(Duration::from_millis(5));

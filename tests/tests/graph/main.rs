@@ -10,11 +10,12 @@ mod asking;
 mod counting;
 mod credit;
 mod load;
+mod mixed;
 mod repeating;
 mod stuck;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use asking::Asking;
@@ -61,13 +62,18 @@ fn a_source_that_can_wait_waits_for_credit() {
     let target = Counting::with_room(0);
     let to = lab.add("to", 12, Box::new(target.clone()));
     let place = QueueId { ifindex: 12, queue: 0 };
-    let socket = Arc::new(Asking { place, left: AtomicUsize::new(1000), packet: packet() });
+    let socket = Arc::new(Asking::new(place, 1000, packet()));
     lab.engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
     for round in 0..20 {
         target.set_room(50);
         wait_for("room to be used", || target.count() == (round + 1) * 50);
     }
     wait_for("the ring to be empty", || socket.left.load(Ordering::SeqCst) == 0);
+    // With nothing to send, a port isn't asked whether it has room, however often rings are polled.
+    let polls = || socket.polls.load(Ordering::SeqCst);
+    let (asked, before) = (target.asked(), polls());
+    wait_for("polls", || polls() > before + 10);
+    assert_eq!(target.asked(), asked);
     assert_eq!(target.refused(), 0, "credit is never exceeded");
     assert_eq!(lab.sum(to, |it| it.tx_drops.iter().map(|it| it.get()).sum()), 0);
     lab.check_conservation();

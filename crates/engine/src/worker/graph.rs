@@ -510,6 +510,12 @@ impl Graph {
         }
     }
 
+    /// Whether what goes there is dropped.
+    #[inline]
+    pub(super) fn is_drop(&self, to: TargetId) -> bool {
+        self.targets.get(to.index()).is_some_and(|target| matches!(target.kind, Kind::Drop(..)))
+    }
+
     /// Drops a frame.
     pub(super) fn drop(
         &mut self,

@@ -4,6 +4,7 @@ use towpath_xdp::{Action, Burst, Frame, Worker};
 
 use super::graph::{Glance, Graph};
 use super::redirect::Resolved;
+use super::scatter::{ACTIONS, Scatter};
 use super::tap::Copies;
 use crate::counters::Counter;
 use crate::hook::{Chain, HookSpec, Link};
@@ -16,7 +17,9 @@ pub(super) struct HookRunner {
     pub(super) number: usize,
     /// Verdicts of each program of a chain.
     bursts: Vec<Burst>,
-    /// For bursts on which the programs of a chain do not agree.
+    /// For bursts on whose frames a program does not agree.
+    scatter: Scatter,
+    /// For bursts of which the programs of a chain send frames on that go different ways.
     mixed: Mixed,
     /// For ports with taps.
     pub(super) copies: Copies,
@@ -47,6 +50,7 @@ impl HookRunner {
             xdp: Worker::new(number as u32),
             number,
             bursts: Vec::new(),
+            scatter: Scatter::default(),
             mixed: Mixed::default(),
             copies: Copies::new(number),
         }
@@ -110,6 +114,7 @@ impl HookRunner {
                     return self.route(snapshot, hook, frames, (burst, &actions), graph);
                 }
                 GoesOn::All => {}
+                GoesOn::Some if self.shed(snapshot, hook, link, frames, burst, graph) => {}
                 GoesOn::Some => {
                     self.run_mixed(hook, chain, place, frames, bursts);
                     return self.route_mixed(snapshot, hook, bursts, graph);
@@ -165,15 +170,62 @@ impl HookRunner {
             }
             return send_all(snapshot, hook, to, frames, None, graph);
         }
-        let mut rest = std::mem::take(frames);
-        for (index, mut frame) in rest.drain(..).enumerate() {
-            let to = resolved.target(snapshot, burst, index, graph);
-            if graph.is_queue(to) {
-                frame.set_rank(burst.rank(index));
+        self.route_apart(snapshot, hook, frames, (burst, actions), graph);
+    }
+
+    /// Sends a burst where verdicts lead that are not all the same, each verdict's frames in one
+    /// piece.
+    fn route_apart(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        frames: &mut Vec<Frame>,
+        (burst, actions): (&Burst, &[u64; 5]),
+        graph: &mut Graph,
+    ) {
+        let mut scatter = std::mem::take(&mut self.scatter);
+        scatter.deal(frames, burst, actions);
+        let Scatter { lanes, redirected } = &mut scatter;
+        for (action, lane) in ACTIONS.into_iter().zip(lanes).filter(|(_, lane)| !lane.is_empty()) {
+            let to = hook.target(action);
+            if to == TargetId::AS_FRAME_SAYS {
+                redirect(snapshot, hook, lane, (burst, redirected), graph);
+            } else {
+                send_all(snapshot, hook, to, lane, None, graph);
             }
-            send(snapshot, hook, to, frame, graph);
         }
-        *frames = rest;
+        self.scatter = scatter;
+    }
+
+    /// Drops the frames that the next program does not see, if they are all dropped: what is left
+    /// goes on as a burst. Gives whether that is so.
+    fn shed(
+        &mut self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        link: &Link,
+        frames: &mut Vec<Frame>,
+        burst: &Burst,
+        graph: &mut Graph,
+    ) -> bool {
+        let goes_on = |index: usize| continues(link.chain_call_actions, burst.returned(index));
+        let drops = ACTIONS.map(|action| graph.is_drop(hook.target(action)));
+        let is_simple = |index: usize| goes_on(index) | drops[burst.action(index) as usize];
+        // Copies for taps have places in the whole burst.
+        if !hook.taps.is_empty() || !(0..burst.len()).all(is_simple) {
+            return false;
+        }
+        let mut scatter = std::mem::take(&mut self.scatter);
+        scatter.take_out(frames, burst, goes_on);
+        let lanes = ACTIONS.into_iter().zip(&mut scatter.lanes);
+        for (action, lane) in lanes.filter(|(_, lane)| !lane.is_empty()) {
+            if let Some(counters) = hook.verdicts(self.number) {
+                counters[action as usize].add(lane.len() as u64);
+            }
+            send_all(snapshot, hook, hook.target(action), lane, None, graph);
+        }
+        self.scatter = scatter;
+        true
     }
 
     /// Carries on where the program at `place` ends some frames and not others.
@@ -294,6 +346,35 @@ fn send_all(
         frames.iter_mut().for_each(|frame| graph.own(to, frame));
     }
     graph.push_all(snapshot, to, frames, known);
+}
+
+/// Sends redirected frames, of these numbers in their burst, where their own verdicts lead.
+fn redirect(
+    snapshot: &Snapshot,
+    hook: &HookSpec,
+    frames: &mut Vec<Frame>,
+    (burst, numbers): (&Burst, &[u32]),
+    graph: &mut Graph,
+) {
+    debug_assert_eq!(frames.len(), numbers.len(), "each has a number");
+    let mut resolved = Resolved::new(hook);
+    let number = |place: usize| numbers[place] as usize;
+    let are_alike = (1..numbers.len()).all(|it| burst.lead_alike(number(0), number(it)));
+    if are_alike {
+        let to = resolved.target(snapshot, burst, number(0), graph);
+        if graph.is_queue(to) {
+            let rank = burst.rank(number(0));
+            frames.iter_mut().for_each(|frame| frame.set_rank(rank));
+        }
+        return send_all(snapshot, hook, to, frames, None, graph);
+    }
+    for (place, mut frame) in frames.drain(..).enumerate() {
+        let to = resolved.target(snapshot, burst, number(place), graph);
+        if graph.is_queue(to) {
+            frame.set_rank(burst.rank(number(place)));
+        }
+        send(snapshot, hook, to, frame, graph);
+    }
 }
 
 /// As [`send_all`], for one.

@@ -18,6 +18,7 @@ mod launch;
 mod live;
 mod port_tx;
 mod redirect;
+mod scatter;
 mod tap;
 mod task;
 mod tx_ring;

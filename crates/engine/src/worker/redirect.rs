@@ -14,16 +14,19 @@ use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
 use crate::target::{Door, Owner, Side, Target, TargetId};
 
-/// Where the last redirected frame of a burst went. Frames of one flow follow each other, so most
-/// of them need no look at maps and tables.
+/// Where the last redirected frames of a burst went that differ: most others go there too, and need
+/// no look at maps and tables.
 pub(super) struct Resolved<'a> {
     hook: &'a HookSpec,
-    last: Option<(usize, TargetId)>,
+    /// A frame's number, and where it went.
+    known: [Option<(usize, TargetId)>; KNOWN],
+    /// The place of the next one.
+    next: usize,
 }
 
 impl<'a> Resolved<'a> {
     pub(super) fn new(hook: &'a HookSpec) -> Resolved<'a> {
-        Resolved { hook, last: None }
+        Resolved { hook, known: [None; KNOWN], next: 0 }
     }
 
     /// Where a frame of a burst goes by its verdict.
@@ -39,14 +42,29 @@ impl<'a> Resolved<'a> {
         if to != TargetId::AS_FRAME_SAYS {
             return to;
         }
-        match self.last {
-            Some((last, to)) if burst.lead_alike(last, index) => to,
-            _ => {
-                let to = graph.resolve(snapshot, self.hook, burst.last_redirect(index));
-                self.last = Some((index, to));
-                to
-            }
+        let mut known = self.known.iter().flatten();
+        if let Some(&(_, to)) = known.find(|(known, _)| burst.lead_alike(*known, index)) {
+            return to;
         }
+        self.look_up(snapshot, burst, index, graph)
+    }
+
+    fn look_up(
+        &mut self,
+        snapshot: &Snapshot,
+        burst: &Burst,
+        index: usize,
+        graph: &mut Graph,
+    ) -> TargetId {
+        let to = graph.resolve(snapshot, self.hook, burst.last_redirect(index));
+        if to == TargetId::BROADCAST {
+            // What that means was just noted, over what it meant for others.
+            let is_other = |(_, to): &(usize, TargetId)| *to != TargetId::BROADCAST;
+            self.known = self.known.map(|known| known.filter(is_other));
+        }
+        self.known[self.next % KNOWN] = Some((index, to));
+        self.next += 1;
+        to
     }
 
     /// Where all frames of a burst go, if that is one target.
@@ -180,3 +198,6 @@ impl Graph {
         }
     }
 }
+
+/// Targets that are remembered within a burst.
+const KNOWN: usize = 4;

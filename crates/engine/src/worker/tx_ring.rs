@@ -81,6 +81,11 @@ impl Worker {
         if snapshot.port(*port).is_none() || !served.claim() {
             return 0;
         }
+        if !served.socket.has_packets() {
+            ring.is_stuck = false;
+            served.release();
+            return 0;
+        }
         let credit = graph.credit(snapshot, *port);
         let limit = credit.min(BURST);
         let count = served.socket.collect(&mut graph.pool, frames, limit);

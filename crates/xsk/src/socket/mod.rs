@@ -256,6 +256,10 @@ impl towpath_engine::Socket for Socket {
         }
     }
 
+    fn has_packets(&self) -> bool {
+        self.active().is_some_and(Bound::has_packets)
+    }
+
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let limit = self.busy_poll.limit(limit);
         self.active().map_or(0, |bound| bound.collect(pool, frames, limit))

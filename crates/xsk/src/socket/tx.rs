@@ -334,14 +334,16 @@ fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
 }
 
 impl Bound {
+    /// Usually there are none.
+    pub(super) fn has_packets(&self) -> bool {
+        let Some(tx) = &self.tx else { return false };
+        self.reclaim();
+        tx.lock().ring.available(1) > 0
+    }
+
     pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let Some(tx) = &self.tx else { return 0 };
-        self.reclaim();
         let mut tx = tx.lock();
-        // Usually there is nothing.
-        if tx.ring.available(1) == 0 {
-            return 0;
-        }
         tx.collect(&self.pool, pool, frames, limit)
     }
 
