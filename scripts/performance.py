@@ -47,6 +47,7 @@ SECTIONS = [
     ("engine", "The engine", "A frame in the engine, beside a loop that only runs the program."),
     ("veth", "Ports over an interface", "One veth: the kernel's XDP, our ports, DPDK's testpmd."),
     ("restart", "Stopping and starting again", "How long a port does not answer."),
+    ("sanitizer", "The sanitizer", "A frame in the interpreter, without and with it."),
     ("stacks", "Between two TCP stacks", ""),
     ("neighbours", "Neighbours", ""),
     ("bond", "Bonds", ""),
