@@ -93,11 +93,14 @@ impl Verifier<'_> {
     }
 
     fn invalid_mem_access(&self, regno: u8, reg: &Reg) -> Box<super::Rejection> {
-        let hint = if reg.maybe_null() {
+        let void = self.void_hint(reg);
+        let hint = if let Some(void) = &void {
+            void
+        } else if reg.maybe_null() {
             "the pointer may be NULL here: compare it with NULL first"
         } else if reg.is_scalar() {
-            "this is a number, not a pointer: arithmetic or a 32-bit operation made it one, or the \
-             pointer was invalidated (packet pointers by bpf_xdp_adjust_*, references by release)"
+            "this is a number, not a pointer: arithmetic or a 32-bit operation made it one, or it \
+             was read from memory, where pointers are not kept"
         } else if reg.is(Base::PacketEnd) {
             "data_end is only compared: read through a pointer that begins at data"
         } else {
@@ -345,7 +348,9 @@ impl Verifier<'_> {
         let range = u32::try_from(reg.range()).unwrap_or(0);
         if reg.range() < 0 {
             let message = format!("R{regno} offset is outside of the packet");
-            return Err(self.reject(Errno::EINVAL, message));
+            let hint = "on this path the pointer is at data_end or behind it: the comparison is \
+                        the wrong way round, or this belongs into its other branch";
+            return Err(self.reject_hint(Errno::EINVAL, message, hint));
         }
         self.check_span(regno, off, size, range, zero_size_allowed)
     }
@@ -407,16 +412,15 @@ impl Verifier<'_> {
             ),
             Base::MapValue => (
                 format!("invalid access to map value, value_size={region} off={off} size={size}"),
-                self.value_hint(reg, size, region),
+                self.value_hint(regno, off, size, region),
             ),
             Base::Packet | Base::PacketMeta => (
                 format!(
-                    "invalid access to packet, off={off} size={size}, R{regno}(id={},off={},r={})",
+                    "invalid access to packet, off={off} size={size}, R{regno}(id={},off={off},r={})",
                     reg.id,
-                    reg.off,
                     reg.range()
                 ),
-                self.packet_hint(reg, off, size),
+                self.packet_hint(regno, off, size),
             ),
             _ => (
                 format!("invalid access to memory, mem_size={region} off={off} size={size}"),

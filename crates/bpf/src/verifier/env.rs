@@ -67,6 +67,8 @@ pub(crate) struct Verifier<'p> {
     pub(crate) records: super::call::Records,
     /// Some path may change what the packet says.
     pub(crate) changes_packet: bool,
+    /// Where the distance between two packet pointers was computed last, for hints.
+    pub(crate) distance_at: Option<usize>,
     /// Likely mistakes, at most one an instruction.
     pub(crate) notes: Vec<super::Note>,
     last_id: u32,
@@ -173,6 +175,7 @@ impl<'p> Verifier<'p> {
             exception_callback: None,
             records: super::call::Records::of(prog),
             changes_packet: false,
+            distance_at: None,
             notes: Vec::new(),
             last_id: 0,
         }
@@ -283,8 +286,11 @@ impl<'p> Verifier<'p> {
         prev_insn_idx: usize,
     ) -> Result<()> {
         if self.pending.len() >= self.options.pending_max {
-            let message = format!("The sequence of {} jumps is too complex.", self.pending.len());
-            return Err(self.reject(Errno::E2BIG, message));
+            let message =
+                format!("The sequence of {} jumps is too complex.", self.pending.len() + 1);
+            let hint = "a loop runs so often on one path that too many others wait: give it a \
+                        constant bound, or make its body a function for bpf_loop()";
+            return Err(self.reject_hint(Errno::E2BIG, message, hint));
         }
         state.branches = 1;
         if let Some(parent) = state.parent {

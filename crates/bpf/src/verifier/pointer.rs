@@ -153,6 +153,8 @@ impl Verifier<'_> {
             (false, false) => {
                 let may_know = self.options.allow_ptr_leaks || self.are_of_packet(&dst, &operand);
                 if insn.op() == BPF_SUB && may_know {
+                    let is_length = self.are_of_packet(&dst, &operand);
+                    self.distance_at = self.distance_at.or(is_length.then_some(self.insn_idx));
                     self.mark_reg_unknown(insn.dst);
                     return Ok(());
                 }

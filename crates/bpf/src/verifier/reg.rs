@@ -219,6 +219,24 @@ pub(crate) struct Reg {
     pub(crate) frame: u32,
     /// The verdict on the path depended on this scalar's value.
     pub(crate) precise: bool,
+    /// Why it is no pointer any more, for hints.
+    pub(crate) void: Void,
+}
+
+/// The call that made a pointer useless. It makes no difference between registers: what is known of
+/// them is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Void {
+    /// The call's slot.
+    pub(crate) by: Option<usize>,
+    /// It was a pointer into the packet.
+    pub(crate) of_packet: bool,
+}
+
+impl PartialEq for Void {
+    fn eq(&self, _other: &Void) -> bool {
+        true
+    }
 }
 
 impl Reg {
@@ -232,6 +250,7 @@ impl Reg {
         ref_id: 0,
         frame: 0,
         precise: false,
+        void: Void { by: None, of_packet: false },
     };
 
     /// A number of which nothing is known.

@@ -8,7 +8,7 @@ use crate::insn::{BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JNE, Insn};
 use crate::map::Values;
 
 use super::env::{Access, Result, Verifier};
-use super::reg::{Base, Flags, Reg};
+use super::reg::{Base, Flags, Reg, Void};
 
 impl Verifier<'_> {
     /// The register holds an address that must not be told (`is_pointer_value`).
@@ -157,9 +157,10 @@ impl Verifier<'_> {
     /// Makes every register that matches useless: an unknown number, if it may be known
     /// (`mark_reg_invalid`).
     pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
-        let useless = self.useless();
+        let (useless, by) = (self.useless(), Some(self.insn_idx));
         for reg in self.cur.all_regs_mut().filter(|reg| matches(reg)) {
-            *reg = useless;
+            let of_packet = reg.is_packet_any() || reg.has(Flags::PACKET_SLICE);
+            *reg = Reg { void: Void { by, of_packet }, ..useless };
         }
     }
 

@@ -59,7 +59,7 @@ impl Verifier<'_> {
                     tnum.value, tnum.mask
                 )
             };
-            let hint = self.stack_hint(min, max, size);
+            let hint = self.stack_hint(regno, (min, max), size);
             return Err(self.reject_hint(Errno::EACCES, message, &hint));
         }
         let depth = (-min) as u32;

@@ -235,30 +235,34 @@ impl Verifier<'_> {
     /// `check_resource_leak` of the kernel.
     fn check_leaks(&self, throws: bool, check_locks: bool, prefix: &str) -> Result<()> {
         let refs = &self.cur.refs;
-        let inside = |what: &str| {
-            self.reject(Errno::EINVAL, format!("{prefix} cannot be used inside {what}-ed region"))
+        let inside = |what: &str, end: &str| {
+            let message = format!("{prefix} cannot be used inside {what}-ed region");
+            let hint = format!("{end}() is missing on the way to this place");
+            self.reject_hint(Errno::EINVAL, message, &hint)
         };
         if check_locks && refs.active_locks > 0 {
-            return Err(inside("bpf_spin_lock"));
+            return Err(inside("bpf_spin_lock", "bpf_spin_unlock"));
         }
         if throws || self.cur.depth() == 0 {
             let lingering = refs.list.iter().find(|held| held.kind == RefKind::Ptr);
             if let Some(held) = lingering {
                 let message =
                     format!("Unreleased reference id={} alloc_insn={}", held.id, held.insn_idx);
-                let hint = "what was acquired there must be released (or submitted, discarded, \
-                            stored) on every path";
-                return Err(self.reject_hint(Errno::EINVAL, message, hint));
+                return Err(self.reject_hint(
+                    Errno::EINVAL,
+                    message,
+                    &self.kept_hint(held.insn_idx),
+                ));
             }
         }
         if check_locks && refs.active_irq_id != 0 {
-            return Err(inside("bpf_local_irq_save"));
+            return Err(inside("bpf_local_irq_save", "bpf_local_irq_restore"));
         }
         if check_locks && refs.active_rcu_locks > 0 {
-            return Err(inside("bpf_rcu_read_lock"));
+            return Err(inside("bpf_rcu_read_lock", "bpf_rcu_read_unlock"));
         }
         if check_locks && refs.active_preempt_locks > 0 {
-            return Err(inside("bpf_preempt_disable"));
+            return Err(inside("bpf_preempt_disable", "bpf_preempt_enable"));
         }
         Ok(())
     }

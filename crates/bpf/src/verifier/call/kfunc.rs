@@ -67,7 +67,8 @@ impl Verifier<'_> {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "metadata kfuncs require device-bound program",
-                "the program must be bound to a port when it is loaded",
+                "the program has to be bound to a port when it is loaded: towpath load --dev-bound, \
+                 dev_bound = true in [[attach]], BPF_F_XDP_DEV_BOUND_ONLY by libbpf",
             ));
         }
         if kfunc.id == KfuncId::IterCssTaskNew && !self.cur.in_sleepable {

@@ -59,7 +59,8 @@ impl Verifier<'_> {
             return Err(self.reject_hint(
                 Errno::EACCES,
                 message,
-                "the size may not be 0: check for it, so that the compiler keeps the check",
+                "the size may not be 0: mask it first, then check (len &= 63; if (!len) return ...): a compiler \
+                 makes one comparison of two, which bounds it on one side only",
             ));
         }
         if size.var.umax >= VARIABLE_SIZE_MAX {
@@ -195,5 +196,5 @@ impl Verifier<'_> {
     }
 }
 
-const BOUND_HINT: &str =
-    "bound the size before the call, e.g. `if (len > sizeof(buf)) return XDP_PASS;`";
+const BOUND_HINT: &str = "bound the size before the call so that both bounds stay known: a mask \
+                          (len &= 63; if (!len) return ...), of a number of 64 bits (__u64 len)";

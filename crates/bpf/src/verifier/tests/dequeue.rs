@@ -156,17 +156,17 @@ fn a_packets_bytes_are_compared_with_its_own_end() {
     let read = vec![start(), take_into(7), bytes_of(7), compared(), load_from(2), send(7)];
     fine(read);
     let unproved = vec![start(), take_into(7), bytes_of(7), load_from(2), send(7)];
-    refused(unproved, "invalid access to packet, off=12 size=1, R2(id=0,off=0,r=0)");
+    refused(unproved, "invalid access to packet, off=12 size=1, R2(id=0,off=12,r=0)");
     // The end of one says nothing about the other.
     let two = || concat([start(), take_into(7), take_second_into(8, 7)]);
     let mixed = vec![op(LOAD_W, 2, 7, 0, 0), op(LOAD_W, 3, 8, 4, 0)];
     let end = || concat([drop_of(8), send(7)]);
     let crossed = vec![two(), mixed, compared(), load_from(2), end()];
-    refused(crossed, "invalid access to packet, off=12 size=1, R2(id=0,off=0,r=0)");
+    refused(crossed, "invalid access to packet, off=12 size=1, R2(id=0,off=12,r=0)");
     // What is proved of one is not proved of the other.
     let other = vec![op(LOAD_W, 9, 8, 0, 0)];
     let proved = vec![two(), other, bytes_of(7), compared(), load_from(9), end()];
-    refused(proved, "invalid access to packet, off=12 size=1, R9(id=0,off=0,r=0)");
+    refused(proved, "invalid access to packet, off=12 size=1, R9(id=0,off=12,r=0)");
 }
 
 #[test]
