@@ -5,9 +5,9 @@ use std::path::Path;
 
 use towpath_daemon::api;
 use towpath_daemon::api::types::{EntryRequest, LinkRequest};
-use towpath_daemon::document::Document;
 use towpath_daemon::file::{ObjectFiles, parse};
 use towpath_daemon::{State, kinds};
+use towpath_document::Document;
 
 #[test]
 fn any_text_as_a_configuration() {

@@ -36,8 +36,8 @@ mod xsk;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::FromArgMatches as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Parser as _};
 use clap_complete::CompleteEnv;
 
 use args::{Cli, Command, ExecCommand, ProgCommand};
@@ -46,8 +46,8 @@ use output::Output;
 
 fn main() -> ExitCode {
     // What the shell asks while somebody is typing.
-    CompleteEnv::with_factory(Cli::command).complete();
-    let Cli { output, command } = match Cli::try_parse() {
+    CompleteEnv::with_factory(args::command).complete();
+    let Cli { output, command } = match said() {
         Ok(cli) => cli,
         Err(stop) if stop.kind() == ErrorKind::DisplayVersion => return version::tell(),
         Err(stop) => return refuse(&stop),
@@ -67,6 +67,12 @@ fn main() -> ExitCode {
             told.err().map_or(error.status(), |_| error.status()).into()
         }
     }
+}
+
+/// What the command line says.
+fn said() -> Result<Cli, clap::Error> {
+    let mut matches = args::command().try_get_matches()?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut args::command()))
 }
 
 /// Tells what the arguments lack, or shows help: as JSON where that was asked for.
@@ -97,19 +103,32 @@ fn refuse(stop: &clap::Error) -> ExitCode {
     told.map_or(Status::Unreadable, |()| Status::Unreadable).into()
 }
 
-/// What to type for verbs that other tools have.
-fn instead_of(stop: &clap::Error) -> Option<&'static str> {
+/// What to type for verbs that other tools have: with the words that were typed.
+fn instead_of(stop: &clap::Error) -> Option<String> {
     let word = match (stop.kind(), stop.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
         _ => return None,
     };
+    let mut words = std::env::args().skip(1).filter(|it| !it.starts_with('-'));
+    // Below `prog`, `map`, ... the words mean something else.
+    if words.next().as_ref() != Some(word) {
+        return None;
+    }
+    let rest: Vec<String> = words.collect();
+    let typed = |usual: &str| if rest.is_empty() { usual.to_owned() } else { rest.join(" ") };
     match word.as_str() {
-        "attach" | "add" => Some("towpath load PORT OBJ attaches a program to a port"),
-        "detach" | "remove" => Some("towpath unload PORT takes a program off a port"),
+        "attach" | "add" => {
+            Some(format!("`towpath load {}` attaches a program to a port", typed("PORT OBJ")))
+        }
+        "detach" | "remove" => {
+            Some(format!("`towpath unload {}` takes a program off a port", typed("PORT")))
+        }
         "list" | "ls" | "show" => Some(
-            "towpath status shows ports and what runs on them; prog show, map show and link show \
-             list objects",
+            "`towpath status` shows ports and what runs on them; `towpath prog show`, `map show` \
+             and `link show` list objects"
+                .to_owned(),
         ),
+        "start" | "daemon" => Some("`towpath up -c FILE` runs the daemon".to_owned()),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use towpath_bpf::program::AttachType;
-use towpath_daemon::tables;
+use towpath_host::tables;
 use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Finding, Program, Sanitize, Tally, Worker};

@@ -4,7 +4,7 @@
 use nix::unistd::{Group, User};
 use towpath_host::socket::Access;
 
-use crate::problem::Problem;
+use towpath_document::Problem;
 
 /// Keys of a socket that other users connect to, as they are written.
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,17 +9,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
+use towpath_document::Problem;
+use towpath_document::{Document, Position, typed};
+use towpath_host::tables::{self, HostState};
 
 use crate::access;
-use crate::document::{Document, Position, typed};
 use crate::kinds;
 use crate::metrics::maps::{MapMetric, MapMetricKeys};
 use crate::page::{HttpSettings, Token};
-use crate::problem::Problem;
 use crate::state::{
     AttachState, ExecState, HookState, MigrateState, OnFailure, ProgramState, State, TrustState,
 };
-use crate::tables::{self, HostState};
 use crate::unread::{Unread, UnreadHost, UnreadProgram};
 
 mod objects;
@@ -383,7 +383,7 @@ impl Reader<'_> {
             return None;
         }
         let path = self.dir.join(name);
-        match (tables::load(&path), &mut self.unread) {
+        match (load_tables(&path), &mut self.unread) {
             (Ok(read), _) => Some(read),
             (Err(why), Some(unread)) => {
                 let stand_in = HostState::default();
@@ -571,6 +571,12 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
         return Err(said(&"every user can read it: chmod 600"));
     }
     Token::new(&text).map_err(|why| said(&why))
+}
+
+/// Reads a file of tables; the error begins with its name.
+pub(crate) fn load_tables(path: &Path) -> Result<HostState, String> {
+    let text = read_text(path, tables::FILE_BYTES_MAX)?;
+    tables::parse(&text).map_err(|message| format!("{}: {message}", path.display()))
 }
 
 pub(crate) fn read_maps(path: &Path) -> Result<Map<String, Json>, String> {

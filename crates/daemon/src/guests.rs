@@ -4,13 +4,13 @@
 use serde::{Deserialize, Serialize};
 use towpath_bpf::proto;
 use towpath_bpf::suggest;
+use towpath_document::Problem;
 use towpath_guest::{Endpoint, Guest, HELPERS_DEFAULT, Limits, Rules};
 use towpath_host::socket::Access;
 use utoipa::ToSchema;
 
 use crate::access::AccessKeys;
 use crate::control::Inner;
-use crate::problem::Problem;
 
 /// The channel by which a port's guest asks its host to run programs, and what it may have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use towpath_document::Problem;
 use towpath_engine::port::Device;
 use towpath_ports::wrap::Wrapped;
 use towpath_ports::wrap::fault::Fault;
@@ -13,7 +14,6 @@ use towpath_ports::wrap::limit::Limit;
 use towpath_ports::wrap::record::{Record, Trace};
 use utoipa::ToSchema;
 
-use crate::problem::Problem;
 use crate::state::PortState;
 
 /// A bad wire. Shares are of 1.0.

@@ -9,11 +9,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+use towpath_host::tables::HostState;
 use utoipa::ToSchema;
 
 use crate::guests::OffloadState;
 use crate::layers::{FaultState, HashState, LimitState, TimestampState, VlanState};
-use crate::tables::HostState;
 
 /// Everything that is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -136,7 +136,7 @@ pub struct PortState {
 
 /// A shadow netdev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected true, false, or the name of an interface")]
 pub enum ShadowState {
     /// One of the port's name, or none.
     Is(bool),

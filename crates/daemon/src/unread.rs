@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
+use towpath_host::tables::HostState;
 
 use crate::control::News;
 use crate::failure::FailureCode;
-use crate::file::{ObjectFiles, read_maps};
+use crate::file::{ObjectFiles, load_tables, read_maps};
 use crate::state::{ProgramState, State};
-use crate::tables::{self, HostState};
 
 /// What couldn't be read.
 #[derive(Debug, Default, Clone)]
@@ -201,7 +201,7 @@ impl UnreadProgram {
 impl UnreadHost {
     fn read(&self, told: &mut Outcome<'_>) -> Option<HostState> {
         let subject = self.path.display().to_string();
-        match tables::load(&self.path) {
+        match load_tables(&self.path) {
             Ok(read) => {
                 told.recovered(FailureCode::Host, &subject);
                 Some(read)

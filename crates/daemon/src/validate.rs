@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use towpath_bpf::suggest;
+use towpath_document::Problem;
 use towpath_xdp::host::Interface;
 
 use crate::kinds;
-use crate::problem::Problem;
 use crate::run_config::action_number;
 use crate::state::{AttachState, PortState, ProgramState, State, VERSION};
 

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use towpath_engine::counters::{Counter, DropReason, PortCounters};
 use towpath_engine::port::RxHints;
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY, Port, Snapshot, Socket as _};
+use towpath_host::tables::Mac;
 use towpath_maps::ringbuf::Ringbuf;
 use towpath_objects::{LinkObject, MapObject, Object, ProgramObject, Session};
 
@@ -27,7 +28,7 @@ use crate::workers;
 
 /// An Ethernet address as people write it.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+    Mac(mac).to_string()
 }
 
 /// All ports. The host may be slow to say how an interface is, so no other port is kept open by

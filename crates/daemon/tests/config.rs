@@ -100,7 +100,7 @@ fn references_lead_somewhere() {
     );
     assert_refused(
         &format!("{PAIR}[[attach]]\nport = \"p2\"\nobject = \"none.o\"\n"),
-        &["t.toml:11:1: attach[0].object: none.o: No such file or directory (os error 2)"]
+        &["t.toml:11:1: attach[0].object: none.o: No such file or directory"]
             .map(|line| line.replace("none.o: No", &format!("{}/none.o: No", fixtures())))
             .each_ref()
             .map(String::as_str),
@@ -143,7 +143,7 @@ fn tables_of_the_host_are_checked_with_the_ports() {
     );
     let lines = load("[host]\ntables = \"none.toml\"\n").expect_err("there is no such file");
     assert!(lines[0].starts_with("t.toml:2:1: host.tables: "), "{lines:?}");
-    assert!(lines[0].ends_with("none.toml: No such file or directory (os error 2)"), "{lines:?}");
+    assert!(lines[0].ends_with("none.toml: No such file or directory"), "{lines:?}");
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn options_of_kinds_are_checked_before_anything_is_opened() {
         ("frames = [\"0g\"]", "frames[0]: no hex bytes"),
         ("frames = [\"00\"]", "template 0: "),
         ("mac = \"1:2\"", "mac: \"1:2\" is no Ethernet address: like 02:00:00:00:00:01"),
-        ("fields = [{ offset = 60, width = 1, max = 3 }]", "field 0 ends at byte 61"),
-        ("burst = -1", "burst: invalid value"),
+        ("fields = [{ offset = 60, width = 1, max = 3 }]", "fields[0] ends at byte 61"),
+        ("burst = -1", "burst: expected a whole number from 0 to 4294967295, not -1 (frames sent"),
     ] {
         let lines = load(&format!("{generator}{keys}\n")).expect_err(keys);
         assert!(lines[0].contains(expected), "{keys}: {lines:?}");

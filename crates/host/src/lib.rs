@@ -2,8 +2,8 @@
 //!
 //! A [`Watcher`] reads them by rtnetlink (rtnetlink(7)) and puts them into a [`Live`] host, the one
 //! that `LoadOptions::host` takes. Ports that exist in this process only are added to them
-//! ([`Watcher::set_ports`]). Whoever wants look-ups answered from a file instead makes a `Live` of
-//! what the file says and needs nothing from here.
+//! ([`Watcher::set_ports`]). Look-ups are answered from what somebody wrote instead by a `Live` of
+//! that ([`tables`]).
 //!
 //! ```no_run
 //! use towpath_host::Watcher;
@@ -32,6 +32,7 @@ mod nexthops;
 mod reader;
 mod routes;
 pub mod socket;
+pub mod tables;
 mod watcher;
 
 pub use error::Error;

@@ -18,13 +18,13 @@ create_exception!(
 create_exception!(towpath, Fault, Error, "A run that did what no verified program can do.");
 
 /// Why an object or a program of it is refused.
-pub(crate) fn refused(py: Python<'_>, error: &LoadError) -> PyErr {
+pub(crate) fn refused(py: Python<'_>, path: &str, error: &LoadError) -> PyErr {
     match error {
         LoadError::Rejected { program, rejection } => match rejected(py, program, rejection) {
             Ok(error) | Err(error) => error,
         },
         LoadError::Map(error) => Error::new_err(error.to_string()),
-        error => ObjectError::new_err(error.to_string()),
+        error => ObjectError::new_err(format!("{path}: {error}")),
     }
 }
 

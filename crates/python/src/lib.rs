@@ -5,8 +5,10 @@
 #![expect(clippy::needless_pass_by_value, reason = "what Python gives comes as values")]
 
 mod burst;
+mod coverage;
 mod error;
 mod finding;
+mod host;
 mod map;
 mod object;
 mod program;
@@ -18,9 +20,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use super::coverage::Coverage;
+    #[pymodule_export]
     use super::error::{Error, Fault, ObjectError, VerifierError};
     #[pymodule_export]
     use super::finding::Finding;
+    #[pymodule_export]
+    use super::host::Host;
     #[pymodule_export]
     use super::map::Map;
     #[pymodule_export]
@@ -29,7 +35,23 @@ mod _native {
     use super::program::{Program, Run};
     #[pymodule_export]
     use super::tally::Tally;
-    use super::{Bound, PyModule, PyModuleMethods as _, PyResult};
+    use pyo3::exceptions::PyValueError;
+    use pyo3::prelude::*;
+    use towpath_bpf::suggest;
+    use towpath_document::parse_duration;
+
+    /// `; did you mean "X"?`, or what names there are.
+    #[pyfunction]
+    fn among(wanted: &str, names: Vec<String>) -> String {
+        suggest::among(wanted, names.iter().map(String::as_str))
+    }
+
+    /// Nanoseconds of a time as people write it: `500ms`.
+    #[pyfunction]
+    fn nanoseconds(time: &str) -> PyResult<u64> {
+        let time = parse_duration(time).map_err(PyValueError::new_err)?;
+        Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -11,8 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towpath::{Exec, GlobalValue, LoadOptions, Loader, Sanitize, Sanitizer, Select};
 
+use crate::coverage::Coverage;
 use crate::error::{self, Error, ObjectError};
 use crate::finding::Finding;
+use crate::host::Host;
 use crate::map::Map;
 use crate::program::{Lane, Program};
 
@@ -23,6 +25,12 @@ pub(crate) struct Object(Arc<Shared>);
 /// What programs and maps of an object keep alive.
 pub(crate) struct Shared {
     state: Mutex<State>,
+    /// The object file, for messages.
+    path: String,
+    /// Where it is added what its programs reach.
+    pub(crate) coverage: Option<Coverage>,
+    /// What its programs are told of the host around them.
+    host: Host,
 }
 
 /// All of it is one thread's at a time: maps count on one run per CPU.
@@ -30,6 +38,8 @@ pub(crate) struct State {
     pub(crate) loader: Loader<'static>,
     /// By CPU.
     pub(crate) lanes: Vec<Lane>,
+    /// How many of the host's connections its programs know.
+    connections: usize,
 }
 
 #[pymethods]
@@ -39,20 +49,21 @@ impl Object {
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        exec: &str,
+        how: (String, String),
         cpus: usize,
-        globals: BTreeMap<String, Bound<'_, PyAny>>,
-        map_size: BTreeMap<String, u32>,
-        sanitize: &str,
+        set: (BTreeMap<String, Bound<'_, PyAny>>, BTreeMap<String, u32>),
+        around: (Option<PyRef<'_, Coverage>>, PyRef<'_, Host>),
     ) -> PyResult<Object> {
+        let ((exec, sanitize), (globals, map_size), (coverage, host)) = (how, set, around);
         if !(1..=CPUS_MAX).contains(&cpus) {
             return Err(PyValueError::new_err(format!("cpus is {cpus}, not 1 to {CPUS_MAX}")));
         }
-        let exec = exec_named(exec)?;
-        let sanitize = sanitize_named(sanitize, exec)?;
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let exec = exec_named(&exec)?;
+        let sanitize = sanitize_named(&sanitize, exec)?;
+        let shown = path.display().to_string();
+        let named = |error: &dyn std::fmt::Display| format!("{shown}: {error}");
         let bytes = std::fs::read(&path)?;
-        let mut object = towpath::Object::open(&bytes, &path.display().to_string())
+        let mut object = towpath::Object::open(&bytes, &shown)
             .map_err(|error| ObjectError::new_err(error.to_string()))?;
         for (name, value) in &globals {
             object
@@ -64,16 +75,22 @@ impl Object {
                 .set_map_size(name, entries)
                 .map_err(|error| PyValueError::new_err(named(&error)))?;
         }
-        let mut options = LoadOptions { workers: cpus, exec, ..LoadOptions::default() };
+        let (workers, host) = (cpus, host.clone());
+        let mut options =
+            LoadOptions { workers, exec, host: host.live(), ..LoadOptions::default() };
         sanitize.prepare(&mut options);
+        // To the port of the test: hints are for programs that are bound to one.
+        options.verifier.device_bound = true;
         let loader = Loader::new(&object, towpath::kernel_types(), &options);
-        let loader = loader.map_err(|error| error::refused(py, &error))?.into_owned();
+        let loader = loader.map_err(|error| error::refused(py, &shown, &error))?.into_owned();
         for perf in loader.maps().maps().iter().filter_map(|map| map.perf()) {
             perf.open_all(PERF_RING_BYTES);
         }
         let mut lanes: Vec<Lane> = (0..cpus as u32).map(Lane::new).collect();
         lanes.iter_mut().for_each(|lane| sanitize.begin(&mut lane.worker));
-        Ok(Object(Arc::new(Shared { state: Mutex::new(State { loader, lanes }) })))
+        let state = Mutex::new(State { loader, lanes, connections: 0 });
+        let coverage = coverage.map(|it| it.clone());
+        Ok(Object(Arc::new(Shared { state, path: shown, coverage, host })))
     }
 
     /// Names of its programs with their sections, in the file's order.
@@ -90,7 +107,7 @@ impl Object {
             program.wait_for_tier2(TIER2_TIMEOUT);
             Ok(program)
         });
-        let program = loaded.map_err(|error| error::refused(py, &error))?;
+        let program = loaded.map_err(|error| error::refused(py, &self.0.path, &error))?;
         Ok(Program::new(program, Arc::clone(&self.0)))
     }
 
@@ -134,7 +151,7 @@ impl Object {
     /// Adds what sanitizers saw to a tally, which sees all programs, also those that do not run.
     pub(crate) fn add_to(&self, tally: &mut towpath::Tally) {
         let mut state = self.0.state();
-        let State { loader, lanes } = &mut *state;
+        let State { loader, lanes, .. } = &mut *state;
         let workers = lanes.iter_mut().map(|lane| &mut lane.worker);
         workers.filter_map(towpath::Worker::sanitizer).for_each(|it| tally.add(it));
         let object = loader.object();
@@ -151,6 +168,13 @@ impl Object {
 impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// What a run needs: that its programs know what their host does.
+    pub(crate) fn ready(&self, program: &towpath::Program) -> PyResult<MutexGuard<'_, State>> {
+        let mut state = self.state.lock();
+        self.host.enter(program, &mut state.connections)?;
+        Ok(state)
     }
 }
 

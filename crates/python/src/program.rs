@@ -5,7 +5,10 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towpath::{Burst, Frame, RxInfo, Worker};
+use pythonize::depythonize;
+use towpath::{Burst, Exec, Frame, RxInfo, Worker};
+use towpath_document::typed;
+use towpath_testing::{Hints, Watch};
 
 use crate::burst;
 use crate::error;
@@ -42,6 +45,20 @@ impl Program {
     pub(crate) fn new(program: towpath::Program, shared: Arc<Shared>) -> Program {
         Program { program, shared }
     }
+
+    /// Somebody who sees what is reached, where that is to be known and can be seen.
+    fn watch(&self, lane: &mut Lane) -> Option<Arc<Watch>> {
+        let is_seen = self.shared.coverage.is_some() && self.program.exec() == Exec::Interp;
+        let watch = is_seen.then(Arc::<Watch>::default);
+        lane.worker.set_observer(watch.clone().map(|watch| watch as _));
+        watch
+    }
+
+    fn reached(&self, watch: Option<&Watch>) {
+        if let (Some(coverage), Some(watch)) = (&self.shared.coverage, watch) {
+            coverage.add(&self.program, watch);
+        }
+    }
 }
 
 #[pymethods]
@@ -63,14 +80,22 @@ impl Program {
         packet: &[u8],
         metadata: &[u8],
         arrival: Arrival,
+        hints: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Run> {
         let mut frame = Frame::with_metadata(&[metadata, packet].concat(), metadata.len())
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         frame.rx = arrival.rx(&frame);
+        if let Some(hints) = hints {
+            let hints: Hints = typed(depythonize(hints)?)
+                .map_err(|problem| PyValueError::new_err(problem.inside("hints").to_string()))?;
+            hints.put_on(&mut frame);
+        }
         let verdict = py.detach(|| {
-            let mut state = self.shared.state();
+            let mut state = self.shared.ready(&self.program)?;
             let lane = arrival.lane(&mut state.lanes)?;
+            let watch = self.watch(lane);
             let verdict = self.program.run(&mut lane.worker, &mut frame);
+            self.reached(watch.as_deref());
             verdict.map_err(|fault| error::faulted(&fault))
         })?;
         let all = frame.to_vec_with_metadata();
@@ -97,9 +122,12 @@ impl Program {
         let mut rows = burst::Rows::new(packets.0, packets.1, lengths)?;
         let mut kept = out.map(|out| burst::Kept::new(out, &rows));
         let (returned, lengths) = py.detach(|| {
-            let mut state = self.shared.state();
+            let mut state = self.shared.ready(&self.program)?;
             let lane = arrival.lane(&mut state.lanes)?;
-            rows.run(&self.program, lane, arrival, kept.as_mut())
+            let watch = self.watch(lane);
+            let ran = rows.run(&self.program, lane, arrival, kept.as_mut());
+            self.reached(watch.as_deref());
+            ran
         })?;
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
         Ok((bytes(&returned), bytes(&lengths), kept.map(|kept| bytes(kept.bytes()))))

@@ -58,11 +58,20 @@ fn snippets(python: &str, root: &Path, page: &str, objects: &Path) {
         program += "\n";
         program += pair[1].split_once("```").expect("it ends").0;
     }
-    let file = root.join("snippets.py");
-    std::fs::write(&file, program).expect("there is room");
-    let run = Command::new(python).arg(file).env("PYTHONPATH", root).current_dir(objects).output();
+    // Beside the objects, for its tests; it runs where they are, for the rest.
+    let folder = root.join("snippets");
+    std::fs::create_dir_all(&folder).expect("there is room");
+    std::fs::write(folder.join("test_snippets.py"), program).expect("there is room");
+    std::fs::copy(objects.join("rate_limiter.o"), folder.join("rate_limiter.o")).expect("built");
+    let run = Command::new(python)
+        .args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"])
+        .arg("towpath.pytest_plugin")
+        .arg(folder)
+        .env("PYTHONPATH", root)
+        .current_dir(objects)
+        .output();
     let run = run.expect("it ran a moment ago");
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
 }
 
 #[test]

@@ -64,9 +64,9 @@ pub use towpath_jit::llvm_library;
 #[cfg(feature = "jit")]
 pub use towpath_xdp::{
     Action, Arena, Burst, Clock, CompileError, Exec, ExecStatus, Finding, FindingKind, Frame,
-    FrameError, LoadError, LoadOptions, Loader, Pool, Program, RedirectTarget, RxInfo, Sanitize,
-    SanitizeError, Sanitizer, Select, Severity, Tally, Trace, Trust, Verdict, Worker, frame, host,
-    program,
+    FrameError, KnownConnection, LoadError, LoadOptions, Loader, Pool, Program, RedirectTarget,
+    RxInfo, Sanitize, SanitizeError, Sanitizer, Select, Severity, Tally, Trace, Trust, Verdict,
+    Worker, frame, host, program,
 };
 
 /// Maps: what programs and users keep in them.

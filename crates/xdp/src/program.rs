@@ -452,34 +452,6 @@ impl Program {
         timers
     }
 
-    /// Runs a dequeue program once in the interpreter, while somebody looks on; otherwise as
-    /// [`Program::dequeue`], by the programs' clock.
-    ///
-    /// # Errors
-    ///
-    /// What it, or a timer, did that no verified program can do.
-    pub fn dequeue_observed(
-        &self,
-        worker: &mut Worker,
-        egress_ifindex: u32,
-        observer: &dyn Observer,
-        out: &mut Dequeued,
-    ) -> Result<(), Fault> {
-        self.run_due(worker, usize::MAX, Some(observer))?;
-        let mut blank = Frame::default();
-        blank.egress_ifindex = egress_ifindex;
-        worker.held.now_ns = 0;
-        worker.begin_watched(false);
-        let context = worker.context_addr() + EGRESS_IFINDEX;
-        let mut run = Run::new(&mut blank, worker, &self.maps, &self.surroundings);
-        run.set_observer(Some(observer));
-        let result = interp::run(&self.code, context, &mut run, &self.surroundings.limits);
-        out.faults.extend(result.err().map(|fault| (0, fault)));
-        self.maps.domain().quiesce(worker.number() as usize);
-        out.take(worker, 1);
-        Ok(())
-    }
-
     /// How it is really executed: by the interpreter when it could not be compiled.
     pub fn exec(&self) -> Exec {
         let compiled = self.compiled.as_ref().filter(|compiled| compiled.stopped().is_none());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
-use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS};
+use towpath_bpf::interp::{MAX_CALL_FRAMES, MAX_TAIL_CALLS, Observer};
 
 use crate::brake::Brake;
 use crate::burst::Burst;
@@ -49,6 +49,18 @@ pub struct Worker {
     pub(crate) sanitizer: Option<Box<Sanitizer>>,
     /// What the stack is filled with before each run.
     poison: Option<Poison>,
+    /// Who else sees each instruction.
+    pub(crate) onlooker: Option<Onlooker>,
+}
+
+/// Somebody who looks on.
+#[derive(Clone)]
+pub(crate) struct Onlooker(pub(crate) Arc<dyn Observer + Send + Sync>);
+
+impl std::fmt::Debug for Onlooker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Onlooker")
+    }
 }
 
 impl Worker {
@@ -77,6 +89,7 @@ impl Worker {
             held: HeldFrames::default(),
             sanitizer: None,
             poison: None,
+            onlooker: None,
         }
     }
 
@@ -119,6 +132,12 @@ impl Worker {
     /// The sanitizer that watches what it runs.
     pub fn sanitizer(&mut self) -> Option<&mut Sanitizer> {
         self.sanitizer.as_deref_mut()
+    }
+
+    /// Shows each instruction to somebody from now on, of programs that are interpreted; those that
+    /// were compiled are not seen.
+    pub fn set_observer(&mut self, observer: Option<Arc<dyn Observer + Send + Sync>>) {
+        self.onlooker = observer.map(Onlooker);
     }
 
     /// A run in the interpreter begins; `judges`: of a packet.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use towpath_daemon::state::HookState;
+use towpath_document::parse_duration;
 
 use super::Selection;
 use crate::complete;
@@ -608,24 +609,6 @@ pub(crate) enum LinkCommand {
 pub(crate) enum ExecCommand {
     /// As `towpath up`
     Up(UpArgs),
-}
-
-/// `10s`, `500ms`, `600us`, `2m`, `10`.
-pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("{text:?}: expected a time, like 10s, 500ms or 2m");
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_not_a_number| wrong())?;
-    let seconds = match unit {
-        "" | "s" => number,
-        "ms" => number / 1e3,
-        "us" => number / 1e6,
-        "ns" => number / 1e9,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(wrong()),
-    };
-    std::time::Duration::try_from_secs_f64(seconds).map_err(|_out_of_range| wrong())
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

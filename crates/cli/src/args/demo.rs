@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use towpath_document::parse_duration;
 
 use super::Selection;
-use super::daemon::parse_duration;
 
 /// The commands under `demo`.
 #[derive(Debug, Subcommand)]

@@ -8,6 +8,7 @@ mod bond;
 mod daemon;
 mod demo;
 mod dump;
+mod groups;
 mod new;
 mod programs;
 mod qualify;
@@ -22,10 +23,11 @@ pub(crate) use daemon::{
     ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, LinkCommand, LoadArgs, MapCommand,
     MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
     PortKeysArgs, ProgLoadArgs, ReloadArgs, Replaced, SocketArgs, StatsArgs, StatusArgs, TopArgs,
-    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs, parse_duration,
+    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
+pub(crate) use groups::{GROUPS, about, command};
 pub(crate) use new::NewArgs;
 pub(crate) use programs::{
     Assignment, MapSize, Migration, ProgramArgs, Rename, Selection, SharedMap,
@@ -306,12 +308,10 @@ pub(crate) struct InspectArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_table_of_arguments_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use towpath_document::parse_duration;
 
-use super::daemon::{PlainArgs, SocketArgs, parse_duration};
+use super::daemon::{PlainArgs, SocketArgs};
 
 /// What to do with AF_XDP sockets.
 #[derive(Debug, Subcommand)]

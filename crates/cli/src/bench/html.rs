@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use towpath_testing::escaped;
+
 use super::result::{Entry, Results};
 use crate::error::CliError;
 use crate::files;
-use crate::output::escaped;
 
 /// Writes the report.
 pub(super) fn write(path: &Path, results: &Results) -> Result<(), CliError> {

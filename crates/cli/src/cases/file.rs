@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value as Json};
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_daemon::run_config::action_number;
+use towpath_document::parse_duration;
+use towpath_testing::{ConnectionDocument, Hints, SocketDocument};
 use towpath_xdp::KnownConnection;
 use towpath_xdp::host::Socket;
 
 use super::hex::Pattern;
-use super::host::{ConnectionDocument, SocketDocument, each};
 use super::packet::{Expected, Source};
-use crate::args::{Assignment, MapSize, ProgramArgs, Selection, parse_duration};
+use crate::args::{Assignment, MapSize, ProgramArgs, Selection};
 use crate::error::CliError;
 use crate::files;
 
@@ -86,25 +87,6 @@ pub(super) struct Expect {
     pub(super) drops: Option<u64>,
     /// How the records begin that it puts into ring buffers and perf events, by their names.
     pub(super) sent: BTreeMap<String, Vec<Pattern>>,
-}
-
-/// What the port knows of the packet.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Hints {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) hash: Option<u32>,
-    /// `XDP_RSS_L3_IPV4` (1) and so on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) hash_type: Option<u16>,
-    /// Nanoseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) timestamp: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) vlan_tci: Option<u16>,
-    /// 0x8100 unless it is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) vlan_proto: Option<u16>,
 }
 
 /// A file as it is written.
@@ -217,11 +199,7 @@ pub(super) fn read(path: &Path, object: Option<&Path>) -> Result<Suite, CliError
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| refused(format!("not text: byte {}", error.utf8_error().valid_up_to())))?;
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
-    let document: Document = match is_json {
-        true => serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?,
-        false => toml::from_str(&text).map_err(|error| refused(error.to_string()))?,
-    };
+    let document: Document = towpath_document::parse(&text).map_err(refused)?;
     let subject = subject(path, &document, object).map_err(refused)?;
     let base = path.parent().unwrap_or(Path::new("."));
     let case = |it: CaseDocument| {
@@ -258,6 +236,19 @@ fn subject(path: &Path, document: &Document, object: Option<&Path>) -> Result<Su
         cpus: cpus as usize,
         fib: document.fib.as_ref().map(|fib| base.join(fib)),
     })
+}
+
+/// Reads each of a list; a message says which one is wrong.
+fn each<D, T>(
+    what: &str,
+    documents: Vec<D>,
+    read: fn(D) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let numbered = documents.into_iter().enumerate();
+    let one = |(index, document)| {
+        read(document).map_err(|message| format!("{what} {}: {message}", index + 1))
+    };
+    numbered.map(one).collect()
 }
 
 impl CaseDocument {
@@ -445,7 +436,7 @@ expect.fields = { "inner.udp.dport" = 5 }
 "#;
 
     fn read(text: &str) -> Result<Vec<Case>, String> {
-        let document: Document = toml::from_str(text).map_err(|error| error.to_string())?;
+        let document: Document = towpath_document::parse(text)?;
         let case = |it: CaseDocument| it.into_case(Path::new("a.toml"), Path::new("."));
         document.cases.into_iter().map(case).collect()
     }
@@ -465,9 +456,15 @@ expect.fields = { "inner.udp.dport" = 5 }
         let two = socket("protocol = \"tcp\", local = \"[::]:1\", remote = \"192.0.2.1:1\"");
         assert_eq!(two, "socket 1: local is [::]:1 and remote is 192.0.2.1:1: of two families");
         let sctp = socket("protocol = \"sctp\", local = \"[::]:1\"");
-        assert!(sctp.contains("unknown variant `sctp`, expected `tcp` or `udp`"), "{sctp}");
+        assert!(
+            sctp.contains("sockets[0].protocol: unknown word \"sctp\"; there are: tcp, udp"),
+            "{sctp}"
+        );
         let unknown = socket("protocol = \"tcp\", local = \"[::]:1\", state = \"LISTEN\"");
-        assert!(unknown.contains("unknown field `state`"), "{unknown}");
+        assert!(
+            unknown.contains("sockets[0].state: unknown key \"state\"; there are: protocol, local"),
+            "{unknown}"
+        );
         let late = refused(
             "connections = [{ protocol = \"udp\", source = \"192.0.2.1:1\", \
              destination = \"192.0.2.2:1\", timeout = \"soon\" }]",

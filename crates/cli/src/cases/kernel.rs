@@ -10,11 +10,12 @@ use towpath_bpf::program::AttachType;
 use towpath_bpf::{Linked, MapDef};
 use towpath_kernel::{KernelProgram, TestRun, TestRunResult};
 use towpath_maps::mapfile::{self, Stored};
+use towpath_testing::Hints;
 use towpath_xdp::{Poison, Sanitize};
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
-use super::file::{Case, Hints, Step};
+use super::file::{Case, Step};
 use super::ours::Ready;
 use crate::error::CliError;
 use crate::kernel_session::KernelSession;

@@ -2,30 +2,26 @@
 //! everything that can execute a program.
 
 mod compare;
-mod coverage;
 mod fields;
 mod file;
 mod headers;
 mod hex;
-mod host;
 mod kernel;
-mod lcov;
 mod ours;
 mod packet;
-mod page;
 mod record;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use towpath_testing::Coverage;
 use towpath_xdp::{Sanitize, Tally};
 
 use crate::args::{TestArgs, TestExec};
 use crate::error::{CliError, Status};
 use crate::output::Output;
 use crate::program::kernel_types;
-use coverage::Coverage;
 use file::Case;
 use ours::{Ready, Watched};
 use report::{CaseResult, Report};
@@ -82,13 +78,13 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
     }
     report::print(&report, args, output)?;
     if args.coverage && !output.json {
-        coverage.print(output)?;
+        report::coverage(&coverage, output)?;
     }
     if let Some(path) = &args.lcov {
-        crate::files::write(path, lcov::tracefile(&coverage).as_bytes())?;
+        crate::files::write(path, coverage.tracefile().as_bytes())?;
     }
     if let Some(path) = &args.html {
-        crate::files::write(path, page::page(&coverage).as_bytes())?;
+        crate::files::write(path, coverage.page().as_bytes())?;
     }
     Ok(if report.failed() == 0 { Status::Ok } else { Status::Refused })
 }

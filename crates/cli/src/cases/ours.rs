@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_bpf::Env;
 use towpath_bpf::interp::Fault;
 use towpath_bpf::program::AttachType;
-use towpath_bpf::{Env, Errno};
 use towpath_maps::MapSet;
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
+use towpath_testing::{Coverage, Watch, why_not_entered};
 use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
 use towpath_xdp::{
@@ -19,8 +19,7 @@ use towpath_xdp::{
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
-use super::coverage::{Coverage, Watch};
-use super::file::{Case, Hints, Step, Subject};
+use super::file::{Case, Step, Subject};
 use crate::args::{Selection, TestExec};
 use crate::error::CliError;
 use crate::mapfile::{self, Contents};
@@ -158,26 +157,20 @@ fn compare(
 
 /// Runs a case in the interpreter, and adds what it reached.
 pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Result<(), CliError> {
-    let watch = Watch::default();
+    let watch = Arc::new(Watch::default());
     let (mut session, sources) = open(ready, case, Exec::Interp, Sanitize::Off)?;
+    session.worker.set_observer(Some(Arc::clone(&watch) as _));
     each_step(case, &mut session, |session, _, step, frame| {
         let worker = &mut session.worker;
         if let Some(name) = &step.dequeue {
             let mut out = Dequeued::default();
-            let _told = sources[name].dequeue_observed(worker, step.ifindex, &watch, &mut out);
-            return Ok(());
+            let _told = sources[name].dequeue(worker, (step.ifindex, 1), 0, &mut out);
+        } else if let Ok(verdict) = session.program.run(worker, frame) {
+            put_into_queue(verdict.target.as_ref(), frame);
         }
-        // Where a packet goes is not seen from outside: it runs once more for that.
-        if !sources.is_empty() {
-            let mut again = copy_of(frame);
-            if let Ok(verdict) = session.program.run(worker, &mut again) {
-                put_into_queue(verdict.target.as_ref(), &mut again);
-            }
-        }
-        let _returned = session.program.run_observed(worker, frame, &watch);
         Ok(())
     })?;
-    coverage.add(&session.program, watch);
+    coverage.add(session.program.code().linked(), &watch);
     Ok(())
 }
 
@@ -198,6 +191,8 @@ fn open(
         ..LoadOptions::default()
     };
     sanitize.prepare(&mut options);
+    // To the port of the case: hints are for programs that are bound to one.
+    options.verifier.device_bound = true;
     let opened = &ready.opened;
     let index = ready.program(case)?;
     let mut sources = Sources::new();
@@ -217,10 +212,7 @@ fn open(
     session.program.surroundings().clock.set(CLOCK_START.as_nanos() as u64);
     for (index, connection) in case.connections.iter().enumerate() {
         session.program.enter_connection(connection).map_err(|errno| {
-            let why = match errno {
-                Errno::EEXIST => "one before it has these ends, in one direction or the other",
-                _ => errno.text(),
-            };
+            let why = why_not_entered(errno);
             let message = format!("case {:?}: connection {}: {why}", case.name, index + 1);
             refused(&case.file, &message)
         })?;
@@ -264,18 +256,6 @@ fn put_into_queue(target: Option<&RedirectTarget>, frame: &mut Frame) {
     }
 }
 
-/// The same packet, with what the port knows of it.
-fn copy_of(frame: &Frame) -> Frame {
-    let bytes = frame.to_vec_with_metadata();
-    let mut copy = Frame::with_metadata(&bytes, frame.metadata_len()).unwrap_or_default();
-    copy.rx = frame.rx;
-    if let Some(known) = frame.rx_metadata() {
-        copy.set_rx_metadata(&known);
-        copy.tells_rx_metadata(frame.told_rx_metadata());
-    }
-    copy
-}
-
 /// Sends each packet, with the clock where the case wants it.
 fn each_step(
     case: &Case,
@@ -296,11 +276,7 @@ fn each_step(
             refused(&case.file, &format!("case {:?}: packet {}: {error}", case.name, index + 1))
         })?;
         frame.rx = RxInfo { ifindex: step.ifindex, queue_index: step.queue, ..frame.rx };
-        if step.hints != Hints::default() {
-            frame.set_rx_metadata(&rx_metadata(&step.hints));
-            // As of a port that tells everything, but not of each frame.
-            frame.tells_rx_metadata(Told::ALL);
-        }
+        step.hints.put_on(&mut frame);
         send(session.program.maps(), step).map_err(|message| {
             refused(&case.file, &format!("case {:?}: packet {}: {message}", case.name, index + 1))
         })?;
@@ -342,17 +318,6 @@ fn sent(maps: &MapSet) -> BTreeMap<String, Vec<Vec<u8>>> {
         all.insert(map.name().to_owned(), records);
     }
     all
-}
-
-fn rx_metadata(hints: &Hints) -> RxMetadata {
-    RxMetadata {
-        hash: hints.hash.map(|value| RxHash { value, kind: hints.hash_type.unwrap_or(0) }),
-        timestamp_ns: hints.timestamp,
-        vlan: hints
-            .vlan_tci
-            .map(|tci| VlanTag { protocol: hints.vlan_proto.unwrap_or(0x8100), tci }),
-        checksum: RxChecksum::None,
-    }
 }
 
 fn refused(path: &Path, message: &str) -> CliError {

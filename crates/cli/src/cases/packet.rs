@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use towpath_capture::Reader;
+use towpath_document::typed;
 
 use super::headers::Headers;
 use super::hex::{self, Pattern};
@@ -37,16 +38,10 @@ pub(super) enum Expected {
 
 impl Source {
     pub(super) fn parse(json: &Json) -> Result<Source, String> {
-        let said = |error: serde_json::Error| error.to_string();
         match json {
             Json::String(text) => Ok(Source::Hex(text.clone())),
-            Json::Object(it) if it.contains_key("file") => {
-                FrameOf::deserialize(json).map(Source::Frame).map_err(said)
-            }
-            Json::Object(_) => {
-                let headers = Headers::deserialize(json).map_err(said)?;
-                Ok(Source::Headers(Box::new(headers)))
-            }
+            Json::Object(it) if it.contains_key("file") => Ok(Source::Frame(typed(json.clone())?)),
+            Json::Object(_) => Ok(Source::Headers(Box::new(typed::<Headers>(json.clone())?))),
             _ => Err("expected hex, { file, frame } or headers".to_owned()),
         }
     }

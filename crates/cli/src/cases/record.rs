@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 use towpath_capture::Reader;
 use towpath_daemon::globals::hex;
+use towpath_testing::{Watch, Way};
 use towpath_xdp::program::LoadOptions;
 use towpath_xdp::{Exec, Frame, RxInfo};
 
 use super::compare::verdict;
-use super::coverage::{Watch, Way};
 use super::file::{CaseDocument, Document, ExpectDocument};
 use crate::args::{ProgramArgs, Selection, TestArgs};
 use crate::error::{CliError, Status};

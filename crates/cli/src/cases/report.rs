@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
+use towpath_testing::{Coverage, Row};
 use towpath_xdp::{Finding, Sanitize};
 
 use super::file::Suite;
@@ -13,7 +14,7 @@ use crate::args::{TestArgs, TestExec};
 use crate::error::CliError;
 use crate::files;
 use crate::findings;
-use crate::output::Output;
+use crate::output::{Align, Output, Table};
 
 /// What became of one case on one of the things that execute programs.
 pub(super) struct CaseResult {
@@ -133,6 +134,21 @@ fn notes(report: &Report, output: &mut Output) -> Result<(), CliError> {
         1 => output.line("a note of the sanitizer (-v shows it)"),
         count => output.line(&format!("{count} notes of the sanitizer (-v shows them)")),
     }
+}
+
+/// A table by C file, and the lines that no case reached.
+pub(super) fn coverage(coverage: &Coverage, output: &mut Output) -> Result<(), CliError> {
+    if coverage.is_empty() {
+        return output.line("coverage: no line information: compile with -g");
+    }
+    let columns = [("file", Align::Left), ("lines", Align::Right), ("branches", Align::Right)];
+    let mut table = Table::new(&columns);
+    for Row { file, lines, branches } in coverage.rows() {
+        table.row(vec![file, lines, branches]);
+    }
+    output.line("")?;
+    output.table(&table)?;
+    coverage.unreached().try_for_each(|line| output.line(&format!("  not reached  {line}")))
 }
 
 fn details(result: &CaseResult, output: &mut Output) -> Result<(), CliError> {

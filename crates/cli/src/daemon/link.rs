@@ -2,10 +2,9 @@
 
 use serde_json::Value as Json;
 use towpath_daemon::api::types::LinkView;
-use towpath_daemon::client::Client;
 
 use super::program::pins;
-use super::which::{Which, label_of_link, only};
+use super::which::{BEGIN, Which, only, some};
 use super::{bpftool, client, pin};
 use crate::args::LinkCommand;
 use crate::error::CliError;
@@ -18,34 +17,28 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
         LinkCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
-            let link = only(chosen(&client, &which)?, "link", &which, label_of_link)?;
+            let link: LinkView = only(&client, &which)?;
             return pin::pin(&client, "link", link.id, path, output);
         }
         LinkCommand::Unpin(args) => return pin::unpin(args, output),
     };
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
-    let links = chosen(&client, &which)?;
     if let LinkCommand::Detach(_) = command {
-        let link = only(links, "link", &which, label_of_link)?;
+        let link: LinkView = only(&client, &which)?;
         let _done: Json =
             client.send("DELETE", &format!("/v1/links/{}", link.id), [].as_slice().into())?;
         return if output.json { output.json(&serde_json::json!({})) } else { Ok(()) };
     }
-    if which != Which::All && links.is_empty() {
-        return Err(CliError::Usage(format!("no link with {}", which.text())));
-    }
+    let links: Vec<LinkView> = some(&client, &which)?;
     if output.json {
         let all = links.iter().map(bpftool::link).collect();
         return output.json(&bpftool::shown(all, which != Which::All));
     }
+    if links.is_empty() {
+        output.note(&format!("no links: {BEGIN}"));
+    }
     links.iter().try_for_each(|link| print(link, output))
-}
-
-fn chosen(client: &Client, which: &Which) -> Result<Vec<LinkView>, CliError> {
-    let links: Vec<LinkView> = client.get("/v1/links")?;
-    let fits = |it: &LinkView| which.fits(it.id, &it.name, &it.tag, &it.pinned);
-    Ok(links.into_iter().filter(fits).collect())
 }
 
 /// As bpftool prints it; below, what only Towpath knows.

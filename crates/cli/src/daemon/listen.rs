@@ -1,11 +1,13 @@
 //! `prog tracelog` and `map event_pipe`: what running programs say, as they say it.
 
 use serde_json::{Value as Json, json};
-use towpath_daemon::api::types::{LostView, MapView, PrintedLine, RecordView, StreamText};
+use towpath_daemon::api::types::{
+    LostView, MapView, PrintedLine, ProgramView, RecordView, StreamText,
+};
 use towpath_daemon::client::{Client, EventsEnd, encoded};
 
-use super::which::Which;
-use super::{client, map, program};
+use super::client;
+use super::which::{Which, only};
 use crate::args::{EventPipeArgs, TracelogArgs};
 use crate::error::CliError;
 use crate::output::Output;
@@ -17,7 +19,7 @@ pub(crate) fn tracelog(args: &TracelogArgs, output: &mut Output) -> Result<(), C
         None => return trace(&client, args.count, output),
         Some((word, which)) if word == "stdout" || word == "stderr" => {
             let which = Which::parse(which)?;
-            let program = program::meant(&client, &which)?;
+            let program: ProgramView = only(&client, &which)?;
             format!("/v1/programs/{}/streams/{word}?follow={}", program.id, args.follow)
         }
         Some((word, _)) => {
@@ -52,7 +54,7 @@ fn trace(client: &Client, count: Option<u64>, output: &mut Output) -> Result<(),
 pub(crate) fn event_pipe(args: &EventPipeArgs, output: &mut Output) -> Result<(), CliError> {
     let (which, cpu) = event_pipe_words(&args.words)?;
     let client = client(&args.daemon)?;
-    let map: MapView = map::meant(&client, &which)?;
+    let map: MapView = only(&client, &which)?;
     let mut asked: Vec<String> = Vec::new();
     asked.extend(args.r#type.as_ref().map(|name| format!("type={}", encoded(name))));
     asked.extend(cpu.map(|cpu| format!("cpu={cpu}")));

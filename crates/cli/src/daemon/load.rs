@@ -151,19 +151,24 @@ pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliEr
     if wanted.is_empty() {
         let what = args.id.map_or("nothing".to_owned(), |id| format!("no program with id {id}"));
         let here = hook.map_or(String::new(), |hook| format!(" to its {hook} hook"));
-        return Err(CliError::Daemon(format!("{}: {what} is attached{here} (ENOENT)", args.port)));
+        return Err(CliError::Daemon(format!(
+            "{port}: {what} is attached{here} (ENOENT): `towpath status {port}` shows what is",
+            port = args.port
+        )));
     }
     let first = wanted.first().map(|link| link.prog_id);
     let is_one = wanted.iter().all(|link| Some(link.prog_id) == first);
     if args.id.is_none() && !args.all && !is_one {
         let all: Vec<String> = wanted
             .iter()
-            .map(|link| format!("{} (id {}, {})", link.name, link.prog_id, link.hook))
+            .map(|it| format!("{} (id {}, {}, prio {})", it.name, it.prog_id, it.hook, it.prio))
             .collect();
         return Err(CliError::Usage(format!(
-            "{} has several programs: {}; name one with -i ID, or all of them with --all",
-            args.port,
-            all.join(", ")
+            "{port} has several programs: {}; `towpath unload {port} -i {first}` takes one off, \
+             --all all of them",
+            all.join(", "),
+            port = args.port,
+            first = first.unwrap_or_default(),
         )));
     }
     for link in &wanted {

@@ -3,13 +3,13 @@
 use serde_json::{Value as Json, json};
 use towpath_bpf::program::MapType;
 use towpath_daemon::api::types::{
-    EntryRequest, EntryView, LinkView, MapRequest, MapView, NextView, RingView,
+    EntryRequest, EntryView, MapRequest, MapView, NextView, RingView,
 };
 use towpath_daemon::client::Client;
 use towpath_maps::typed;
 
 use super::program::pins;
-use super::which::{Which, label_of_map, only};
+use super::which::{BEGIN, Which, only, some};
 use super::{AsType, bpftool, client, listen, pin};
 use crate::args::{ElementArgs, MapCommand, MapDumpArgs, ObjectArgs};
 use crate::error::CliError;
@@ -28,7 +28,7 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
         MapCommand::Pin(args) => {
             let (which, path) = pin::split(args)?;
             let client = client(&args.daemon)?;
-            let map = meant(&client, &which)?;
+            let map: MapView = only(&client, &which)?;
             pin::pin(&client, "map", map.id, path, output)
         }
         MapCommand::Unpin(args) => pin::unpin(args, output),
@@ -113,13 +113,13 @@ fn map_request(words: &[String]) -> Result<MapRequest, CliError> {
 
 fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     let which = Which::parse(&args.which)?;
-    let maps = chosen(&client(&args.daemon)?, &which)?;
-    if which != Which::All && maps.is_empty() {
-        return Err(CliError::Usage(format!("no map with {}", which.text())));
-    }
+    let maps: Vec<MapView> = some(&client(&args.daemon)?, &which)?;
     if output.json {
         let all = maps.iter().map(bpftool::map).collect();
         return output.json(&bpftool::shown(all, which != Which::All));
+    }
+    if maps.is_empty() {
+        output.note(&format!("no maps: {BEGIN}"));
     }
     maps.iter().try_for_each(|map| print(map, output))
 }
@@ -148,7 +148,7 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let MapDumpArgs { object: args, as_types } = args;
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
-    let map = meant(&client, &which)?;
+    let map: MapView = only(&client, &which)?;
     let bytes = output.json || is_trie(&map);
     let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
@@ -160,18 +160,6 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     }
     entries.iter().try_for_each(|entry| output.line(&text(&map, entry)))?;
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
-}
-
-/// The map that is meant.
-pub(super) fn meant(client: &Client, which: &Which) -> Result<MapView, CliError> {
-    let found = chosen(client, which)?;
-    let links: Vec<LinkView> = if found.len() > 1 { client.get("/v1/links")? } else { Vec::new() };
-    only(found, "map", which, |map| label_of_map(map, &links))
-}
-
-fn chosen(client: &Client, which: &Which) -> Result<Vec<MapView>, CliError> {
-    let maps: Vec<MapView> = client.get("/v1/maps")?;
-    Ok(maps.into_iter().filter(|map| which.fits(map.id, &map.name, "", &map.pinned)).collect())
 }
 
 /// Whose keys are prefixes: their bytes tell of which address, whatever the types call it.
@@ -205,7 +193,7 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
     }
     let which = Which::parse(map)?;
     let client = client(&args.daemon)?;
-    let map = meant(&client, &which)?;
+    let map: MapView = only(&client, &which)?;
     let request = request(rest, &map.r#type)?;
     Ok((client, map, request))
 }

@@ -37,7 +37,7 @@ pub(crate) use which::is_word;
 
 use serde::Serialize;
 use serde_json::json;
-use towpath_daemon::api::types::ReportView;
+use towpath_daemon::api::types::{MapView, ProgramView, ReportView};
 use towpath_daemon::client::Client;
 use towpath_daemon::dry_run::DryRun;
 use towpath_daemon::file::{self, ObjectFiles};
@@ -137,10 +137,13 @@ pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<V
     let which = which::Which::parse(which)?;
     let path = match what {
         "map" => {
-            let map = map::meant(&client, &which)?;
+            let map: MapView = which::only(&client, &which)?;
             format!("/v1/maps/{}/btf", map.id)
         }
-        _ => format!("/v1/programs/{}/btf", program::meant(&client, &which)?.id),
+        _ => {
+            let program: ProgramView = which::only(&client, &which)?;
+            format!("/v1/programs/{}/btf", program.id)
+        }
     };
     Ok(client.bytes(&path)?)
 }

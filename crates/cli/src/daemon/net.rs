@@ -1,8 +1,10 @@
 //! `net show` and `net detach`, in bpftool's words.
 
-use towpath_daemon::api::types::LinkView;
+use towpath_daemon::api::types::{LinkView, PortView, ProgramView};
+use towpath_daemon::client::encoded;
 use towpath_daemon::state::HookState;
 
+use super::which::{BEGIN, Which, only};
 use super::{bpftool, client};
 use crate::args::{ElementArgs, NetCommand, PortArgs};
 use crate::error::CliError;
@@ -18,15 +20,23 @@ pub(crate) fn net(command: &NetCommand, output: &mut Output) -> Result<(), CliEr
 }
 
 fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
-    let links: Vec<LinkView> = client(&args.daemon)?.get("/v1/links")?;
+    let client = client(&args.daemon)?;
+    if let Some(port) = &args.port {
+        let _there: PortView = client.get(&format!("/v1/ports/{}", encoded(port)))?;
+    }
+    let links: Vec<LinkView> = client.get("/v1/links")?;
     let is_meant = |link: &&LinkView| {
         link.hook == HookState::Rx
             && link.ifindex != 0
             && args.port.as_ref().is_none_or(|port| *port == link.port)
     };
-    let meant = links.iter().filter(is_meant);
+    let meant: Vec<&LinkView> = links.iter().filter(is_meant).collect();
     if output.json {
-        return output.json(&bpftool::net(meant));
+        return output.json(&bpftool::net(meant.into_iter()));
+    }
+    if meant.is_empty() {
+        let here = args.port.as_ref().map_or(String::new(), |port| format!(" on {port}"));
+        output.note(&format!("no program{here}: {BEGIN}"));
     }
     output.line("xdp:")?;
     for LinkView { port, ifindex, prog_id, .. } in meant {
@@ -35,14 +45,26 @@ fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
     output.line("")
 }
 
-/// What attaches here is `load`, which has the object and sees to it that a restart has it again.
+/// What attaches here is `load`, which has the object and sees to it that a restart has it again:
+/// for the program that is meant, its own line.
 fn attach(args: &ElementArgs) -> CliError {
-    let port = args.words.iter().position(|word| word == "dev");
-    let port = port.and_then(|at| args.words.get(at + 1)).map_or("PORT", String::as_str);
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let at = words.iter().position(|word| *word == "dev");
+    let port = at.and_then(|at| words.get(at + 1)).unwrap_or(&"PORT");
+    let program = words.get(1..at.unwrap_or(words.len())).unwrap_or_default();
+    let (object, name) = object_of(args, program).unwrap_or(("OBJ".to_owned(), "PROG".to_owned()));
     CliError::Usage(format!(
-        "programs are attached from their objects here: towpath load {port} OBJ -n PROG \
+        "programs are attached from their objects here: towpath load {port} {object} -n {name} \
          (--exclusive unless something is there, --replace for overwrite)"
     ))
+}
+
+/// The object file and the function of a program that the daemon has.
+fn object_of(args: &ElementArgs, program: &[&str]) -> Option<(String, String)> {
+    let words: Vec<String> = program.iter().map(|word| (*word).to_owned()).collect();
+    let which = Which::parse(&words).ok().filter(|which| *which != Which::All)?;
+    let program: ProgramView = only(&client(&args.daemon).ok()?, &which).ok()?;
+    Some((program.object?, program.function))
 }
 
 /// `xdp dev PORT`

@@ -1,12 +1,11 @@
 //! `prog pin`, `map pin`, `link pin`: names that keep an object alive, and their end.
 
 use serde_json::{Value as Json, json};
-use towpath_daemon::api::types::{PinRequest, PinView};
+use towpath_daemon::api::types::{PinRequest, PinView, ProgramView};
 use towpath_daemon::client::{Client, encoded};
 
 use super::client;
-use super::program::meant;
-use super::which::Which;
+use super::which::{Which, only};
 use crate::args::{PinArgs, UnpinArgs};
 use crate::error::CliError;
 use crate::output::Output;
@@ -15,7 +14,7 @@ use crate::output::Output;
 pub(crate) fn program(args: &PinArgs, output: &mut Output) -> Result<(), CliError> {
     let (which, path) = split(args)?;
     let client = client(&args.daemon)?;
-    let program = meant(&client, &which)?;
+    let program: ProgramView = only(&client, &which)?;
     pin(&client, "prog", program.id, path, output)
 }
 

@@ -1,10 +1,10 @@
 //! `prog show`: loaded programs; and their code, for `prog dump`.
 
-use towpath_daemon::api::types::{LinkView, ProgramView};
+use towpath_daemon::api::types::ProgramView;
 use towpath_daemon::client::Client;
 use towpath_daemon::code::{CodeForm, CodeView};
 
-use super::which::{Which, only};
+use super::which::{BEGIN, Which, only, some};
 use super::{bpftool, client};
 use crate::args::{ObjectArgs, SocketArgs};
 use crate::error::CliError;
@@ -13,22 +13,15 @@ use crate::output::Output;
 /// Lists programs.
 pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     let which = Which::parse(&args.which)?;
-    let programs: Vec<ProgramView> = client(&args.daemon)?.get("/v1/programs")?;
-    let fits = |it: &ProgramView| is_meant(&which, it);
-    let programs: Vec<ProgramView> = programs.into_iter().filter(fits).collect();
-    if which != Which::All && programs.is_empty() {
-        return Err(CliError::Usage(format!("no program with {}", which.text())));
-    }
+    let programs: Vec<ProgramView> = some(&client(&args.daemon)?, &which)?;
     if output.json {
         let all = programs.iter().map(bpftool::program).collect();
         return output.json(&bpftool::shown(all, which != Which::All));
     }
+    if programs.is_empty() {
+        output.note(&format!("no programs: {BEGIN}"));
+    }
     programs.iter().try_for_each(|program| print(program, output))
-}
-
-/// Whether a program is meant, by its name or its function's.
-fn is_meant(which: &Which, it: &ProgramView) -> bool {
-    which.fits(it.id, &it.name, &it.tag, &it.pinned) || which.is_name(&it.function)
 }
 
 /// As bpftool prints it; below, what only Towpath knows.
@@ -69,7 +62,7 @@ pub(super) fn pins(pinned: &[String], output: &mut Output) -> Result<(), CliErro
 }
 
 /// `2026-11-22T08:30:00+0000`, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
-fn utc(seconds: u64) -> String {
+pub(super) fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -83,21 +76,7 @@ fn utc(seconds: u64) -> String {
 
 /// The program that is meant.
 pub(crate) fn chosen(client: &Client, words: &[String]) -> Result<ProgramView, CliError> {
-    meant(client, &Which::parse(words)?)
-}
-
-/// The same of words that are understood.
-pub(super) fn meant(client: &Client, which: &Which) -> Result<ProgramView, CliError> {
-    let programs: Vec<ProgramView> = client.get("/v1/programs")?;
-    let fits = |it: &ProgramView| is_meant(which, it);
-    let found: Vec<ProgramView> = programs.into_iter().filter(fits).collect();
-    let links: Vec<LinkView> = if found.len() > 1 { client.get("/v1/links")? } else { Vec::new() };
-    only(found, "program", which, |program| {
-        let here = links.iter().filter(|link| link.prog_id == program.id);
-        let ports: Vec<&str> = here.map(|link| link.port.as_str()).collect();
-        let ports = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
-        format!("id {} (on {ports}, loaded {})", program.id, utc(program.loaded_at))
-    })
+    only(client, &Which::parse(words)?)
 }
 
 /// The code of the program that is meant.

@@ -1,7 +1,11 @@
 //! Choosing a program, map or link in bpftool's words: `id 7`, `name NAME`, or just `7` or `NAME`.
 
-use towpath_daemon::api::types::{LinkView, MapView};
+use serde::de::DeserializeOwned;
+use towpath_bpf::suggest;
+use towpath_daemon::api::types::{LinkView, MapView, ProgramView};
+use towpath_daemon::client::Client;
 
+use super::program::utc;
 use crate::error::CliError;
 
 /// What was asked for.
@@ -77,65 +81,231 @@ const NAME_MAX: usize = 15;
 /// Where relative paths of pins begin.
 const ROOT: &str = "/sys/fs/bpf/";
 
-/// The one that is meant. Where several are, `label` says of each its id and what tells it apart.
-pub(super) fn only<T>(
-    mut found: Vec<T>,
-    what: &str,
-    which: &Which,
-    label: impl Fn(&T) -> String,
-) -> Result<T, CliError> {
-    let text = which.text();
-    match found.len() {
-        0 => Err(CliError::Usage(format!("no {what} with {text}"))),
-        1 => Ok(found.remove(0)),
-        count => {
-            let mut labels: Vec<String> = found.iter().take(LISTED_MAX).map(label).collect();
-            if count > LISTED_MAX {
-                labels.push("...".to_owned());
-            }
-            let labels = labels.join(", ");
-            Err(CliError::Usage(format!("{count} {what}s with {text}, choose one by id: {labels}")))
-        }
+/// Programs, links and maps: what can be chosen so.
+pub(super) trait Listed: DeserializeOwned {
+    /// What it is called.
+    const WHAT: &str;
+    /// Where the daemon lists all.
+    const PATH: &str;
+    /// The command that does.
+    const SHOW: &str;
+
+    /// Its number.
+    fn id(&self) -> u32;
+    /// Its name: of a program its function's.
+    fn called(&self) -> &str;
+    /// Whether it is meant.
+    fn is_meant(&self, which: &Which) -> bool;
+    /// What tells it apart from others, beside those two.
+    fn apart(&self, known: &Known) -> Vec<String>;
+}
+
+impl Listed for ProgramView {
+    const WHAT: &str = "program";
+    const PATH: &str = "/v1/programs";
+    const SHOW: &str = "towpath prog show";
+
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn called(&self) -> &str {
+        &self.function
+    }
+
+    /// By its name or its function's.
+    fn is_meant(&self, which: &Which) -> bool {
+        which.fits(self.id, &self.name, &self.tag, &self.pinned) || which.is_name(&self.function)
+    }
+
+    fn apart(&self, known: &Known) -> Vec<String> {
+        let here = known.links.iter().filter(|link| link.prog_id == self.id);
+        let ports: Vec<&str> = here.map(|link| link.port.as_str()).collect();
+        let ports = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
+        vec![format!("on {ports}"), format!("loaded {}", utc(self.loaded_at))]
     }
 }
 
-/// What tells a link apart from others.
-pub(super) fn label_of_link(link: &LinkView) -> String {
-    format!("id {} ({}, {}, program {})", link.id, link.port, link.hook, link.prog_id)
+impl Listed for LinkView {
+    const WHAT: &str = "link";
+    const PATH: &str = "/v1/links";
+    const SHOW: &str = "towpath link show";
+
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn called(&self) -> &str {
+        &self.name
+    }
+
+    fn is_meant(&self, which: &Which) -> bool {
+        which.fits(self.id, &self.name, &self.tag, &self.pinned)
+    }
+
+    fn apart(&self, known: &Known) -> Vec<String> {
+        let port = if self.port.is_empty() { "no port" } else { &self.port };
+        let mut words = vec![port.to_owned(), self.hook.to_string()];
+        words.push(format!("program {}", self.prog_id));
+        words.extend(known.loaded(self.prog_id));
+        words
+    }
 }
 
-/// What tells a map apart from others: whose it is, and where that runs.
-pub(super) fn label_of_map(map: &MapView, links: &[LinkView]) -> String {
-    let user = |id: &u32| {
-        let here: Vec<&LinkView> = links.iter().filter(|link| link.prog_id == *id).collect();
-        let ports: Vec<&str> = here.iter().map(|link| link.port.as_str()).collect();
-        match here.first() {
-            Some(link) => format!("of {} on {}, program {id}", link.name, ports.join(", ")),
-            None => format!("of program {id}, on no port"),
+impl Listed for MapView {
+    const WHAT: &str = "map";
+    const PATH: &str = "/v1/maps";
+    const SHOW: &str = "towpath map show";
+
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn called(&self) -> &str {
+        &self.name
+    }
+
+    fn is_meant(&self, which: &Which) -> bool {
+        which.fits(self.id, &self.name, "", &self.pinned)
+    }
+
+    /// Whose it is, and where that runs.
+    fn apart(&self, known: &Known) -> Vec<String> {
+        let user = |id: &u32| {
+            let here = || known.links.iter().filter(|link| link.prog_id == *id);
+            let ports: Vec<&str> = here().map(|link| link.port.as_str()).collect();
+            let user = match here().next() {
+                Some(link) => format!("of {} on {}, program {id}", link.name, ports.join(", ")),
+                None => format!("of program {id}, on no port"),
+            };
+            std::iter::once(user).chain(known.loaded(*id)).collect::<Vec<_>>().join(", ")
+        };
+        let mut words = vec![self.r#type.clone()];
+        words.extend(self.prog_ids.iter().map(user));
+        words.extend(self.pinned.first().map(|path| format!("pinned {path}")));
+        words
+    }
+}
+
+/// What runs where, since when: asked for where nothing, or several, are meant.
+#[derive(Default)]
+pub(super) struct Known {
+    links: Vec<LinkView>,
+    programs: Vec<ProgramView>,
+}
+
+impl Known {
+    fn ask(client: &Client) -> Result<Known, CliError> {
+        Ok(Known { links: client.get(LinkView::PATH)?, programs: client.get(ProgramView::PATH)? })
+    }
+
+    fn loaded(&self, program: u32) -> Option<String> {
+        let program = self.programs.iter().find(|it| it.id == program)?;
+        Some(format!("loaded {}", utc(program.loaded_at)))
+    }
+
+    fn label<T: Listed>(&self, it: &T) -> String {
+        format!("id {} ({})", it.id(), it.apart(self).join(", "))
+    }
+}
+
+/// All that are meant: if not just all there are, one at least.
+pub(super) fn some<T: Listed>(client: &Client, which: &Which) -> Result<Vec<T>, CliError> {
+    let all: Vec<T> = client.get(T::PATH)?;
+    let (found, others): (Vec<T>, Vec<T>) = all.into_iter().partition(|it| it.is_meant(which));
+    match *which != Which::All && found.is_empty() {
+        true => Err(none(&others, which, &Known::ask(client)?)),
+        false => Ok(found),
+    }
+}
+
+/// The one that is meant; where several are, each is told with its id and what tells it apart.
+pub(super) fn only<T: Listed>(client: &Client, which: &Which) -> Result<T, CliError> {
+    let mut found: Vec<T> = some(client, which)?;
+    match found.len() {
+        0 => Err(none(&found, which, &Known::default())),
+        1 => Ok(found.remove(0)),
+        _ => Err(several(&found, which, &Known::ask(client)?)),
+    }
+}
+
+/// What there is instead, and what to type.
+fn none<T: Listed>(others: &[T], which: &Which, known: &Known) -> CliError {
+    let (what, text) = (T::WHAT, which.text());
+    let hint = match which {
+        _ if others.is_empty() => format!(": there are none; {BEGIN}"),
+        Which::Name(name) => {
+            format!("{}; {} shows all", suggest::among(name, others.iter().map(T::called)), T::SHOW)
+        }
+        _ => {
+            let label = |it: &T| format!("{} {}", it.called(), known.label(it));
+            format!("; there are: {}; {} shows all", listed(others, label), T::SHOW)
         }
     };
-    let mut words = vec![map.r#type.clone()];
-    words.extend(map.prog_ids.iter().map(user));
-    words.extend(map.pinned.first().map(|path| format!("pinned {path}")));
-    format!("id {} ({})", map.id, words.join(", "))
+    CliError::Usage(format!("no {what} with {text}{hint}"))
 }
 
+fn several<T: Listed>(found: &[T], which: &Which, known: &Known) -> CliError {
+    let (count, what, text) = (found.len(), T::WHAT, which.text());
+    let labels = listed(found, |it| known.label(it));
+    CliError::Usage(format!("{count} {what}s with {text}, choose one by id: {labels}"))
+}
+
+fn listed<T>(all: &[T], label: impl Fn(&T) -> String) -> String {
+    let mut labels: Vec<String> = all.iter().take(LISTED_MAX).map(label).collect();
+    if all.len() > LISTED_MAX {
+        labels.push("...".to_owned());
+    }
+    labels.join(", ")
+}
+
+/// What to type where nothing runs yet.
+pub(super) const BEGIN: &str = "towpath load PORT OBJ attaches a program to a port";
 /// More than a person compares.
 const LISTED_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn link(id: u32, name: &str) -> LinkView {
+        let link = json!({
+            "id": id, "type": "xdp", "port": "p0", "ifindex": 1, "hook": "rx", "prog_id": 3,
+            "name": name, "tag": "", "prio": 50, "actions": [], "pinned": [], "exec": "jit",
+            "runs": 0, "verdicts": {}, "faults": 0,
+        });
+        serde_json::from_value(link).expect("all that a link has")
+    }
 
     #[test]
     fn of_several_each_is_told_with_its_id() {
-        let which = Which::Name("pass".to_owned());
-        let choose = |found: Vec<u32>| only(found, "program", &which, |id| format!("id {id}"));
-        assert_eq!(choose(vec![7]).expect("one"), 7);
-        let said = |found| choose(found).expect_err("not one").to_string();
-        assert_eq!(said(vec![]), "no program with name pass");
-        let two = "2 programs with name pass, choose one by id: id 7, id 9";
-        assert_eq!(said(vec![7, 9]), two);
-        assert!(said((0..20).collect()).ends_with("id 7, ..."));
+        let (which, known) = (Which::Name("pass".to_owned()), Known::default());
+        let said = |found: &[LinkView]| several(found, &which, &known).to_string();
+        let two = "2 links with name pass, choose one by id: id 7 (p0, rx, program 3), \
+                   id 9 (p0, rx, program 3)";
+        assert_eq!(said(&[link(7, "pass"), link(9, "pass")]), two);
+        let many: Vec<LinkView> = (0..20).map(|id| link(id, "pass")).collect();
+        assert!(said(&many).ends_with("id 7 (p0, rx, program 3), ..."), "{}", said(&many));
+    }
+
+    #[test]
+    fn of_none_it_is_told_what_there_is() {
+        let known = Known::default();
+        let said = |others: &[LinkView], which: &Which| none(others, which, &known).to_string();
+        let name = Which::Name("pas".to_owned());
+        assert_eq!(
+            said(&[], &name),
+            "no link with name pas: there are none; towpath load PORT OBJ attaches a program to a port"
+        );
+        assert_eq!(
+            said(&[link(7, "pass")], &name),
+            "no link with name pas; did you mean \"pass\"?; towpath link show shows all"
+        );
+        assert_eq!(
+            said(&[link(7, "pass")], &Which::Id(8)),
+            "no link with id 8; there are: pass id 7 (p0, rx, program 3); towpath link show shows all"
+        );
     }
 }

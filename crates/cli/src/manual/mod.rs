@@ -6,11 +6,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::args::Cli;
+use crate::args::{self, GROUPS};
 use crate::error::CliError;
 use crate::output::Output;
 use examples::{EXAMPLES, VARIABLES};
@@ -28,7 +28,7 @@ pub(crate) fn manual(dir: Option<&Path>, output: &mut Output) -> Result<(), CliE
 
 /// The command with all that it inherits, by which pages say global options.
 fn whole() -> Command {
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = args::command().disable_help_subcommand(true);
     command.build();
     command
 }
@@ -57,10 +57,14 @@ fn page(command: &Command, verb: &str) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    if command.get_subcommands().any(|below| !below.is_hide_set()) {
-        man.render_subcommands_section(&mut page)?;
-    }
     let mut rest = Roff::new();
+    match verb {
+        "" => groups(&mut rest, command),
+        _ if command.get_subcommands().any(|below| !below.is_hide_set()) => {
+            man.render_subcommands_section(&mut page)?;
+        }
+        _ => {}
+    }
     examples(&mut rest, verb);
     environment(&mut rest, command, verb);
     exit_status(&mut rest);
@@ -68,6 +72,19 @@ fn page(command: &Command, verb: &str) -> io::Result<Vec<u8>> {
     // The preamble, which defines what others need, is in the title's part already.
     rest.to_writer(&mut page)?;
     Ok(page)
+}
+
+/// The commands in groups, as `towpath help` shows them.
+fn groups(page: &mut Roff, whole: &Command) {
+    page.control("SH", ["COMMANDS"]);
+    for (heading, verbs) in GROUPS {
+        page.control("SS", [*heading]);
+        for verb in verbs.iter().filter(|verb| whole.find_subcommand(verb).is_some()) {
+            page.control("TP", []);
+            page.text([bold(page_name(verb)), roman("(1)")]);
+            page.text([roman(args::about(whole, verb))]);
+        }
+    }
 }
 
 /// Of a command without examples of its own (`map`), those of the commands below it.
@@ -129,8 +146,6 @@ fn see_also(page: &mut Roff, verb: &str) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use clap::Parser as _;
-
     use super::*;
 
     fn leaves(command: &Command, verb: &str, found: &mut BTreeSet<String>) {
@@ -152,7 +167,7 @@ mod tests {
         for (verb, _what, words) in EXAMPLES {
             assert!(words.starts_with(verb), "{words}");
             let words = std::iter::once("towpath").chain(words.split(' '));
-            if let Err(error) = Cli::try_parse_from(words) {
+            if let Err(error) = args::command().try_get_matches_from(words) {
                 panic!("{verb}: {error}");
             }
         }

@@ -1,11 +1,9 @@
 //! Where results go: text or JSON on standard output, with colours when it is a terminal.
 
-mod html;
 mod progress;
 mod style;
 mod table;
 
-pub(crate) use html::escaped;
 pub(crate) use progress::Progress;
 pub(crate) use style::Style;
 pub(crate) use table::{Align, Table, grouped, in_bytes};

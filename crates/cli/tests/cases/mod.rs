@@ -150,7 +150,10 @@ fn mistakes_in_files_are_named() {
         let error = bench.refusal(2, &["test", "bad.toml"]);
         assert!(error.contains("bad.toml") && error.contains(expected), "{expected:?} in {error}");
     };
-    refused("object = \"a.o\"\n[[case]]\nnam = \"x\"", "unknown field `nam`");
+    refused(
+        "object = \"a.o\"\n[[case]]\nnam = \"x\"",
+        "line 3, column 1: case[0].nam: unknown key \"nam\"; did you mean \"name\"?",
+    );
     refused("[[case]]\nname = \"x\"\npacket = \"00\"", "no object file");
     let head =
         "object = \"every_verdict.o\"\nprogram = \"every_verdict\"\n[[case]]\nname = \"x\"\n";
@@ -158,10 +161,13 @@ fn mistakes_in_files_are_named() {
     refused("", "expected a packet, or steps");
     refused("packet = \"0\"", "two make a byte");
     refused("packet = { udp = {} }", "a transport header needs an IP header");
-    refused("packet = { ipv4 = {}, upd = {} }", "unknown field `upd`");
+    refused("packet = { ipv4 = {}, upd = {} }", "upd: unknown key \"upd\"; did you mean \"udp\"?");
     refused("packet = { file = \"in.pcap\", frame = 3 }", "frame 3: it has 2");
     refused("packet = \"00\"\nexpect.verdict = \"XDP_FLY\"", "expected XDP_ABORTED");
-    refused("packet = \"00\"\nexpect.verdikt = 1", "unknown field `verdikt`");
+    refused(
+        "packet = \"00\"\nexpect.verdikt = 1",
+        "verdikt: unknown key \"verdikt\"; did you mean \"verdict\"?",
+    );
 
     let failed = |rest: &str, expected: &str| {
         bench.file("bad.toml", format!("{head}{rest}"));

@@ -179,7 +179,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let json: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| ApiError::bad(format!("body: {error}")))?;
-    crate::document::typed(json).map_err(ApiError::bad)
+    towpath_document::typed(json).map_err(ApiError::bad)
 }
 
 /// A part of the path.

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::Object;
+use towpath_document::{Problem, unreadable};
 
 use crate::globals::{self, hex, parse_hex};
-use crate::problem::Problem;
 use crate::state::ProgramState;
 
 /// The bytes of object files that a state needs, or that were uploaded to be loaded.
@@ -29,8 +29,7 @@ impl ObjectFiles {
     ///
     /// Why it cannot be read, or is no object file.
     pub fn open(&self, path: &Path) -> Result<String, String> {
-        let bytes =
-            read(path, OBJECT_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = read(path, OBJECT_BYTES_MAX).map_err(|error| unreadable(path, &error))?;
         self.add(&bytes, &path.display().to_string())
     }
 
@@ -146,7 +145,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 
 /// The same of text; the error begins with its name.
 pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
-    let bytes = read(path, limit).map_err(|error| format!("{}: {error}", path.display()))?;
+    let bytes = read(path, limit).map_err(|error| unreadable(path, &error))?;
     String::from_utf8(bytes).map_err(|_not_text| format!("{}: this is no text", path.display()))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use towpath_bpf::suggest;
+use towpath_document::Problem;
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy};
 use towpath_ports::bond::lacp::AdSelect;
 use towpath_ports::bond::settings::{
@@ -14,7 +15,6 @@ use towpath_ports::bond::settings::{
 };
 
 use super::{Kind, OptionDoc, doc, mac, options};
-use crate::problem::Problem;
 use crate::state::PortState;
 
 /// The kind that no device is opened for.
@@ -104,7 +104,7 @@ struct Keys {
 
 /// A word, or the kernel's number or truth value for it.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a word")]
+#[serde(untagged, expecting = "expected a word, or the kernel's number for it")]
 enum Name {
     Word(String),
     Number(u32),

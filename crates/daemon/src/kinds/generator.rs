@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use towpath_document::Problem;
 use towpath_ports::generator::{Field, Generator, Options};
 
 use super::{Kind, OptionDoc, doc, mac, options, within};
 use crate::globals::parse_hex;
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind::new(

@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 use towpath_maps::typed;
 
-use crate::problem::Problem;
+use towpath_document::Problem;
 
 /// `02:00:00:00:00:01`; without one, an address of our own that is always the same for a name.
 pub(super) fn parse_or_make(text: Option<&str>, name: &str) -> Result<[u8; 6], Problem> {

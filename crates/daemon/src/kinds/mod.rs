@@ -16,11 +16,11 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use towpath_bpf::suggest;
+use towpath_document::Problem;
+use towpath_document::typed;
 use towpath_engine::port::Device;
 
-use crate::document::typed;
 use crate::layers;
-use crate::problem::Problem;
 use crate::state::PortState;
 
 /// A kind of port.
@@ -191,7 +191,19 @@ pub fn check(port: &PortState) -> Result<(), Problem> {
 
 /// A kind's options as its type.
 fn options<T: DeserializeOwned>(port: &PortState) -> Result<T, Problem> {
-    typed(Json::Object(port.options.clone()))
+    typed(Json::Object(port.options.clone())).map_err(|problem| explained(port, problem))
+}
+
+/// With what the key means, which says what is allowed.
+fn explained(port: &PortState, problem: Problem) -> Problem {
+    let options = find(&port.kind).map_or(&[][..], |kind| kind.options);
+    match options.iter().find(|option| option.key == problem.path) {
+        Some(option) => {
+            let message = format!("{} ({})", problem.message, option.text);
+            Problem::new(problem.path, message)
+        }
+        None => problem,
+    }
 }
 
 /// The same for kinds that need an interface of the host's: the port's name is its name if nothing
@@ -200,7 +212,7 @@ fn interface_options<T: DeserializeOwned>(port: &PortState) -> Result<T, Problem
     let mut options = port.options.clone();
     options.retain(|_, value| !value.is_null());
     options.entry("interface").or_insert_with(|| port.name.clone().into());
-    typed(Json::Object(options))
+    typed(Json::Object(options)).map_err(|problem| explained(port, problem))
 }
 
 /// Refuses a number that is not in the range.

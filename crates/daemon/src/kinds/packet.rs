@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use towpath_document::Problem;
 use towpath_ports::packet::{Options, Packet};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, interface_options, within};
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {

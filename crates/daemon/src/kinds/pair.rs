@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use towpath_document::Problem;
 use towpath_ports::pair::{Options, Pair};
 
 use super::{Kind, OptionDoc, doc, mac, options, within};
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use towpath_document::Problem;
 use towpath_ports::pcap::{Options, Pcap, Timing};
 
 use super::{Kind, OptionDoc, doc, options, within};
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind::new(

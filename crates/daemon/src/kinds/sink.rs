@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use towpath_document::Problem;
 use towpath_ports::sink::Sink;
 
 use super::Kind;
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind =

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use towpath_document::Problem;
 use towpath_ports::tap::{Options, Tap};
 
 use super::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, mac, options, within};
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use towpath_ports::vhost_user::{Mode, Options, QUEUES_MAX, VhostUser};
 
+use towpath_document::Problem;
 use towpath_host::socket::Access;
 
 use super::{Kind, OptionDoc, doc, mac, options, within};
 use crate::access::AccessKeys;
-use crate::problem::Problem;
 use crate::state::PortState;
 
 pub(super) static KIND: Kind = Kind::new(

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use towpath_document::Problem;
 use towpath_host::Watcher;
+use towpath_host::tables::HostState;
 use towpath_xdp::host::{Interface, Live};
 
 use super::Report;
 use crate::failure::FailureCode;
-use crate::problem::Problem;
-use crate::tables::HostState;
 
 /// The host that programs see.
 #[derive(Debug, Default)]

@@ -9,12 +9,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::Deserialize;
 use serde_json::Value as Json;
+use towpath_document::Problem;
 use towpath_objects::{MapObject, Object, Objects, Session};
 
 use super::{Encoded, family, single};
 use crate::api::types::EntryView;
 use crate::contents::Listing;
-use crate::problem::Problem;
 
 /// A metric that is made of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     fn metric(keys: Json) -> Result<MapMetric, String> {
-        let keys = crate::document::typed(keys).map_err(|problem| problem.to_string())?;
+        let keys = towpath_document::typed(keys).map_err(|problem| problem.to_string())?;
         MapMetric::new(keys).map_err(|problem| problem.to_string())
     }
 

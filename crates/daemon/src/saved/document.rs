@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use towpath_document::typed;
 
 use super::parts::{self, Parts};
-use crate::document::typed;
 use crate::file::sha256;
 use crate::state::{Identity, ProgramState, State};
 

@@ -18,11 +18,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
+use towpath_document::typed;
 
 use super::document::{Document, DocumentError, MAGIC, VERSION};
 use super::journal::Line;
 use super::lines::{checksum, line, whole};
-use crate::document::typed;
 use crate::file::UNREAD;
 use crate::state;
 

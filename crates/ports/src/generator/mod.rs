@@ -70,7 +70,7 @@ pub enum OptionsError {
         source: FrameError,
     },
     /// A field of a width there is not.
-    #[error("field {index} is {width} bytes wide: 1, 2, 4 and 8 are possible")]
+    #[error("fields[{index}] is {width} bytes wide: 1, 2, 4 and 8 are possible")]
     Width {
         /// Which one, from 0.
         index: usize,
@@ -78,7 +78,7 @@ pub enum OptionsError {
         width: u8,
     },
     /// A field outside of a template.
-    #[error("field {index} ends at byte {end}, behind the end of a template of {len} bytes")]
+    #[error("fields[{index}] ends at byte {end}, behind the end of a template of {len} bytes")]
     Outside {
         /// Which one, from 0.
         index: usize,
@@ -88,7 +88,7 @@ pub enum OptionsError {
         len: usize,
     },
     /// A range without numbers.
-    #[error("field {index}: its smallest value {min} is larger than its largest, {max}")]
+    #[error("fields[{index}]: its smallest value {min} is larger than its largest, {max}")]
     Range {
         /// Which one, from 0.
         index: usize,

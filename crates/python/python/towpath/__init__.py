@@ -8,16 +8,19 @@
 
 from ._native import Error, Fault, Finding, ObjectError, VerifierError, __version__
 from .compiler import CompileError, compile
+from .host import Clock, Host
 from .maps import Map
 from .objects import Action, Burst, Object, Program, Result
 
 __all__ = [
     "Action",
     "Burst",
+    "Clock",
     "CompileError",
     "Error",
     "Fault",
     "Finding",
+    "Host",
     "Map",
     "Object",
     "ObjectError",

@@ -4,6 +4,9 @@ from typing import Any
 
 __version__: str
 
+def among(wanted: str, names: list[str]) -> str: ...
+def nanoseconds(time: str) -> int: ...
+
 class Error(Exception): ...
 class ObjectError(Error): ...
 
@@ -22,6 +25,14 @@ class VerifierError(Error):
 
 class Fault(Error): ...
 
+class Coverage:
+    def document(self) -> str: ...
+    def merge(self, document: str) -> None: ...
+    def rows(self) -> list[tuple[str, str, str]]: ...
+    def unreached(self) -> list[str]: ...
+    def tracefile(self) -> str: ...
+    def page(self) -> str: ...
+
 class Finding:
     kind: str
     severity: str
@@ -33,6 +44,10 @@ class Finding:
     message: str
     related: list[str]
     hint: str
+
+class Host:
+    def add(self, what: str, entry: dict[str, Any]) -> None: ...
+    def load(self, path: str) -> None: ...
 
 class Map:
     name: str
@@ -59,7 +74,13 @@ class Run:
 class Program:
     name: str
     def exec(self) -> tuple[str, str | None]: ...
-    def run(self, packet: bytes, metadata: bytes, arrival: tuple[int, int, int]) -> Run: ...
+    def run(
+        self,
+        packet: bytes,
+        metadata: bytes,
+        arrival: tuple[int, int, int],
+        hints: dict[str, int] | None,
+    ) -> Run: ...
     def run_burst(
         self,
         packets: tuple[bytes, int],
@@ -77,11 +98,10 @@ class Object:
     def __init__(
         self,
         path: str,
-        exec: str,
+        how: tuple[str, str],
         cpus: int,
-        globals: dict[str, int | bytes],
-        map_size: dict[str, int],
-        sanitize: str,
+        set: tuple[dict[str, int | bytes], dict[str, int]],
+        around: tuple[Coverage | None, Host],
     ) -> None: ...
     def programs(self) -> list[tuple[str, str]]: ...
     def program(self, name: str | None) -> Program: ...

@@ -10,6 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ._native import Error
+from .files import missing
+
+# pytest shows no frames of this module below a failure.
+__tracebackhide__ = True
 
 _FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf")
 
@@ -27,12 +31,14 @@ def compile(
     """Compiles a C file for BPF, with line information; gives the object's path.
 
     `clang` is a command, else what the variable CLANG says, else the newest clang on the path.
-    Raises CompileError.
+    Raises CompileError, and FileNotFoundError where there is no C file.
     """
     command = clang or os.environ.get("CLANG") or _newest()
     if command is None or shutil.which(command) is None:
         named = f"{command}: not found" if command else "no clang on the path"
         raise CompileError(f"{named}; install clang 14 or later (Debian: apt install clang)")
+    if not os.path.exists(source):
+        raise missing("C file", source)
     # Debian keeps <asm/types.h> in a folder of the processor's, which clang leaves out for BPF.
     machine = f"/usr/include/{os.uname().machine}-linux-gnu"
     line = [command, *_FLAGS, "-I", machine, *flags, "-c", os.fspath(source), "-o", os.fspath(out)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 from . import _native
+
+# pytest shows no frames of this module below a failure.
+__tracebackhide__ = True
 
 
 class Map(MutableMapping[Any, Any]):
@@ -72,6 +75,24 @@ class Map(MutableMapping[Any, Any]):
 
     def __repr__(self) -> str:
         return f"<towpath.Map {self.name!r}: {self.kind}, {self.max_entries} entries>"
+
+
+class Maps(dict[str, Map]):
+    """An object's maps by name."""
+
+    def __init__(self, maps: Iterable[Map], path: str) -> None:
+        super().__init__((each.name, each) for each in maps)
+        self._path = path
+
+    def __missing__(self, name: object) -> Map:
+        raise NoSuchMap(f"no map {name!r} in {self._path}{_native.among(str(name), list(self))}")
+
+
+class NoSuchMap(KeyError):
+    """A map that an object doesn't have; which it has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Struct(dict[str, Any]):

@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from . import _native
-from .maps import Map
+from . import _native, process
+from .files import missing
+from .host import START_NS, Host, nanoseconds
+from .maps import Map, Maps
+
+# pytest shows no frames of this module below a failure.
+__tracebackhide__ = True
 
 
 class Action(IntEnum):
@@ -83,14 +88,20 @@ class Program:
         queue: int = 0,
         cpu: int = 0,
         metadata: bytes = b"",
+        hints: Mapping[str, int] | None = None,
     ) -> Result:
         """Runs it on one packet: bytes, or anything that `bytes()` takes (Scapy's packets, dpkt's,
         an array of uint8).
 
+        `hints` is what the port knows of it: `hash`, `hash_type`, `timestamp` (nanoseconds),
+        `vlan_tci`, `vlan_proto`. Without, it tells nothing.
+
         Raises ValueError for a packet too long for a frame, Fault for what no verified program can
         do.
         """
-        run = self._native.run(_bytes(packet), _bytes(metadata), (ifindex, queue, cpu))
+        known = None if hints is None else dict(hints)
+        where = (ifindex, queue, cpu)
+        run = self._native.run(_bytes(packet), _bytes(metadata), where, known)
         verdict = Action(run.returned) if run.returned in _ACTIONS else Action.XDP_ABORTED
         printed = self._owner.printed()
         return Result(verdict, run.data, run.target, run.metadata, run.returned, printed)
@@ -139,7 +150,7 @@ class Object:
     `exec` is how programs are executed: `jit` (machine code), `llvm` (better machine code, which
     takes longer to make), `auto` or `interp` (checks every access). `cpus` is for how many CPUs
     per-CPU maps have values. `globals` sets global variables by name before anything runs,
-    `map_size` the number of elements of maps.
+    `map_size` the number of elements of maps. `host` is what programs are told of theirs.
 
     `sanitize` says what is done about bytes that programs never set, as `towpath test --sanitize`:
     `off`, `track` (they are followed, which needs `exec="interp"`; `findings` has the mistakes),
@@ -157,13 +168,17 @@ class Object:
         globals: Mapping[str, int | bytes] | None = None,
         map_size: Mapping[str, int] | None = None,
         sanitize: str = "off",
+        host: Host | None = None,
     ) -> None:
         self.path = os.fspath(path)
         self.sanitize = sanitize
-        self._native = _native.Object(
-            self.path, exec, cpus, dict(globals or {}), dict(map_size or {}), sanitize
-        )
-        self._maps = {native.name: Map(native) for native in self._native.maps()}
+        try:
+            said = (dict(globals or {}), dict(map_size or {}))
+            around = (process.coverage, (host or Host())._native)
+            self._native = _native.Object(self.path, (exec, sanitize), cpus, said, around)
+        except FileNotFoundError:
+            raise missing("object file", self.path) from None
+        self._maps = Maps((Map(native) for native in self._native.maps()), self.path)
 
     @property
     def programs(self) -> dict[str, str]:
@@ -196,10 +211,10 @@ class Object:
     def clock(self, ns: int | None) -> None:
         self._native.clock = ns or 0
 
-    def advance(self, seconds: float) -> None:
-        """Lets time pass for programs: from then on they see a clock that stands still between
-        calls."""
-        self.clock = (self.clock or _START_NS) + round(seconds * 1e9)
+    def advance(self, seconds: float | str) -> None:
+        """Lets time pass for programs, seconds or a text like `500ms`: from then on they see a
+        clock that stands still between calls."""
+        self.clock = (self.clock or START_NS) + nanoseconds(seconds)
 
     def printed(self) -> list[str]:
         """What programs printed (`bpf_printk`) since the last run or call."""
@@ -220,5 +235,3 @@ def _bytes(packet: Any) -> bytes:
 
 
 _ACTIONS = frozenset(Action)
-# Programs that compare with a time of 0 in a map see that it is long ago.
-_START_NS = 3600 * 10**9

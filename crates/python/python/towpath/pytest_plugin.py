@@ -1,4 +1,4 @@
-"""Fixtures for tests of XDP programs.
+"""Fixtures for tests of XDP programs, and which of their C lines tests reach.
 
 `xdp_object(path)` opens an object file, or compiles a C file first. Each test that asks for it, or
 for `xdp_exec`, runs once for each way of executing programs that `--xdp-exec` (or `xdp_exec` in
@@ -6,6 +6,9 @@ pytest's configuration) lists: `interp,jit` unless it says otherwise.
 
 A test fails, too, where the sanitizer finds a mistake that verifiers let pass, as `towpath test`
 does: `--xdp-sanitize` (or `xdp_sanitize`) is `track` unless it says otherwise.
+
+`--xdp-cov` shows which C lines and branches were reached, `--xdp-cov-lcov FILE` and
+`--xdp-cov-html FILE` write it: as `towpath test` does.
 """
 
 from __future__ import annotations
@@ -17,10 +20,15 @@ from typing import Any
 
 import pytest
 
-from . import Object, compile
+from . import Clock, Host, Object, _native, compile, process
 from . import pytest_sanitize as sanitize
 
+# pytest shows no frames of this module below a failure.
+__tracebackhide__ = True
+
 _EXECS = ("interp", "jit", "llvm", "auto")
+# What a process of pytest-xdist gives to the one that began it.
+_DOCUMENT = "towpath_coverage"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,6 +40,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--xdp-sanitize", metavar="HOW", help=text)
     parser.addini("xdp_sanitize", text, default="track")
     parser.addini("xdp_cflags", "flags for clang", type="args", default=[])
+    text = "show which C lines and branches were reached, in the interpreter"
+    group.addoption("--xdp-cov", action="store_true", help=text)
+    text = "write that as an lcov tracefile, for genhtml and others"
+    group.addoption("--xdp-cov-lcov", metavar="FILE", help=text)
+    group.addoption("--xdp-cov-html", metavar="FILE", help="write that as a page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    options = ("--xdp-cov", "--xdp-cov-lcov", "--xdp-cov-html")
+    wanted = any(config.getoption(option) for option in options)
+    process.coverage = _native.Coverage() if wanted else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -40,18 +59,83 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         execs = [name.strip() for name in text.split(",")]
         for unknown in set(execs).difference(_EXECS):
             raise pytest.UsageError(f"xdp_exec: {unknown!r} is none of {', '.join(_EXECS)}")
-        if sanitize.chosen(metafunc.config) == "track" and "interp" not in execs:
+        looks = sanitize.chosen(metafunc.config) == "track" or process.coverage is not None
+        if looks and "interp" not in execs:
             execs.append("interp")
         metafunc.parametrize("xdp_exec", execs)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process of pytest-xdist has run its tests."""
+    document = getattr(node, "workeroutput", {}).get(_DOCUMENT)
+    if process.coverage is not None and document is not None:
+        process.coverage.merge(document)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _write_coverage(session.config)
+
+
+def _write_coverage(config: pytest.Config) -> None:
+    coverage = process.coverage
+    if coverage is None:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_DOCUMENT] = coverage.document()
+        return
+    for option, text in (("--xdp-cov-lcov", coverage.tracefile), ("--xdp-cov-html", coverage.page)):
+        if path := config.getoption(option):
+            Path(path).write_text(text(), encoding="utf-8")
+
+
+def _tell_coverage(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    coverage = process.coverage
+    if coverage is None or not config.getoption("--xdp-cov"):
+        return
+    terminalreporter.section("coverage of XDP programs")
+    rows = [("file", "lines", "branches"), *coverage.rows()]
+    if len(rows) == 1:
+        why = "no program was interpreted that has line information (clang -g)"
+        terminalreporter.write_line(f"nothing to show: {why}")
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for file, lines, branches in rows:
+        row = f"{file:{widths[0]}}  {lines:>{widths[1]}}  {branches:>{widths[2]}}"
+        terminalreporter.write_line(row)
+    for line in coverage.unreached():
+        terminalreporter.write_line(f"  not reached  {line}")
+
+
+@pytest.fixture
+def xdp_host(request: pytest.FixtureRequest) -> Host:
+    """The host that programs of `xdp_object` ask for interfaces, routes, neighbours, sockets and
+    connections: the test says which there are. Files it loads are the test file's neighbours."""
+    host = Host()
+    host._folder = request.path.parent
+    return host
+
+
+@pytest.fixture
+def xdp_clock() -> Clock:
+    """The time that programs of `xdp_object` see: it stands still until the test says `advance`.
+    Without this fixture, it is the machine's."""
+    return Clock()
+
+
 @pytest.fixture
 def xdp_object(
-    xdp_exec: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    xdp_exec: str,
+    xdp_host: Host,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Object]:
     """`xdp_object(path, **arguments of Object)`; a path that isn't absolute is the test file's
     neighbour, a C file is compiled."""
     objects = _objects(request.config)
+    is_timed = "xdp_clock" in request.fixturenames
+    clock: Clock | None = request.getfixturevalue("xdp_clock") if is_timed else None
 
     def opened(path: str | os.PathLike[str], **arguments: Any) -> Object:
         found = request.path.parent / path
@@ -61,8 +145,12 @@ def xdp_object(
                 flags = ["-I", str(found.parent), *request.config.getini("xdp_cflags")]
                 objects[found] = compile(found, out, flags)
             found = objects[found]
+        arguments.setdefault("host", xdp_host)
         arguments.setdefault("sanitize", sanitize.of_exec(request.config, xdp_exec))
-        return sanitize.watched(request, Object(found, exec=xdp_exec, **arguments))
+        object = sanitize.watched(request, Object(found, exec=xdp_exec, **arguments))
+        if clock is not None:
+            clock.add(object)
+        return object
 
     return opened
 
@@ -76,6 +164,7 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     sanitize.tell(terminalreporter, config)
+    _tell_coverage(terminalreporter, config)
 
 
 def _objects(config: pytest.Config) -> dict[Path, Path]:

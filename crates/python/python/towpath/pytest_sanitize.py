@@ -10,6 +10,9 @@ import pytest
 
 from . import Finding, Object, _native
 
+# pytest shows no frames of this module below a failure.
+__tracebackhide__ = True
+
 
 def chosen(config: pytest.Config) -> str:
     """`off`, `track` or `poison:SEED`; a seed that nobody chose is one for all tests."""

@@ -70,7 +70,7 @@ pub(crate) struct Run<'a> {
     pub(crate) cost: Cost,
     /// Who looks on.
     observer: Option<&'a dyn Observer>,
-    /// Whether anybody does: an observer, or the worker's sanitizer.
+    /// Whether anybody does: an observer, or the worker's sanitizer or observer.
     watched: bool,
 }
 
@@ -119,7 +119,8 @@ impl<'a> Run<'a> {
         maps: &'a MapSet,
         surroundings: &'a Surroundings,
     ) -> Self {
-        let (stack_base, watched) = (worker.stack_top(), worker.sanitizer.is_some());
+        let watched = worker.sanitizer.is_some() || worker.onlooker.is_some();
+        let stack_base = worker.stack_top();
         Run {
             frame,
             worker,
@@ -155,6 +156,9 @@ impl<'a> Run<'a> {
         if let Some(mut sanitizer) = self.worker.sanitizer.take() {
             sanitizer.step(self, code, slot, regs);
             self.worker.sanitizer = Some(sanitizer);
+        }
+        if let Some(onlooker) = &self.worker.onlooker {
+            onlooker.0.observe(code, slot, regs)?;
         }
         self.observer.map_or(Ok(()), |observer| observer.observe(code, slot, regs))
     }

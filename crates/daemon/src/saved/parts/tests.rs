@@ -135,7 +135,7 @@ fn damage_never_brings_back_what_the_configuration_replaced() {
         for state in [&mut document.file, &mut document.wanted] {
             state.ports.iter_mut().for_each(|port| port.mtu = Some(1000 + mask as u32));
             state.attachments.iter_mut().for_each(|attach| attach.prio = Some(mask as u32));
-            state.host = Some(crate::tables::HostState::default());
+            state.host = Some(towpath_host::tables::HostState::default());
             state.frames = Some(mask as usize);
         }
         document

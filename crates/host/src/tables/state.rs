@@ -1,5 +1,6 @@
 //! What may be written about interfaces, routes and neighbours, and what is assumed when it is not.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::de::Error as _;
@@ -7,8 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use towpath_maps::typed;
 use towpath_xdp::host::fib::RouteKind;
 use utoipa::ToSchema;
-
-use crate::view::mac_text;
 
 /// The host that programs are to see, in the words of `ip route` and `ip neigh`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -191,9 +190,15 @@ impl From<RouteWord> for RouteKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mac(pub [u8; 6]);
 
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.map(|byte| format!("{byte:02x}")).join(":"))
+    }
+}
+
 impl Serialize for Mac {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&mac_text(self.0))
+        serializer.collect_str(self)
     }
 }
 

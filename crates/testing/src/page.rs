@@ -2,13 +2,12 @@
 //! still there. The style is in `page.css`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use super::coverage::{Coverage, SourceFile, SourceLine};
-use crate::output::escaped;
+use crate::coverage::{Coverage, SourceFile, SourceLine, file_name};
+use crate::html::escaped;
 
 /// A page without scripts and without anything from elsewhere.
-pub(super) fn page(coverage: &Coverage) -> String {
+pub(crate) fn page(coverage: &Coverage) -> String {
     let mut html = format!("{HEAD}<style>{STYLE}</style></head><body><h1>Coverage</h1>");
     let _written = write!(
         html,
@@ -37,10 +36,6 @@ pub(super) fn page(coverage: &Coverage) -> String {
     }
     html.push_str("</body></html>\n");
     html
-}
-
-fn file_name(path: &str) -> &str {
-    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
 }
 
 /// Two cells: a bar as long as the share, and the numbers.

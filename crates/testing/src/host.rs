@@ -1,18 +1,18 @@
-//! What a case says of the host: sockets that look-ups find, and connections that it tracks.
+//! What a test says of the host: sockets that look-ups find, and connections that it tracks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use towpath_bpf::Errno;
+use towpath_document::parse_duration;
 use towpath_xdp::KnownConnection;
 use towpath_xdp::host::{Socket, Transport};
-
-use crate::args::parse_duration;
 
 /// A socket as it is written.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SocketDocument {
+pub struct SocketDocument {
     protocol: Protocol,
     local: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(super) struct SocketDocument {
 /// A connection as it is written.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ConnectionDocument {
+pub struct ConnectionDocument {
     protocol: Protocol,
     source: String,
     destination: String,
@@ -55,7 +55,12 @@ impl From<Protocol> for Transport {
 }
 
 impl SocketDocument {
-    pub(super) fn into_socket(self) -> Result<Socket, String> {
+    /// It, or what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// An end that is no address and port, and ends of two families.
+    pub fn into_socket(self) -> Result<Socket, String> {
         let local = end("local", &self.local)?;
         let remote = self.remote.as_deref().map(|text| end("remote", text)).transpose()?;
         if let Some(remote) = remote {
@@ -72,7 +77,12 @@ impl SocketDocument {
 }
 
 impl ConnectionDocument {
-    pub(super) fn into_connection(self) -> Result<KnownConnection, String> {
+    /// It, or what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// An end that is no address and port, ends of two families, a timeout that is no time.
+    pub fn into_connection(self) -> Result<KnownConnection, String> {
         let source = end("source", &self.source)?;
         let destination = end("destination", &self.destination)?;
         one_family(("source", source), ("destination", destination))?;
@@ -89,19 +99,6 @@ impl ConnectionDocument {
     }
 }
 
-/// Reads each of a list; a message says which one is wrong.
-pub(super) fn each<D, T>(
-    what: &str,
-    documents: Vec<D>,
-    read: fn(D) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
-    let numbered = documents.into_iter().enumerate();
-    let one = |(index, document)| {
-        read(document).map_err(|message| format!("{what} {}: {message}", index + 1))
-    };
-    numbered.map(one).collect()
-}
-
 fn end(key: &str, text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_not_one| {
         format!(
@@ -115,6 +112,14 @@ fn one_family(one: (&str, SocketAddr), other: (&str, SocketAddr)) -> Result<(), 
     let message =
         || format!("{} is {} and {} is {}: of two families", one.0, one.1, other.0, other.1);
     is_one.then_some(()).ok_or_else(message)
+}
+
+/// Why a connection can't be entered ([`towpath_xdp::Program::enter_connection`]).
+pub fn why_not_entered(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EEXIST => "one before it has these ends, in one direction or the other",
+        _ => errno.text(),
+    }
 }
 
 /// How long an established connection of TCP is known (`nf_conntrack_tcp_timeout_established`).

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::coverage::Coverage;
+use crate::coverage::Coverage;
 
 /// One record for each C file.
-pub(super) fn tracefile(coverage: &Coverage) -> String {
+pub(crate) fn tracefile(coverage: &Coverage) -> String {
     let mut text = String::new();
     for (path, file) in &coverage.files {
         let _written = writeln!(text, "TN:\nSF:{path}");

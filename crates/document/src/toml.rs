@@ -1,17 +1,10 @@
 //! A TOML text as JSON that remembers where everything stood.
-//!
-//! All that is asked of the daemon is checked as JSON, whether it came by the API or in a file;
-//! what is wrong is named by its path, and a [`Document`] knows the line of each path.
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use towpath_bpf::suggest;
-
-use crate::problem::Problem;
 
 /// A parsed text.
 #[derive(Debug, Clone)]
@@ -89,7 +82,10 @@ impl Reader<'_> {
                 Json::from(parsed.map_err(|_out_of_range| number(integer.as_str()))?)
             }
             DeValue::Float(float) => {
-                let parsed = float.as_str().parse::<f64>().unwrap_or(f64::NAN);
+                let parsed = float.as_str().replace('_', "").parse::<f64>().unwrap_or(f64::NAN);
+                if !parsed.is_finite() {
+                    return Err((Some(here), format!("{path}: {} is no number", float.as_str())));
+                }
                 Json::from(parsed)
             }
             DeValue::Boolean(value) => Json::Bool(*value),
@@ -115,37 +111,6 @@ fn place(text: &str, offset: usize) -> Position {
     Position { line, column: before[start..].chars().count() + 1 }
 }
 
-/// JSON as a type; what does not fit is named by its path.
-///
-/// # Errors
-///
-/// The first key or value that does not fit.
-pub fn typed<T: DeserializeOwned>(json: Json) -> Result<T, Problem> {
-    let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(json, &mut track);
-    match T::deserialize(deserializer) {
-        Ok(value) => Ok(value),
-        Err(error) => {
-            let path = track.path().to_string();
-            Err(Problem::new(if path == "." { String::new() } else { path }, said(&error)))
-        }
-    }
-}
-
-/// What serde says, with a suggestion for a slip.
-fn said(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let Some((what, known)) = message.split_once(", expected ") else { return message };
-    let mut quoted = what.split('`');
-    let (Some(kind), Some(wanted)) = (quoted.next(), quoted.next()) else { return message };
-    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-    if known.is_empty() {
-        return message;
-    }
-    let kind = kind.trim().replace("field", "key").replace("variant", "word");
-    format!("{kind} \"{wanted}\"{}", suggest::among(wanted, known))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +130,7 @@ mod tests {
         let (place, message) = Document::parse("a = 1\nb = \n").expect_err("no value");
         assert_eq!(place.map(|place| place.line), Some(2), "{message}");
         assert!(Document::parse("a = 99999999999999999999").is_err());
+        let (_place, message) = Document::parse("a = nan").expect_err("no number");
+        assert_eq!(message, "a: nan is no number");
     }
 }

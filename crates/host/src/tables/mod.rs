@@ -8,8 +8,9 @@ mod state;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::Path;
 
+use towpath_bpf::suggest;
+use towpath_document::Problem;
 use towpath_xdp::host::fib::{NextHop, Route, TABLE_MAIN};
 use towpath_xdp::host::{Host, Interface, Neighbour, Vlan};
 
@@ -17,10 +18,6 @@ pub use state::{
     Device, HostState, InterfaceEntry, Mac, NeighbourEntry, NextHopEntry, RouteEntry, RouteWord,
     VlanEntry,
 };
-use towpath_bpf::suggest;
-
-use crate::document::{Document, Position, typed};
-use crate::problem::Problem;
 
 /// Understands a file of tables, TOML or JSON.
 ///
@@ -28,23 +25,7 @@ use crate::problem::Problem;
 ///
 /// What is wrong, and if known the line.
 pub fn parse(text: &str) -> Result<HostState, String> {
-    let told = |place: Option<Position>, message: String| match place {
-        Some(Position { line, column }) => format!("line {line}, column {column}: {message}"),
-        None => message,
-    };
-    if text.trim_start().starts_with('{') {
-        let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        return typed(json).map_err(|problem| problem.to_string());
-    }
-    let document = Document::parse(text).map_err(|(place, message)| told(place, message))?;
-    typed(document.json.clone().into())
-        .map_err(|problem| told(document.place(&problem.path), problem.to_string()))
-}
-
-/// Reads a file of tables; the error begins with its name.
-pub(crate) fn load(path: &Path) -> Result<HostState, String> {
-    let text = crate::file::read_text(path, FILE_BYTES_MAX)?;
-    parse(&text).map_err(|message| format!("{}: {message}", path.display()))
+    towpath_document::parse(text)
 }
 
 impl HostState {

@@ -1,0 +1,65 @@
+//! Which C lines and branches were reached by programs that were interpreted.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use towpath_testing::{Row, Watch};
+
+/// What was reached, by all objects that were opened with it.
+#[pyclass(frozen, skip_from_py_object, module = "towpath._native")]
+#[derive(Clone, Default)]
+pub(crate) struct Coverage(Arc<Mutex<towpath_testing::Coverage>>);
+
+impl Coverage {
+    /// Adds what was seen of a program's run.
+    pub(crate) fn add(&self, program: &towpath::Program, watch: &Watch) {
+        self.0.lock().add(program.code().linked(), watch);
+    }
+}
+
+#[pymethods]
+impl Coverage {
+    #[new]
+    fn new() -> Coverage {
+        Coverage::default()
+    }
+
+    /// All of it, for another process.
+    fn document(&self) -> PyResult<String> {
+        serde_json::to_string(&*self.0.lock()).map_err(|error| unreadable(&error))
+    }
+
+    /// Adds what another process reached.
+    fn merge(&self, document: &str) -> PyResult<()> {
+        let other = serde_json::from_str(document).map_err(|error| unreadable(&error))?;
+        self.0.lock().merge(other);
+        Ok(())
+    }
+
+    /// C files, and how many of their lines and branches were reached.
+    fn rows(&self) -> Vec<(String, String, String)> {
+        let row = |Row { file, lines, branches }| (file, lines, branches);
+        self.0.lock().rows().into_iter().map(row).collect()
+    }
+
+    /// The lines that nothing reached.
+    fn unreached(&self) -> Vec<String> {
+        self.0.lock().unreached().collect()
+    }
+
+    /// An lcov tracefile.
+    fn tracefile(&self) -> String {
+        self.0.lock().tracefile()
+    }
+
+    /// A page.
+    fn page(&self) -> String {
+        self.0.lock().page()
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> PyErr {
+    PyValueError::new_err(format!("coverage: {error}"))
+}

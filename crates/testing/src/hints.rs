@@ -1,0 +1,43 @@
+//! What a test says that the port knows of a packet.
+
+use serde::{Deserialize, Serialize};
+use towpath_xdp::Frame;
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
+
+/// What the port knows of the packet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hints {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hash: Option<u32>,
+    /// `XDP_RSS_L3_IPV4` (1) and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hash_type: Option<u16>,
+    /// Nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timestamp: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vlan_tci: Option<u16>,
+    /// 0x8100 unless it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vlan_proto: Option<u16>,
+}
+
+impl Hints {
+    /// Has the frame say so, as one of a port that tells everything, but not of each frame. Without
+    /// a hint nothing is done: then the port tells none.
+    pub fn put_on(&self, frame: &mut Frame) {
+        if *self == Hints::default() {
+            return;
+        }
+        let kind = self.hash_type.unwrap_or(0);
+        let protocol = self.vlan_proto.unwrap_or(0x8100);
+        frame.set_rx_metadata(&RxMetadata {
+            hash: self.hash.map(|value| RxHash { value, kind }),
+            timestamp_ns: self.timestamp,
+            vlan: self.vlan_tci.map(|tci| VlanTag { protocol, tci }),
+            checksum: RxChecksum::None,
+        });
+        frame.tells_rx_metadata(Told::ALL);
+    }
+}
