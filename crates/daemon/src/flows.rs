@@ -16,7 +16,7 @@ pub struct FlowView {
     /// The port that sends them.
     pub to: String,
     /// Frames a second, lately: what the port sends is counted, and divided among those it comes
-    /// from as in one of 32 bursts.
+    /// from as in the bursts that were looked at.
     pub frames_per_second: f64,
 }
 

@@ -138,7 +138,8 @@ impl Engine {
         self.workers.iter().map(load).collect()
     }
 
-    /// Where frames came from that left, as seen in one of [`ONE_IN`](crate::ONE_IN) bursts.
+    /// Where frames came from that left, as far as workers looked: some bursts, fifty
+    /// times a second.
     pub fn flows(&self) -> Flows {
         let mut flows = Flows::new();
         self.workers.iter().for_each(|worker| worker.flows.add_to(&mut flows));

@@ -36,7 +36,7 @@ pub use cpus::keep_off;
 pub use dequeue::{DequeueHook, Schedule};
 pub use engine::{Engine, Options, WorkerOptions};
 pub use error::Error;
-pub use flow::{Flows, ONE_IN};
+pub use flow::Flows;
 pub use hook::{Chain, DEFAULT_ACTIONS, DEFAULT_PRIORITY, Link};
 pub use load::{LOOKS, WorkerLoad};
 pub use snapshot::{BridgeView, Membership, Opened, Port, PortId, Snapshot, Upper};

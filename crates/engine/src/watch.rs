@@ -105,7 +105,10 @@ impl Watch {
             // Not more often when it is urgent: each look stands for the same time.
             if now - looked >= PERIOD - URGENT {
                 looked = now;
-                workers.iter().for_each(|worker| note_program(worker));
+                for worker in workers {
+                    note_program(worker);
+                    worker.flows.ask();
+                }
             }
             for (seen, worker) in seen.iter_mut().zip(workers) {
                 is_any_late |= self.look(seen, worker, now);

@@ -106,8 +106,6 @@ pub(super) struct Graph {
     pub(super) alone: Vec<Frame>,
     /// Room for a burst's frames by the member of a bond that they leave by.
     pub(super) lanes: Vec<Vec<Frame>>,
-    /// Bursts that left by some port.
-    pub(super) departures: u32,
     /// Milliseconds on the bridges' clock; `None` until a burst has looked at it.
     pub(super) now_ms: Option<u64>,
 }
@@ -157,7 +155,6 @@ impl Graph {
             scratch: Vec::new(),
             alone: Vec::new(),
             lanes: Vec::new(),
-            departures: 0,
             now_ms: None,
         }
     }

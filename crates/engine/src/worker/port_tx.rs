@@ -7,7 +7,6 @@ use towpath_xdp::{Frame, Pool, Sent as SentFrame, tai_now};
 use super::graph::Graph;
 use crate::bond::Turn;
 use crate::counters::{Counter, DropReason, FrameCounters};
-use crate::flow::ONE_IN;
 use crate::port::Tx;
 use crate::snapshot::{Opened, PortId, Snapshot};
 use crate::target::{Door, Kind, Owner, Side, TargetId};
@@ -147,9 +146,8 @@ impl Graph {
 
     /// Looks where the frames of some bursts came from.
     #[inline]
-    fn note_departure(&mut self, snapshot: &Snapshot, to: PortId, frames: &[Frame]) {
-        self.departures = self.departures.wrapping_add(1);
-        if self.departures.is_multiple_of(ONE_IN)
+    fn note_departure(&self, snapshot: &Snapshot, to: PortId, frames: &[Frame]) {
+        if self.shared.flows.is_asked()
             && let Some(port) = snapshot.port(to)
         {
             let from = frames.iter().map(|frame| frame.rx.ifindex);
