@@ -5,7 +5,7 @@ usage: sanitizer.py TOWPATH [--objects build/clang-19] > bench/results/sanitizer
 
 Each program runs over two captures with `--sanitize=off` and `--sanitize=track`, in turns, so that
 what else the machine does falls on both. The shortest time of each counts, and of the captures the
-one with the larger ratio. docs/sanitizer.md promises at most 4.
+one with the larger ratio. It is meant to be 4 at most.
 """
 
 import argparse
