@@ -136,6 +136,46 @@ fn pinned_maps_keep_what_programs_learnt() {
     daemon.end();
 }
 
+/// A pinned map is saved as a whole, which says nothing of what isn't in it.
+#[test]
+fn what_a_user_deleted_of_the_configuration_stays_deleted() {
+    let bench = Bench::new("restart_deleted");
+    let config = kept();
+    let rules = json!({"flows": [
+        {"key": 3, "value": {"packets": 1, "bytes": 2}},
+        {"key": 4, "value": {"packets": 3, "bytes": 4}},
+        {"key": 5, "value": {"packets": 5, "bytes": 6}},
+    ]});
+    std::fs::write(bench.path("rules.json"), rules.to_string()).expect("there is room");
+    let daemon = Daemon::start(&bench, &config);
+    daemon.json(&["port", "set", "gen", "up=false"]);
+    let load = ["load", "gen", "keeper_1.o", "-n", "keeper", "--map-init", "rules.json"];
+    daemon.json(&load);
+    daemon.json(&["map", "pin", "flows", "fw/flows"]);
+    daemon.json(&["map", "delete", "flows", "key", "4"]);
+    daemon.json(&["map", "delete", "flows", "key", "5"]);
+    daemon.json(&["map", "update", "flows", "key", "5", "value", r#"{"packets": 7}"#]);
+    let keys = |daemon: &Daemon<'_>| -> Vec<Value> {
+        let entries = sorted(daemon.formatted(&["map", "dump", "pinned", "fw/flows"]));
+        entries.as_array().expect("a list").iter().map(|entry| entry["key"].clone()).collect()
+    };
+    assert_eq!(keys(&daemon), [json!(3), json!(5)]);
+    daemon.end();
+    // Each start and end saves the map once more.
+    for _ in 0..2 {
+        let daemon = Daemon::start(&bench, &config);
+        assert_eq!(keys(&daemon), [json!(3), json!(5)]);
+        daemon.end();
+    }
+    // Stored again, by whoever it is, it stays, too.
+    let daemon = Daemon::start(&bench, &config);
+    daemon.json(&["map", "update", "flows", "key", "4", "value", r#"{"packets": 9}"#]);
+    daemon.end();
+    let daemon = Daemon::start(&bench, &config);
+    assert_eq!(keys(&daemon), [json!(3), json!(4), json!(5)]);
+    daemon.end();
+}
+
 #[test]
 fn a_saved_state_that_makes_no_sense_is_kept_aside() {
     let bench = Bench::new("restart_bad");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::map::{Keys, Values};
 use towpath_maps::Map;
-use towpath_maps::mapfile::parse_element;
+use towpath_maps::mapfile::{self, parse_element};
 use towpath_objects::{MapObject, Object};
 
 use super::document::{Change, Document, SavedMap};
@@ -235,9 +235,7 @@ impl Keeper {
                 continue;
             }
             kept.contents.insert(due.id, name);
-            if let Some(edits) = kept.edits.get_mut(&due.id) {
-                edits.retain(|_, edit| edit.number > due.number);
-            }
+            kept.forget_edits(&due);
         }
     }
 
@@ -262,6 +260,33 @@ impl Kept {
         self.number += 1;
         let edit = Edit { number: self.number, change };
         self.edits.entry(map).or_default().insert(key, edit);
+    }
+
+    /// Lets go of edits that are in a map's saved contents. Those say nothing of what was deleted:
+    /// a configuration that names it would bring it back.
+    fn forget_edits(&mut self, due: &Due) {
+        let Some(mut edits) = self.edits.remove(&due.id) else { return };
+        edits.retain(|_, edit| edit.number > due.number || edit.change.value.is_none());
+        if edits.values().any(|edit| edit.number <= due.number) {
+            let configured = self.configured(&due.map);
+            edits.retain(|key, edit| {
+                let is_gone = || due.map.user().lookup(key, 0).is_err();
+                edit.number > due.number || configured.contains(key) && is_gone()
+            });
+        }
+        self.edits.insert(due.id, edits);
+    }
+
+    /// Keys that configuration puts into a map of that name, whichever program it is for.
+    fn configured(&self, map: &Map) -> BTreeSet<Vec<u8>> {
+        let defs = [map.def().clone()];
+        let named = self.programs.values().filter_map(|state| {
+            let contents = state.maps.as_ref()?.get(map.name())?;
+            let only = std::iter::once((map.name().to_owned(), contents.clone())).collect();
+            mapfile::parse(&only, &defs, map.cpus()).ok()
+        });
+        let steps = named.flatten().flat_map(|filling| filling.steps);
+        steps.filter_map(|step| step.key).collect()
     }
 
     fn document(&mut self, live: &Live, file: &State, wanted: &State) -> Document {
