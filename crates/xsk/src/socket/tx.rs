@@ -337,12 +337,17 @@ impl Bound {
     /// Usually there are none.
     pub(super) fn has_packets(&self) -> bool {
         let Some(tx) = &self.tx else { return false };
-        self.reclaim();
-        tx.lock().ring.available(1) > 0
+        let has_some = tx.lock().ring.available(1) > 0;
+        // Otherwise that is done when they are collected.
+        if !has_some {
+            self.reclaim();
+        }
+        has_some
     }
 
     pub(super) fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let Some(tx) = &self.tx else { return 0 };
+        self.reclaim();
         let mut tx = tx.lock();
         tx.collect(&self.pool, pool, frames, limit)
     }
