@@ -45,6 +45,7 @@ SECTIONS = [
     ("helpers", "Single helpers", "Nanoseconds of what the name says."),
     ("scale", "Many cores", ""),
     ("engine", "The engine", "A frame in the engine, beside a loop that only runs the program."),
+    ("timers", "Timers", ""),
     ("veth", "Ports over an interface", "One veth: the kernel's XDP, our ports, DPDK's testpmd."),
     ("restart", "Stopping and starting again", "How long a port does not answer."),
     ("sanitizer", "The sanitizer", "A frame in the interpreter, without and with it."),
