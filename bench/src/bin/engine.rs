@@ -77,7 +77,7 @@ struct Case {
     actions: u32,
     /// Frames carry a hash, a timestamp and a VLAN tag.
     has_hints: bool,
-    /// What comes, in turn.
+    /// Packets that arrive, one after the other and again from the first.
     packets: Vec<Vec<u8>>,
 }
 
@@ -320,7 +320,7 @@ fn with_byte(at: usize, byte: u8) -> Vec<u8> {
     packet
 }
 
-/// One of these for each of so many packets that no processor learns them.
+/// 997 bytes, each one of these at random: more than a branch predictor learns by heart.
 fn at_random(from: &[u8]) -> Vec<u8> {
     let mut random = Random::new(1);
     (0..997).map(|_| *random.pick(from)).collect()

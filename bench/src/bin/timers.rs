@@ -31,7 +31,7 @@ struct Args {
     rounds: usize,
 }
 
-/// What one round measured.
+/// Figures, one of each round.
 #[derive(Default)]
 struct Figures {
     /// Nanoseconds a frame: of a new flow, whose timer is started.

@@ -333,17 +333,12 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
 
 /// What all ports do together, each frame once.
 fn total(inner: &Inner, ports: &BTreeMap<String, PortStats>) -> TrafficView {
-    let mut total = TrafficView::default();
-    for port in outer(inner).iter().filter_map(|name| ports.get(*name)) {
-        total.rx_packets += port.rx_packets;
-        total.rx_bytes += port.rx_bytes;
-        total.tx_packets += port.tx_packets;
-        total.tx_bytes += port.tx_bytes;
-    }
-    let drops = |port: &PortStats| {
-        port.drops.values().chain(port.tx_drops.values()).sum::<u64>() + port.rx_missed
-    };
-    TrafficView { drops: ports.values().map(drops).sum(), ..total }
+    let drops = ports.values().map(|port| port.traffic().drops).sum();
+    let mut total = TrafficView { drops, ..TrafficView::default() };
+    let outer = outer(inner);
+    let outer = outer.iter().filter_map(|name| ports.get(*name));
+    outer.for_each(|port| total.add_frames(&port.traffic()));
+    total
 }
 
 /// Ports at which frames come from outside, or go there. What a bond has its members have, and what
@@ -377,11 +372,7 @@ pub(crate) fn traffic(snapshot: &Snapshot, slot: &Port) -> TrafficView {
     };
     let members = slot.bond.iter().flat_map(|bond| bond.members.iter());
     for member in members.filter_map(|&id| snapshot.port(id)) {
-        let member = self::traffic(snapshot, member);
-        traffic.rx_packets += member.rx_packets;
-        traffic.rx_bytes += member.rx_bytes;
-        traffic.tx_packets += member.tx_packets;
-        traffic.tx_bytes += member.tx_bytes;
+        traffic.add_frames(&self::traffic(snapshot, member));
     }
     traffic
 }

@@ -1,5 +1,7 @@
-//! The smallest target: it counts frames, and takes so many as it is told.
+//! The smallest targets: ports that only send, and one that counts frames and takes so many as it
+//! is told.
 
+use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +9,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::{Arena, Frame, Pool};
 
-/// A port that only sends: into this count.
+/// A port that only sends, by a transmitter that all workers share.
+#[derive(Debug)]
+pub(crate) struct Sends<T>(pub(crate) T);
+
+/// Counts the frames that it is given.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Counting(Arc<State>);
 
@@ -46,9 +52,9 @@ impl Counting {
     }
 }
 
-impl Device for Counting {
+impl<T: Tx + Clone + Debug + Sync + 'static> Device for Sends<T> {
     fn kind(&self) -> &'static str {
-        "counting"
+        "sends"
     }
 
     fn queues(&self) -> u32 {
@@ -64,7 +70,7 @@ impl Device for Counting {
     }
 
     fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
-        Ok(Box::new(self.clone()))
+        Ok(Box::new(self.0.clone()))
     }
 }
 

@@ -19,7 +19,7 @@ use towpath_workload::small;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use crate::asking::Asking;
-use crate::counting::Counting;
+use crate::counting::{Counting, Sends};
 use crate::{Lab, link, load, options, packet, wait_for};
 
 /// A transmitter, and frames for it.
@@ -182,7 +182,8 @@ fn bonds_take_what_their_members_do() {
     let add = |config: &mut Config| config.add_bond(options("bond", 12), bond_options, None);
     let bond = lab.engine.change(add).unwrap();
     for (number, member) in members.iter().enumerate() {
-        let port = lab.add(&format!("m{number}"), 20 + number as u32, Box::new(member.clone()));
+        let port =
+            lab.add(&format!("m{number}"), 20 + number as u32, Box::new(Sends(member.clone())));
         lab.engine.change(|config| config.enslave(bond, port)).unwrap();
     }
     let links = vec![link(&load(small::returns(2)))];

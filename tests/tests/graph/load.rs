@@ -6,7 +6,7 @@ use towpath_engine::{Engine, Hook, Mode, Options, WorkerLoad, WorkerOptions};
 use towpath_workload::small;
 use towpath_xdp::{Exec, LoadOptions, Program};
 
-use super::counting::Counting;
+use super::counting::{Counting, Sends};
 use super::repeating::Repeating;
 use super::{Lab, packet, wait_for};
 
@@ -68,7 +68,7 @@ fn what_was_done_is_counted_and_ends() {
     let lab = lab(Mode::Adaptive);
     let (source, target) = (Repeating::new(&packet(), 0), Counting::with_room(usize::MAX));
     let from = lab.add("from", 11, Box::new(source.clone()));
-    lab.add("to", 12, Box::new(target.clone()));
+    lab.add("to", 12, Box::new(Sends(target.clone())));
     lab.upper(from, "to");
     let start = Instant::now();
     source.repeat(10_000);

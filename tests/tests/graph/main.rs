@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use asking::Asking;
-use counting::Counting;
+use counting::{Counting, Sends};
 use repeating::Repeating;
 use towpath_bpf::program::{AttachType, Linked, MapType};
 use towpath_engine::counters::{DropReason, PortCounters};
@@ -35,7 +35,7 @@ fn a_source_and_a_target_of_others_are_as_good_as_ours() {
     let lab = Lab::new();
     let (source, target) = (Repeating::new(&packet(), 0), Counting::with_room(usize::MAX));
     let from = lab.add("from", 11, Box::new(source.clone()));
-    lab.add("to", 12, Box::new(target.clone()));
+    lab.add("to", 12, Box::new(Sends(target.clone())));
     lab.upper(from, "to");
     source.repeat(1000);
     wait_for("frames", || target.count() == 1000);
@@ -47,7 +47,7 @@ fn what_a_target_has_no_room_for_is_dropped_with_the_reason() {
     let lab = Lab::new();
     let (source, target) = (Repeating::new(&packet(), 0), Counting::with_room(10));
     let from = lab.add("from", 11, Box::new(source.clone()));
-    let to = lab.add("to", 12, Box::new(target.clone()));
+    let to = lab.add("to", 12, Box::new(Sends(target.clone())));
     lab.upper(from, "to");
     source.repeat(64);
     wait_for("drops", || lab.sum(to, |it| it.tx_drops[DropReason::RingFull as usize].get()) == 54);
@@ -60,7 +60,7 @@ fn what_a_target_has_no_room_for_is_dropped_with_the_reason() {
 fn a_source_that_can_wait_waits_for_credit() {
     let lab = Lab::new();
     let target = Counting::with_room(0);
-    let to = lab.add("to", 12, Box::new(target.clone()));
+    let to = lab.add("to", 12, Box::new(Sends(target.clone())));
     let place = QueueId { ifindex: 12, queue: 0 };
     let socket = Arc::new(Asking::new(place, 1000, packet()));
     lab.engine.change(|config| config.add_socket(Arc::clone(&socket) as _)).unwrap();
@@ -87,7 +87,7 @@ fn a_target_that_fills_while_a_broadcast_is_half_done_costs_the_others_nothing()
     let from = lab.add("from", 11, Box::new(source.clone()));
     let targets = [(12, usize::MAX), (13, 5), (14, usize::MAX)].map(|(ifindex, room)| {
         let target = Counting::with_room(room);
-        (lab.add(&format!("to{ifindex}"), ifindex, Box::new(target.clone())), target)
+        (lab.add(&format!("to{ifindex}"), ifindex, Box::new(Sends(target.clone()))), target)
     });
     let program = load(small::redirect_map(MapType::Devmap, 8, 0, 8)); // BPF_F_BROADCAST
     for (key, ifindex) in (12..15).enumerate() {
@@ -123,7 +123,7 @@ fn entries_mean_the_port_that_is_there_now() {
         wait_for("drops before", || bad() == 100);
 
         let target = Counting::with_room(usize::MAX);
-        let to = lab.add("to", 12, Box::new(target.clone()));
+        let to = lab.add("to", 12, Box::new(Sends(target.clone())));
         source.repeat(100);
         wait_for("frames", || target.count() == 100);
 
@@ -132,7 +132,7 @@ fn entries_mean_the_port_that_is_there_now() {
         wait_for("drops after", || bad() == 200);
 
         let options = PortOptions { mtu: Some(20), ..options("to", 12) };
-        let to = lab.engine.add_port(options, Box::new(target.clone())).unwrap();
+        let to = lab.engine.add_port(options, Box::new(Sends(target.clone()))).unwrap();
         source.repeat(100);
         let long = || lab.sum(to, |it| it.tx_drops[DropReason::TooLong as usize].get());
         wait_for("drops of another one", || long() == 100);
@@ -155,7 +155,7 @@ fn programs_are_replaced_while_frames_move() {
     let source = Repeating::new(&packet(), 200_000);
     let from = lab.add("from", 11, Box::new(source.clone()));
     let target = Counting::with_room(usize::MAX);
-    let to = lab.add("to", 12, Box::new(target.clone()));
+    let to = lab.add("to", 12, Box::new(Sends(target.clone())));
     let mut number = 0;
     wait_for("frames", || {
         number += 1;
@@ -185,7 +185,7 @@ fn queues_start_and_stop_while_their_port_runs() {
     let source = Repeating::new(&packet(), 0);
     let from = lab.add("from", 11, Box::new(source.clone()));
     let target = Counting::with_room(usize::MAX);
-    lab.add("to", 12, Box::new(target.clone()));
+    lab.add("to", 12, Box::new(Sends(target.clone())));
     lab.upper(from, "to");
     let queues = || lab.engine.read(|_, it| it.port(from).unwrap().opened.open_queues());
     lab.engine.stop_queue(from, 0).unwrap();

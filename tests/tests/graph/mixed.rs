@@ -7,43 +7,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use towpath_bpf::program::MapType;
 use towpath_engine::Hook;
-use towpath_engine::port::{Device, Features, Rx, Tx};
+use towpath_engine::port::{Device as _, Tx};
 use towpath_ports::pair::{self, Pair};
 use towpath_workload::random::Random;
 use towpath_workload::small;
-use towpath_xdp::{Arena, Frame, Pool};
+use towpath_xdp::{Frame, Pool};
 
+use crate::counting::Sends;
 use crate::{Lab, link, load, set_entry, wait_for};
 
-/// A port that keeps the numbers of what is sent to it.
+/// Keeps the numbers of the frames that it is given.
 #[derive(Debug, Default, Clone)]
 struct Noting(Arc<Mutex<Vec<u32>>>);
 
 impl Noting {
     fn take(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock())
-    }
-}
-
-impl Device for Noting {
-    fn kind(&self) -> &'static str {
-        "noting"
-    }
-
-    fn queues(&self) -> u32 {
-        0
-    }
-
-    fn features(&self) -> Features {
-        Features::IN_PROCESS
-    }
-
-    fn open_rx(&self, _queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
-        Ok(Box::new(self.clone()))
     }
 }
 
@@ -128,7 +107,7 @@ fn mixed_bursts_go_where_each_frame_is_to_go() {
         let from = lab.add("near", 11, Box::new(near));
         let ports: [Noting; 4] = Default::default();
         for (ifindex, port) in (12..).zip(&ports) {
-            lab.add(&format!("to{ifindex}"), ifindex, Box::new(port.clone()));
+            lab.add(&format!("to{ifindex}"), ifindex, Box::new(Sends(port.clone())));
         }
         lab.upper(from, "to12");
         let second = load(small::redirect_map_by_bytes(MapType::Devmap, 8));

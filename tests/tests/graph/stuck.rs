@@ -10,7 +10,7 @@ use towpath_workload::small;
 use towpath_xdp::standing::{STOPS_MAX, Why};
 use towpath_xdp::{Exec, LoadOptions, Program};
 
-use super::counting::Counting;
+use super::counting::{Counting, Sends};
 use super::repeating::Repeating;
 use super::{Lab, link, packet, wait_for};
 
@@ -30,7 +30,7 @@ fn scene(exec: Exec) -> (Lab, Program, [Repeating; 2], [Counting; 2]) {
         let ifindex = 11 + 2 * number as u32;
         let name = format!("to{number}");
         let from = lab.add(&format!("from{number}"), ifindex, Box::new(source.clone()));
-        lab.add(&name, ifindex + 1, Box::new(target.clone()));
+        lab.add(&name, ifindex + 1, Box::new(Sends(target.clone())));
         lab.upper(from, &name);
     }
     let program = program(exec);
@@ -94,7 +94,7 @@ fn nothing_is_missing_on_a_starved_machine() {
     let lab = Lab::new();
     let (source, target) = (Repeating::new(&packet(), 0), Counting::with_room(usize::MAX));
     let from = lab.add("from", 11, Box::new(source.clone()));
-    lab.add("to", 12, Box::new(target));
+    lab.add("to", 12, Box::new(Sends(target)));
     lab.upper(from, "to");
     let is_over = AtomicBool::new(false);
     let others = 8 * std::thread::available_parallelism().map_or(1, usize::from);

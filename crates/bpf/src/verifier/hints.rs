@@ -146,7 +146,7 @@ impl Verifier<'_> {
         Some(format!("{part} of map {} have {size} bytes", map.name))
     }
 
-    /// What a pointer was that became a number, or nothing.
+    /// A hint about a register that held a pointer until a call made it invalid.
     pub(crate) fn void_hint(&self, reg: &Reg) -> Option<String> {
         let call = self.call_at(reg.void.by?);
         Some(match reg.void.of_packet {
@@ -158,7 +158,8 @@ impl Verifier<'_> {
         })
     }
 
-    /// What is still held at the end, and who ends that.
+    /// A hint that names the call whose result is still held at the program's end, and the function
+    /// that releases it.
     pub(crate) fn kept_hint(&self, acquired_at: usize) -> String {
         let call = self.call_at(acquired_at);
         let name = call.split('(').next().unwrap_or_default();
@@ -235,7 +236,7 @@ fn beyond_hint(is_const: bool, most: u64, end: i64) -> String {
     )
 }
 
-/// Who gives back what these functions give.
+/// The functions that release the results of others.
 const RELEASES: &[(&[&str], &str)] = &[
     (&["bpf_ringbuf_reserve"], "bpf_ringbuf_submit() or bpf_ringbuf_discard()"),
     (

@@ -47,7 +47,7 @@ impl Ready {
         Ok(Ready { opened, selection, cpus: subject.cpus, host, has_host })
     }
 
-    /// What there is to say of all cases together.
+    /// Notes of the sanitizer on all cases together.
     pub(super) fn notes(&self, tally: &mut Tally) -> Vec<Finding> {
         if !tally.findings().is_empty() {
             self.opened.look_at_all(tally);
@@ -64,7 +64,7 @@ impl Ready {
     }
 }
 
-/// What is done about what programs never set, and what that finds.
+/// How the sanitizer runs in a case, and its findings.
 pub(super) struct Watched<'a> {
     pub(super) sanitize: Sanitize,
     /// In this case.
@@ -97,7 +97,7 @@ pub(super) fn run(
         let why = session.program.exec_status().fallback;
         return Ok(Ran::Skipped(why.unwrap_or_else(|| "not compiled in time".to_owned())));
     }
-    // What is followed is interpreted, whatever was asked for.
+    // `track` works in the interpreter only, whatever `--exec` says.
     if sanitize != Sanitize::Track || exec == Exec::Interp {
         sanitize.begin(&mut session.worker);
     }

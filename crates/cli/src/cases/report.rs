@@ -21,7 +21,7 @@ pub(super) struct CaseResult {
     pub(super) name: String,
     pub(super) object: PathBuf,
     pub(super) exec: TestExec,
-    /// What was done about bytes that the program never sets.
+    /// How the sanitizer ran.
     pub(super) sanitize: Sanitize,
     /// None if all is as expected.
     pub(super) differences: Vec<String>,
@@ -64,7 +64,7 @@ impl CaseResult {
 #[derive(Default)]
 pub(super) struct Report {
     files: Vec<(PathBuf, Vec<CaseResult>)>,
-    /// What there is to say of all cases of a file together.
+    /// Notes of the sanitizer on all cases of a file together.
     pub(super) notes: Vec<Finding>,
 }
 

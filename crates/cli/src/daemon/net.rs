@@ -45,8 +45,8 @@ fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
     output.line("")
 }
 
-/// What attaches here is `load`, which has the object and sees to it that a restart has it again:
-/// for the program that is meant, its own line.
+/// An error with the `load` command to type instead: only that has the object, and a restart then
+/// has the program again.
 fn attach(args: &ElementArgs) -> CliError {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let at = words.iter().position(|word| *word == "dev");

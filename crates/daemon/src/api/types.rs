@@ -523,6 +523,16 @@ pub struct TrafficView {
     pub drops: u64,
 }
 
+impl TrafficView {
+    /// Adds frames received and sent, and no drops.
+    pub(crate) fn add_frames(&mut self, other: &TrafficView) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+    }
+}
+
 /// Counters of a port.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct PortStats {
@@ -542,6 +552,20 @@ pub struct PortStats {
     pub drops: BTreeMap<String, u64>,
     /// Frames on their way out that were not taken, by reason.
     pub tx_drops: BTreeMap<String, u64>,
+}
+
+impl PortStats {
+    /// Its frames, and all that it dropped.
+    pub(crate) fn traffic(&self) -> TrafficView {
+        let dropped = self.drops.values().chain(self.tx_drops.values());
+        TrafficView {
+            rx_packets: self.rx_packets,
+            rx_bytes: self.rx_bytes,
+            tx_packets: self.tx_packets,
+            tx_bytes: self.tx_bytes,
+            drops: dropped.sum::<u64>() + self.rx_missed,
+        }
+    }
 }
 
 /// Counts of all frames: received + created = delivered + dropped + freed + in flight + held +

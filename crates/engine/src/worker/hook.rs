@@ -164,11 +164,7 @@ impl HookRunner {
         }
         let mut resolved = Resolved::new(hook);
         if let Some(to) = resolved.common(snapshot, burst, graph) {
-            if graph.is_queue(to) {
-                let rank = burst.rank(0);
-                frames.iter_mut().for_each(|frame| frame.set_rank(rank));
-            }
-            return send_all(snapshot, hook, to, frames, None, graph);
+            return send_alike(snapshot, hook, to, frames, (burst, 0), graph);
         }
         self.route_apart(snapshot, hook, frames, (burst, actions), graph);
     }
@@ -262,10 +258,10 @@ impl HookRunner {
         graph: &mut Graph,
     ) {
         let mut done = std::mem::take(&mut self.mixed.done);
-        for (place, (mut frame, fate)) in done.drain(..).flatten().enumerate() {
+        for (place, (frame, fate)) in done.drain(..).flatten().enumerate() {
             let burst = bursts.get(fate.link);
+            let judged = burst.map(|burst| (burst, fate.index));
             if !hook.taps.is_empty() {
-                let judged = burst.map(|burst| (burst, fate.index));
                 self.copies.leave_one(hook.point, &hook.taps, place, &frame, judged);
             }
             let action = burst.map_or(Action::Pass, |burst| burst.action(fate.index));
@@ -276,10 +272,7 @@ impl HookRunner {
                 Some(burst) => Resolved::new(hook).target(snapshot, burst, fate.index, graph),
                 None => hook.target(Action::Pass),
             };
-            if let Some(burst) = burst.filter(|_| graph.is_queue(to)) {
-                frame.set_rank(burst.rank(fate.index));
-            }
-            send(snapshot, hook, to, frame, graph);
+            send(snapshot, hook, to, frame, judged, graph);
         }
         self.mixed.done = done;
         if !hook.taps.is_empty() {
@@ -362,24 +355,44 @@ fn redirect(
     let are_alike = (1..numbers.len()).all(|it| burst.lead_alike(number(0), number(it)));
     if are_alike {
         let to = resolved.target(snapshot, burst, number(0), graph);
-        if graph.is_queue(to) {
-            let rank = burst.rank(number(0));
-            frames.iter_mut().for_each(|frame| frame.set_rank(rank));
-        }
-        return send_all(snapshot, hook, to, frames, None, graph);
+        return send_alike(snapshot, hook, to, frames, (burst, number(0)), graph);
     }
-    for (place, mut frame) in frames.drain(..).enumerate() {
+    for (place, frame) in frames.drain(..).enumerate() {
         let to = resolved.target(snapshot, burst, number(place), graph);
-        if graph.is_queue(to) {
-            frame.set_rank(burst.rank(number(place)));
-        }
-        send(snapshot, hook, to, frame, graph);
+        send(snapshot, hook, to, frame, Some((burst, number(place))), graph);
     }
 }
 
-/// As [`send_all`], for one.
+/// Sends frames whose verdicts are those of one of them: its number in the burst.
 #[inline]
-fn send(snapshot: &Snapshot, hook: &HookSpec, to: TargetId, mut frame: Frame, graph: &mut Graph) {
+fn send_alike(
+    snapshot: &Snapshot,
+    hook: &HookSpec,
+    to: TargetId,
+    frames: &mut Vec<Frame>,
+    (burst, index): (&Burst, usize),
+    graph: &mut Graph,
+) {
+    if graph.is_queue(to) {
+        let rank = burst.rank(index);
+        frames.iter_mut().for_each(|frame| frame.set_rank(rank));
+    }
+    send_all(snapshot, hook, to, frames, None, graph);
+}
+
+/// Sends one frame: of that number in its burst, if a program judged it.
+#[inline]
+fn send(
+    snapshot: &Snapshot,
+    hook: &HookSpec,
+    to: TargetId,
+    mut frame: Frame,
+    judged: Option<(&Burst, usize)>,
+    graph: &mut Graph,
+) {
+    if let Some((burst, index)) = judged.filter(|_| graph.is_queue(to)) {
+        frame.set_rank(burst.rank(index));
+    }
     if hook.egress != 0 {
         frame.egress_ifindex = 0;
     }
