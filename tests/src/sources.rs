@@ -204,16 +204,28 @@ fn own_script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name)
 }
 
+/// Runs a script that builds into the scratch folder. One at a time, in this process and in others:
+/// a test that lists the folder never sees half of what another is building.
 fn run_script(script: &Path, args: &[&Path]) -> Result<(), SourceError> {
+    let path = scratch_there()?.join("lock");
+    let lock = std::fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
+    let _held = lock.map_err(|source| SourceError::File { path, source })?;
     let args: Vec<&Path> = std::iter::once(script).chain(args.iter().copied()).collect();
     run(Path::new("bash"), &args).map(drop)
 }
 
+/// The scratch folder, made where it is missing.
+fn scratch_there() -> Result<PathBuf, SourceError> {
+    let path = scratch();
+    match std::fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(SourceError::File { path, source }),
+    }
+}
+
 /// Runs a command with the scratch folder there; returns what it printed.
 fn run(program: &Path, args: &[&Path]) -> Result<String, SourceError> {
-    let scratch = scratch();
-    std::fs::create_dir_all(&scratch)
-        .map_err(|source| SourceError::File { path: scratch, source })?;
+    scratch_there()?;
     let named = args.first().unwrap_or(&program).display().to_string();
     let failed = |detail: String| SourceError::Command { command: named.clone(), detail };
     let output =

@@ -157,8 +157,7 @@ fn loading_and_unloading_leaves_nothing() {
     let scene = Scene::new();
     let mut client = scene.agent();
     let (mut loaded_any, mut names) = (0, Vec::new());
-    for file in std::fs::read_dir(folder.join("clang-19")).unwrap() {
-        let path = file.unwrap().path();
+    for path in sources::object_files(&folder.join("clang-19")) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let Ok(object) = Object::open(&std::fs::read(&path).unwrap(), &name) else { continue };
         for _ in 0..2 {
