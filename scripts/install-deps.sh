@@ -27,7 +27,12 @@ has_clang() { ls /usr/bin/clang-1[4-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep 
 has_kernel() { for version in /lib/modules/*; do
     if [ -e "/boot/vmlinuz-${version##*/}" ]; then return 0; fi
 done; return 1; }
-has_module() { python3 -c "import $1" 2>/dev/null || /usr/bin/python3 -c "import $1" 2>/dev/null; }
+# MODULE...: whether one Python has all of them; two that have a part each run no tests.
+has_modules() {
+    local imports
+    imports=$(printf 'import %s\n' "$@")
+    python3 -c "$imports" 2>/dev/null || /usr/bin/python3 -c "$imports" 2>/dev/null
+}
 need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
 need_file() { [ -e "$1" ] || missing+=("$2"); }
 
@@ -53,9 +58,7 @@ test | parity)
     need_command bpftool bpftool
     # Tier 2 opens it at run time; nothing is linked with it.
     ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
-    for module in pytest numpy scapy; do
-        has_module $module || missing+=("python3-$module")
-    done
+    has_modules pytest numpy scapy || missing+=(python3-pytest python3-numpy python3-scapy)
     if [ "$(uname -m)" = x86_64 ]; then
         # Another driver of virtual machines' ports.
         need_command dpdk-testpmd dpdk-dev

@@ -14,7 +14,7 @@ does: `--xdp-sanitize` (or `xdp_sanitize`) is `track` unless it says otherwise.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +155,11 @@ def xdp_object(
     return opened
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
-    sanitize.judge(item, (yield))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Before pytest says how a test ended: a mistake that the sanitizer saw is a failure."""
+    if call.when == "call":
+        sanitize.judge(item, call)
 
 
 def pytest_terminal_summary(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
 
 import pytest
 
@@ -41,22 +40,29 @@ def watched(request: pytest.FixtureRequest, opened: Object) -> Object:
     return opened
 
 
-def judge(item: pytest.Item, outcome: Any) -> None:
+def judge(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Fails a test that met a mistake; says it beside what failed, if something did."""
     opened = item.stash.get(_OPENED, [])
     found = [finding for each in opened for finding in each.findings()]
     _note(item.config, opened, found)
     told = list(dict.fromkeys(_from_here(it) for it in found if it.severity == "error"))
-    if outcome.excinfo is None:
+    if call.excinfo is None:
         if told:
-            text = "\n".join(f"sanitizer: {text}" for text in told)
-            outcome.force_exception(pytest.fail.Exception(text, pytrace=False))
+            call.excinfo = _failure("\n".join(f"sanitizer: {text}" for text in told))
         return
     how = chosen(item.config)
     if opened and how.startswith("poison"):
         told.append(f"the stack began with other bytes: --xdp-sanitize={how} has the same again")
     if told:
         item.add_report_section("call", "sanitizer", "\n".join(told))
+
+
+def _failure(text: str) -> pytest.ExceptionInfo[BaseException]:
+    """What pytest notes of a test that fails with this text."""
+    try:
+        pytest.fail(text, pytrace=False)
+    except pytest.fail.Exception:
+        return pytest.ExceptionInfo.from_current()
 
 
 def _note(config: pytest.Config, opened: list[Object], found: list[Finding]) -> None:
