@@ -7,8 +7,11 @@ use std::thread::JoinHandle;
 
 use anyhow::anyhow;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use towpath_workload::virtio::{Guest, GuestOptions, HEADER_BYTES};
-use towpath_xdp::{Action, Arena, Burst, Frame, Pool, Program};
+use towpath_workload::virtio::{Guest, GuestOptions};
+use towpath_xdp::Program;
+use towpath_xdp::frame::external::CHUNK_BYTES;
+
+use crate::driver::Driver;
 
 /// What it does with what it receives.
 pub(crate) enum Duty {
@@ -28,8 +31,9 @@ pub(crate) struct Machine {
 impl Machine {
     /// Brings the driver up, whose address its port's bridge knows then.
     pub(crate) fn start(path: &Path, duty: Duty) -> anyhow::Result<Machine> {
-        let mut guest =
-            Guest::connect(path, GuestOptions { size: 1024, ..GuestOptions::default() })?;
+        let buffer = CHUNK_BYTES as u32;
+        let options = GuestOptions { size: 1024, buffer, ..GuestOptions::default() };
+        let mut guest = Guest::connect(path, options)?;
         let mut hello = [0; 60];
         hello[..6].fill(0xff);
         hello[6..12].copy_from_slice(&ADDRESS);
@@ -61,67 +65,30 @@ fn run(
     own.set(1);
     // Where there is only one, the sides share it.
     let _only_one = sched_setaffinity(None, &own);
-    let arena = Arena::new(256)?;
-    let (mut pool, mut burst) = (Pool::new(&arena), Burst::default());
-    let mut frames: Vec<Frame> = Vec::with_capacity(BURST);
-    let mut worker = match duty {
-        Duty::Judge(program) => Some(program.worker(0)),
+    let mut driver = match duty {
+        Duty::Judge(program) => Some(Driver::new(guest, program)?),
         Duty::Receive => None,
     };
-    let mut bytes = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
-        let mut count = 0;
-        while count < BURST
-            && let Some((buffer, len)) = guest.rx[0].reap()
-        {
-            count += 1;
-            if worker.is_some() {
-                let at = guest.rx[0].buffer(buffer) + HEADER_BYTES as usize;
-                let len = len.saturating_sub(HEADER_BYTES) as usize;
-                // A driver's program sees the buffer itself; this copy stands for the skb or page
-                // that it would be in.
-                guest.memory.read(at, &mut bytes[..len]);
-                frames.extend(pool.frame(&bytes[..len]).ok().flatten());
-            }
+        let count = match &mut driver {
+            Some(driver) => driver.round(guest)?,
+            None => received(guest),
+        };
+        match count {
+            0 => std::hint::spin_loop(),
+            count => _ = judged.fetch_add(count as u64, Ordering::Relaxed),
         }
-        if count == 0 {
-            std::hint::spin_loop();
-            continue;
-        }
-        guest.refill(0);
-        if let (Duty::Judge(program), Some(worker)) = (duty, &mut worker) {
-            program.run_burst(worker, &mut frames, &mut burst)?;
-            send_back(guest, &frames, &burst, &mut bytes);
-            pool.give_all(&mut frames);
-        }
-        judged.fetch_add(count as u64, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Queues what the program sends back, and tells the device once.
-fn send_back(guest: &mut Guest, frames: &[Frame], burst: &Burst, bytes: &mut [u8]) {
-    let queue = &mut guest.tx[0];
-    while queue.reap().is_some() {}
-    let mut is_any = false;
-    for (index, frame) in frames.iter().enumerate() {
-        if burst.action(index) != Action::Tx || queue.room() == 0 {
-            continue;
-        }
-        let packet = &*frame.linear();
-        let at = queue.buffer(queue.next_buffer());
-        bytes[..12].fill(0);
-        guest.memory.write(at, &bytes[..12]);
-        guest.memory.write(at + HEADER_BYTES as usize, packet);
-        queue.post(HEADER_BYTES + packet.len() as u32);
-        is_any = true;
-    }
-    if is_any {
-        queue.publish();
-        guest.kick(1);
-    }
+/// Receives a burst and looks at none of it.
+fn received(guest: &mut Guest) -> usize {
+    let count = (0..BURST).take_while(|_| guest.rx[0].reap().is_some()).count();
+    guest.refill(0);
+    count
 }
 
 /// Its address.
 pub(crate) const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const BURST: usize = 64;
+pub(crate) const BURST: usize = 64;

@@ -2,12 +2,15 @@
 //! table of the proposal of 2019 (case 1: frames are passed to the guest's port; case 2: they come
 //! through a bridge), and what a hook costs that nobody uses.
 //!
-//! The guest is a driver of ours in a thread of its own. In "guest" it runs the program on what it
-//! receives, and sends back what that sends back; in "host" the guest's hook of the port does.
+//! There are two guests, each on a core of its own: a driver of ours that runs the same compiled
+//! program on its ring's own buffers, and DPDK's testpmd over `virtio_user`, which does the same
+//! without a program. In "host" the guest's hook of the port runs the program.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+mod dpdk;
+mod driver;
 mod guest;
 
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Parser;
+use towpath_bench::testpmd::Testpmd;
 use towpath_bench::{Turns, spread};
 use towpath_engine::{Engine, Hook, Link, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_ports::generator::{self, Generator};
@@ -28,7 +32,7 @@ use guest::{Duty, Machine};
 #[derive(Debug, Parser)]
 struct Args {
     /// Rounds; the sides take turns.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 500)]
@@ -51,16 +55,24 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let window = Duration::from_millis(args.window);
     println!("Mpps, 64-byte frames, one worker, one core for the guest: median (least .. most)\n");
+    let has_dpdk = Testpmd::is_installed();
+    if !has_dpdk {
+        println!("virtio_user skipped: dpdk-testpmd is missing (Debian: dpdk-dev)\n");
+    }
     for (case, is_bridged) in [("case 1, passed", false), ("case 2, bridged", true)] {
         for verdict in [Verdict::Drop, Verdict::Tx] {
             let name = format!("{case}, {verdict:?}");
             if !name.contains(&args.only) {
                 continue;
             }
-            let rate = |at_host| Ok(measure(is_bridged, verdict, at_host, window)? / 1e6);
-            let turns = Turns::take(args.rounds, || rate(true), || rate(false))?;
-            let (host, guest) = (spread(&turns.one), spread(&turns.other));
-            println!("  {name:22} guest {guest}   host {host}   {:.2}x", turns.ratio());
+            let host = || Ok(measure(is_bridged, verdict, true, window)? / 1e6);
+            let own = || Ok(measure(is_bridged, verdict, false, window)? / 1e6);
+            let turns = Turns::take(args.rounds, host, own)?;
+            print(&name, "our driver", &turns);
+            if has_dpdk {
+                let dpdk = || Ok(dpdk::measure(is_bridged, verdict, window)? / 1e6);
+                print(&name, "virtio_user", &Turns::take(args.rounds, host, dpdk)?);
+            }
         }
     }
     if !args.only.is_empty() {
@@ -75,6 +87,12 @@ fn main() -> anyhow::Result<()> {
         turns.ratio()
     );
     Ok(())
+}
+
+/// A line: the host, beside a guest.
+fn print(case: &str, who: &str, turns: &Turns) {
+    let (host, guest) = (spread(&turns.one), spread(&turns.other));
+    println!("  {case:22} {who:11} {guest}   host {host}   {:.2}x", turns.ratio());
 }
 
 /// A generator, the guest's port, and a bridge between them if that is wanted.

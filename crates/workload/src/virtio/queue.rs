@@ -126,9 +126,16 @@ impl Queue {
     /// [`Queue::publish`].
     #[inline]
     pub fn post(&mut self, len: u32) {
+        self.post_at(self.buffer(self.next_buffer()), len);
+    }
+
+    /// As [`Queue::post`], of `len` bytes from anywhere in the guest's memory: buffers that their
+    /// driver moves from queue to queue.
+    #[inline]
+    pub fn post_at(&mut self, at: usize, len: u32) {
         assert!(self.room() > 0, "there is room");
         let (buffer, write) = (self.next_buffer(), if self.shape.to_guest { WRITE } else { 0 });
-        let at = guest_address(self.buffer(buffer));
+        let at = guest_address(at);
         let rest = (at + u64::from(self.header), len - self.header);
         let slot = buffer * if self.shape.layout == Layout::Chained { 2 } else { 1 };
         let lap = (self.posted / self.capacity() as u64).is_multiple_of(2);

@@ -102,7 +102,7 @@ impl Sanitizer {
         let asks = map.kind().values() == Values::Members;
         if flags.has(Flags::UNINIT) && !asks {
             pending.outputs.push((region.addr, region.len, true));
-        } else if region.addr != 0 {
+        } else if region.addr != 0 && !self.shadow.is_defined(region.addr, region.len) {
             let def = map.def();
             let ty = def.btf.as_deref().map(|btf| (btf, def.value_type));
             let subject = format!("the value for map {}", map.name());

@@ -1,8 +1,8 @@
 //! What a program does from run to run: of which one alone says nothing, and many do.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use towpath_bpf::map::{Keys, MapType};
 use towpath_bpf::proto::id;
 use towpath_maps::Map;
@@ -17,18 +17,18 @@ use crate::verdict::Action;
 /// What was seen since the last time that it was put into a [`super::Tally`].
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    pub(super) look_ups: HashMap<Place, LookUps>,
-    pub(super) updates: HashMap<Place, Updates>,
+    pub(super) look_ups: FxHashMap<Place, LookUps>,
+    pub(super) updates: FxHashMap<Place, Updates>,
     /// Maps of which elements were deleted.
-    pub(super) deleted: HashSet<String>,
+    pub(super) deleted: FxHashSet<String>,
     /// Counters of less than 64 bits, by address.
-    pub(super) counters: HashMap<u64, Counter>,
+    pub(super) counters: FxHashMap<u64, Counter>,
     /// Addresses of values that programs look at, or do more with than to add.
-    pub(super) used: HashSet<u64>,
+    pub(super) used: FxHashSet<u64>,
     /// Those of them that were used last.
     recent: [u64; RECENT],
     /// Ways to drop a packet, by the last branches: whether anything was changed on them.
-    pub(super) ways: HashMap<(Branches, u8), bool>,
+    pub(super) ways: FxHashMap<(Branches, u8), bool>,
     /// Of the run: the last branches, whether anything was changed that stays, look-ups that found
     /// nothing.
     branches: Branches,
@@ -149,14 +149,16 @@ impl Sanitizer {
         if is_map && map.kind() != MapType::DevmapHash {
             return;
         }
-        let mut seen = known.cloned().unwrap_or_default();
-        map.name().clone_into(&mut seen.map);
+        let seen = self
+            .habits
+            .look_ups
+            .entry(pending.place)
+            .or_insert_with(|| LookUps { map: map.name().to_owned(), ..LookUps::default() });
         seen.found = found;
         // An index that an array does not have says that there is nothing to do.
         if !found && map.kind().keys() != Keys::Index && has_elements(map) {
             seen.misses(run, map, pending.args[1]);
         }
-        self.habits.look_ups.insert(pending.place, seen);
         if !found {
             self.habits.missed.push((pending.place, pending.args[0]));
         }

@@ -151,6 +151,9 @@ impl Sanitizer {
     }
 
     fn unset_packet(&mut self, what: &str, start: u64, end: u64, action: Action) {
+        if self.shadow.is_defined(start, end - start) {
+            return;
+        }
         let bytes: Vec<ByteShadow> = (start..end).map(|addr| self.shadow.byte(addr)).collect();
         let Some(first) = bytes.iter().find(|byte| byte.bits != 0) else { return };
         let by: Place = first.by;

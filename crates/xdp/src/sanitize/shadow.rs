@@ -1,7 +1,8 @@
 //! Which bits of memory nobody set: of the stack, and of what else a program gets without contents.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
+use rustc_hash::FxHashMap;
 use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::interp::MAX_CHAIN_FRAMES;
 
@@ -38,9 +39,9 @@ pub(super) struct Shadow {
     bits: Vec<u8>,
     writers: Vec<Place>,
     /// Undefined bytes beside the stack, by address / 64.
-    elsewhere: HashMap<u64, Box<Block>>,
+    elsewhere: FxHashMap<u64, Box<Block>>,
     /// Where undefined contents came from, by the address of a stack word / 8.
-    sources: HashMap<u64, Place>,
+    sources: FxHashMap<u64, Place>,
 }
 
 type Block = [ByteShadow; BLOCK_BYTES];
@@ -52,8 +53,8 @@ impl Shadow {
             base: 0,
             bits: vec![0; len],
             writers: vec![Place::default(); len],
-            elsewhere: HashMap::new(),
-            sources: HashMap::new(),
+            elsewhere: FxHashMap::default(),
+            sources: FxHashMap::default(),
         }
     }
 
@@ -109,7 +110,8 @@ impl Shadow {
             self.writers[start..start + len].fill(by);
         } else if undefined & cut(len) != 0 || !self.elsewhere.is_empty() {
             for (index, &bits) in bytes[..len].iter().enumerate() {
-                self.set_elsewhere(addr + index as u64, ByteShadow { bits, by });
+                let (block, at) = place_of(addr + index as u64);
+                self.set_elsewhere((block, at..at + 1), ByteShadow { bits, by });
             }
         }
     }
@@ -120,8 +122,9 @@ impl Shadow {
             self.bits[start..start + len as usize].fill(bits);
             self.writers[start..start + len as usize].fill(by);
         } else if bits != 0 || !self.elsewhere.is_empty() {
-            (addr..addr.saturating_add(len))
-                .for_each(|addr| self.set_elsewhere(addr, ByteShadow { bits, by }));
+            for part in blocks(addr, len) {
+                self.set_elsewhere(part, ByteShadow { bits, by });
+            }
         }
     }
 
@@ -131,7 +134,11 @@ impl Shadow {
         if let Some(start) = self.in_stack(addr, len as usize) {
             return self.bits[start..start + len as usize].iter().all(|&bits| bits == 0);
         }
-        self.elsewhere.is_empty() || (addr..addr + len).all(|addr| self.byte(addr).bits == 0)
+        self.elsewhere.is_empty()
+            || blocks(addr, len).all(|(block, part)| {
+                let known = self.elsewhere.get(&block);
+                known.is_none_or(|block| block[part].iter().all(|byte| byte.bits == 0))
+            })
     }
 
     /// A byte.
@@ -139,8 +146,8 @@ impl Shadow {
         if let Some(at) = self.in_stack(addr, 1) {
             return ByteShadow { bits: self.bits[at], by: self.writers[at] };
         }
-        let block = self.elsewhere.get(&(addr / BLOCK_BYTES as u64));
-        block.map_or_else(ByteShadow::default, |block| block[addr as usize % BLOCK_BYTES])
+        let (block, at) = place_of(addr);
+        self.elsewhere.get(&block).map_or_else(ByteShadow::default, |block| block[at])
     }
 
     /// Notes where undefined contents of the word at an address came from.
@@ -160,18 +167,33 @@ impl Shadow {
         is_inside.then_some(start as usize)
     }
 
-    fn set_elsewhere(&mut self, addr: u64, byte: ByteShadow) {
-        let (block, at) = (addr / BLOCK_BYTES as u64, addr as usize % BLOCK_BYTES);
-        match self.elsewhere.get_mut(&block) {
-            Some(block) => block[at] = byte,
-            None if byte.bits == 0 => {}
-            None => {
-                let mut bytes = Box::new([ByteShadow::default(); BLOCK_BYTES]);
-                bytes[at] = byte;
-                self.elsewhere.insert(block, bytes);
-            }
+    /// Sets a part of a block.
+    fn set_elsewhere(&mut self, (block, part): (u64, Range<usize>), byte: ByteShadow) {
+        if byte.bits != 0 {
+            let bytes = self.elsewhere.entry(block).or_insert_with(|| Box::new(DEFINED));
+            bytes[part].fill(byte);
+        } else if let Some(bytes) = self.elsewhere.get_mut(&block) {
+            bytes[part].fill(byte);
         }
     }
+}
+
+/// The block that has a byte, and where.
+fn place_of(addr: u64) -> (u64, usize) {
+    (addr / BLOCK_BYTES as u64, addr as usize % BLOCK_BYTES)
+}
+
+/// The blocks that have so many bytes from an address on, with the part of each.
+fn blocks(addr: u64, len: u64) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let (mut block, mut at) = place_of(addr);
+    let mut left = len;
+    std::iter::from_fn(move || {
+        let part = at..BLOCK_BYTES.min(at.saturating_add(left as usize));
+        let next = (left > 0).then(|| (block, part.clone()));
+        left -= part.len() as u64;
+        (block, at) = (block + 1, 0);
+        next
+    })
 }
 
 /// The bits of so many bytes.
@@ -179,6 +201,7 @@ fn cut(len: usize) -> u64 {
     if len >= 8 { u64::MAX } else { (1 << (len * 8)) - 1 }
 }
 
+const DEFINED: Block = [ByteShadow { bits: 0, by: Place(0) }; BLOCK_BYTES];
 const BLOCK_BYTES: usize = 64;
 /// Programs have a million instructions at most.
 const SLOT_BITS: u32 = 21;
