@@ -62,6 +62,18 @@ impl Burst {
         Action::from_returned(self.returned(frame))
     }
 
+    /// Numbers of the frames for which another value than this was returned: of few, they are found
+    /// without a branch for each frame.
+    pub fn others(&self, than: u32, numbers: &mut Vec<u32>) {
+        numbers.clear();
+        for (index, chunk) in (0..).step_by(CHUNK).zip(self.returned.chunks(CHUNK)) {
+            if chunk.iter().fold(0, |differ, returned| differ | (returned ^ than)) != 0 {
+                let numbered = (index..).zip(chunk).filter(|(_, returned)| **returned != than);
+                numbers.extend(numbered.map(|(number, _)| number));
+            }
+        }
+    }
+
     /// How many frames there are of each [`Action`].
     #[inline]
     pub fn actions(&self) -> [u64; 5] {
@@ -176,6 +188,9 @@ impl Burst {
         self.unanimous = first.filter(|&first| differ(first) == 0);
     }
 }
+
+/// Frames that are compared at once.
+const CHUNK: usize = 8;
 
 #[cfg(test)]
 mod tests;

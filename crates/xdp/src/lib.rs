@@ -44,6 +44,7 @@ pub use sanitize::{
     Finding, Kind as FindingKind, Poison, Sanitize, SanitizeError, Sanitizer, Severity, Tally,
 };
 pub use standing::Standing;
+pub use targets::{KNOWN_TARGETS, KnownTargets};
 pub use towpath_jit::{Trust, interrupt};
 pub use tx_timestamps::{Sent, TxTimestamps};
 pub use verdict::{Action, RedirectTarget, Verdict};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use towpath_jit::RedirectCell;
 use towpath_maps::{Map, MapSet, TargetEntry};
 
+use crate::burst::Burst;
 use crate::verdict::RedirectTarget;
 
 /// The last redirect call of each frame of a burst. The program may have returned something else
@@ -140,9 +141,78 @@ impl Targets {
     }
 }
 
+/// Where a few frames of a burst are redirected to, to find others that go there, too, without a
+/// branch for each of these.
+#[derive(Debug, Clone)]
+pub struct KnownTargets {
+    cells: [RedirectCell; KNOWN_TARGETS],
+    /// How many were kept so far; of more than there is room for, the newest are there.
+    kept: usize,
+}
+
+impl Default for KnownTargets {
+    fn default() -> Self {
+        let nowhere = cell(0, RedirectTarget::Interface { ifindex: 0 });
+        KnownTargets { cells: [nowhere; KNOWN_TARGETS], kept: 0 }
+    }
+}
+
+impl KnownTargets {
+    /// The place of a frame's [`Burst::last_redirect`] among those that were kept, all of one
+    /// burst.
+    ///
+    /// [`Burst::last_redirect`]: crate::Burst::last_redirect
+    #[inline]
+    pub fn place_of(&self, burst: &Burst, frame: usize) -> Option<usize> {
+        let cell = burst.targets.cells.get(frame)?;
+        let known = self.cells.iter().enumerate().rev();
+        let place =
+            known.fold(KNOWN_TARGETS, |found, (place, known)| match difference(cell, known) {
+                0 => place,
+                _ => found,
+            });
+        (place < self.kept.min(KNOWN_TARGETS)).then_some(place)
+    }
+
+    /// Keeps a frame's, in the place of the oldest if there is no other; gives its place.
+    pub fn keep(&mut self, burst: &Burst, frame: usize) -> usize {
+        let place = self.kept % KNOWN_TARGETS;
+        if let Some(cell) = burst.targets.cells.get(frame) {
+            self.cells[place] = *cell;
+            self.kept += 1;
+        }
+        place
+    }
+}
+
+/// As many targets are known at a time.
+pub const KNOWN_TARGETS: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_that_go_where_others_went_are_found() {
+        let mut burst = Burst::default();
+        burst.begin(12);
+        for frame in 0..10 {
+            let ifindex = 1 + frame % 5;
+            burst.targets.set(frame, RedirectTarget::Interface { ifindex });
+        }
+        let mut known = KnownTargets::default();
+        assert_eq!(known.place_of(&burst, 0), None);
+        assert_eq!(known.place_of(&burst, 11), None, "it goes nowhere, and nothing is known");
+        let kept: Vec<usize> = (0..4).map(|frame| known.keep(&burst, frame)).collect();
+        assert_eq!(kept, [0, 1, 2, 3]);
+        let places: Vec<_> = (0..10).map(|frame| known.place_of(&burst, frame)).collect();
+        let [a, b, c, d] = [0, 1, 2, 3].map(Some);
+        assert_eq!(places, [a, b, c, d, None, a, b, c, d, None]);
+        assert_eq!(known.keep(&burst, 4), 0, "instead of the oldest");
+        assert_eq!((known.place_of(&burst, 9), known.place_of(&burst, 5)), (a, None));
+        assert_eq!(known.keep(&burst, 10), 1);
+        assert_eq!(known.place_of(&burst, 11), b, "both nowhere");
+    }
 
     const HERE: RedirectTarget<u32> = RedirectTarget::Interface { ifindex: 5 };
 

@@ -4,7 +4,7 @@ use towpath_xdp::{Action, Burst, Frame, Worker};
 
 use super::graph::{Glance, Graph};
 use super::redirect::Resolved;
-use super::scatter::{ACTIONS, Scatter};
+use super::scatter::{ACTIONS, Scatter, Ways};
 use super::tap::Copies;
 use crate::counters::Counter;
 use crate::hook::{Chain, HookSpec, Link};
@@ -181,11 +181,11 @@ impl HookRunner {
     ) {
         let mut scatter = std::mem::take(&mut self.scatter);
         scatter.deal(frames, burst, actions);
-        let Scatter { lanes, redirected } = &mut scatter;
+        let Scatter { lanes, redirected, ways, .. } = &mut scatter;
         for (action, lane) in ACTIONS.into_iter().zip(lanes).filter(|(_, lane)| !lane.is_empty()) {
             let to = hook.target(action);
             if to == TargetId::AS_FRAME_SAYS {
-                redirect(snapshot, hook, lane, (burst, redirected), graph);
+                redirect(snapshot, hook, lane, (burst, redirected), ways, graph);
             } else {
                 send_all(snapshot, hook, to, lane, None, graph);
             }
@@ -341,25 +341,38 @@ fn send_all(
     graph.push_all(snapshot, to, frames, known);
 }
 
-/// Sends redirected frames, of these numbers in their burst, where their own verdicts lead.
+/// Sends redirected frames, of these numbers in their burst, where their own verdicts lead: each
+/// target's in one piece, if they are not too many.
 fn redirect(
     snapshot: &Snapshot,
     hook: &HookSpec,
     frames: &mut Vec<Frame>,
     (burst, numbers): (&Burst, &[u32]),
+    ways: &mut Ways,
     graph: &mut Graph,
 ) {
     debug_assert_eq!(frames.len(), numbers.len(), "each has a number");
     let mut resolved = Resolved::new(hook);
-    let number = |place: usize| numbers[place] as usize;
-    let are_alike = (1..numbers.len()).all(|it| burst.lead_alike(number(0), number(it)));
-    if are_alike {
-        let to = resolved.target(snapshot, burst, number(0), graph);
-        return send_alike(snapshot, hook, to, frames, (burst, number(0)), graph);
+    let numbers = || numbers.iter().map(|number| *number as usize);
+    ways.find(numbers().map(|number| resolved.way(snapshot, burst, number, graph)));
+    if let Some(targets) = resolved.targets() {
+        if targets.iter().any(|to| graph.is_queue(*to)) {
+            for ((frame, number), way) in frames.iter_mut().zip(numbers()).zip(ways.places()) {
+                if graph.is_queue(targets[way]) {
+                    frame.set_rank(burst.rank(number));
+                }
+            }
+        }
+        ways.deal(frames);
+        for (to, lane) in targets.iter().zip(&mut ways.lanes) {
+            send_all(snapshot, hook, *to, lane, None, graph);
+        }
+        return;
     }
-    for (place, frame) in frames.drain(..).enumerate() {
-        let to = resolved.target(snapshot, burst, number(place), graph);
-        send(snapshot, hook, to, frame, Some((burst, number(place))), graph);
+    let mut resolved = Resolved::new(hook);
+    for (number, frame) in numbers().zip(frames.drain(..)) {
+        let to = resolved.target(snapshot, burst, number, graph);
+        send(snapshot, hook, to, frame, Some((burst, number)), graph);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use towpath_bpf::program::MapType;
 use towpath_maps::Map;
-use towpath_xdp::{Action, Burst, Frame, RedirectTarget};
+use towpath_xdp::{Action, Burst, Frame, KNOWN_TARGETS, KnownTargets, RedirectTarget};
 
 use super::cpu::CpuEntry;
 use super::graph::{EntryHook, Graph};
@@ -18,15 +18,31 @@ use crate::target::{Door, Owner, Side, Target, TargetId};
 /// no look at maps and tables.
 pub(super) struct Resolved<'a> {
     hook: &'a HookSpec,
-    /// A frame's number, and where it went.
-    known: [Option<(usize, TargetId)>; KNOWN],
-    /// The place of the next one.
-    next: usize,
+    known: KnownTargets,
+    /// Where each of the known goes: its place in `targets`.
+    ways: [u8; KNOWN_TARGETS],
+    /// Targets so far.
+    targets: [TargetId; WAYS],
+    count: usize,
+    /// Whether targets were forgotten: they were too many, or what one means is another thing now.
+    has_forgotten: bool,
 }
 
 impl<'a> Resolved<'a> {
     pub(super) fn new(hook: &'a HookSpec) -> Resolved<'a> {
-        Resolved { hook, known: [None; KNOWN], next: 0 }
+        Resolved {
+            hook,
+            known: KnownTargets::default(),
+            ways: [0; KNOWN_TARGETS],
+            targets: [TargetId::AS_FRAME_SAYS; WAYS],
+            count: 0,
+            has_forgotten: false,
+        }
+    }
+
+    /// All targets so far, if none was forgotten.
+    pub(super) fn targets(&self) -> Option<&[TargetId]> {
+        (!self.has_forgotten).then_some(&self.targets[..self.count])
     }
 
     /// Where a frame of a burst goes by its verdict.
@@ -42,29 +58,45 @@ impl<'a> Resolved<'a> {
         if to != TargetId::AS_FRAME_SAYS {
             return to;
         }
-        let mut known = self.known.iter().flatten();
-        if let Some(&(_, to)) = known.find(|(known, _)| burst.lead_alike(*known, index)) {
-            return to;
-        }
-        self.look_up(snapshot, burst, index, graph)
+        self.targets[usize::from(self.way(snapshot, burst, index, graph))]
     }
 
+    /// Where a redirected frame goes: a place in [`Resolved::targets`].
+    #[inline]
+    pub(super) fn way(
+        &mut self,
+        snapshot: &Snapshot,
+        burst: &Burst,
+        index: usize,
+        graph: &mut Graph,
+    ) -> u8 {
+        let known = self.known.place_of(burst, index);
+        let place = known.unwrap_or_else(|| self.look_up(snapshot, burst, index, graph));
+        self.ways[place]
+    }
+
+    #[cold]
     fn look_up(
         &mut self,
         snapshot: &Snapshot,
         burst: &Burst,
         index: usize,
         graph: &mut Graph,
-    ) -> TargetId {
+    ) -> usize {
         let to = graph.resolve(snapshot, self.hook, burst.last_redirect(index));
-        if to == TargetId::BROADCAST {
-            // What that means was just noted, over what it meant for others.
-            let is_other = |(_, to): &(usize, TargetId)| *to != TargetId::BROADCAST;
-            self.known = self.known.map(|known| known.filter(is_other));
+        let way = self.targets[..self.count].iter().position(|known| *known == to);
+        // What a broadcast means was just noted, over what it meant for others.
+        if to == TargetId::BROADCAST || way.is_none() && self.count == WAYS {
+            *self = Resolved { has_forgotten: true, ..Resolved::new(self.hook) };
         }
-        self.known[self.next % KNOWN] = Some((index, to));
-        self.next += 1;
-        to
+        let way = way.filter(|_| self.count > 0).unwrap_or_else(|| {
+            self.targets[self.count] = to;
+            self.count += 1;
+            self.count - 1
+        });
+        let place = self.known.keep(burst, index);
+        self.ways[place] = way as u8;
+        place
     }
 
     /// Where all frames of a burst go, if that is one target.
@@ -199,5 +231,5 @@ impl Graph {
     }
 }
 
-/// Targets that are remembered within a burst.
-const KNOWN: usize = 4;
+/// Targets of a burst's redirected frames.
+pub(super) const WAYS: usize = 8;

@@ -23,7 +23,8 @@ pub fn scatter(
     queues.iter_mut().for_each(|queue| queue.reserve(frames.len()));
     match queues {
         [one, other] => scatter_two(frames, one, other, place),
-        queues => scatter_any(frames, queues, place),
+        queues if queues.len() <= FEW => scatter_any::<FEW>(frames, queues, place),
+        queues => scatter_any::<PLACES>(frames, queues, place),
     }
 }
 
@@ -63,12 +64,12 @@ fn scatter_two(
 }
 
 #[inline(always)]
-fn scatter_any(
+fn scatter_any<const QUEUES: usize>(
     frames: &mut Vec<Frame>,
     queues: &mut [Vec<Frame>],
     mut place: impl FnMut(&Frame) -> u8,
 ) {
-    let mut counts = [0; PLACES];
+    let mut counts = [0; QUEUES];
     let count = frames.len();
     // SAFETY: the frames are nobody's until their queue is made longer by them below: each is read
     // once, to the end of a queue that has room for all.
@@ -92,6 +93,8 @@ fn scatter_any(
     }
 }
 
+/// So many queues are counted without clearing room for all that there may be.
+const FEW: usize = 8;
 /// Values of a place.
 const PLACES: usize = 1 << u8::BITS;
 
