@@ -4,6 +4,7 @@
 //! a node without a value of its own (*intermediate*) has two children. Look-ups take no lock;
 //! writers take one. Replaced nodes wait for readers in the same kind of pool as hash elements.
 
+mod jump;
 mod trie;
 mod walk_unsafe;
 

@@ -14,6 +14,7 @@ use crate::memory::REGION_BYTES_MAX;
 use crate::qsbr::Domain;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+use super::jump::Jumps;
 pub(crate) use crate::hash::pool::NIL;
 
 /// Where things are in a node; the pool uses the half word at 8.
@@ -76,12 +77,18 @@ impl Prefix<'_> {
         let byte = self.data.get(index as usize / 8).copied().unwrap_or(0);
         usize::from(byte >> (7 - index % 8) & 1)
     }
+
+    /// Its first 64 bits in network order, filled up with zeroes.
+    pub(super) fn first_word(self) -> u64 {
+        word_at(self.data, 0)
+    }
 }
 
 /// Nodes and the way in.
 pub(crate) struct Trie {
     /// The [`Link`] to the topmost node.
     pub(super) root: AtomicU64,
+    pub(super) jumps: Jumps,
     pub(super) pool: Pool,
     data_size: usize,
 }
@@ -111,7 +118,8 @@ impl Trie {
         let wanted = u64::from(entries) * 2 + u64::from(entries / 16).max(64);
         let addressable = REGION_BYTES_MAX.min(u64::from(NIL - 1) * 8) / stride as u64;
         let pool = Pool::new(wanted.min(addressable) as u32, 0, stride, domain)?;
-        Ok(Trie { root: AtomicU64::new(Link::NOWHERE.0), pool, data_size })
+        let jumps = Jumps::new(entries, data_size as u32 * 8)?;
+        Ok(Trie { root: AtomicU64::new(Link::NOWHERE.0), jumps, pool, data_size })
     }
 
     /// Most bits a prefix may have.
@@ -191,17 +199,16 @@ impl Trie {
         let new = self.new_node(worker, key.length, key.data)?;
         self.pool.region.write_padded(self.value_offset(new), value);
         let TriePosition { slot, node: old, shared, .. } = *place;
+        let old_bits = if old == NIL { 0 } else { self.length(old) & !INTERMEDIATE };
+        let mut replaced = NIL;
         if old == NIL {
             lead(slot, self.link_to(new));
-            return Ok(());
-        }
-        let old_bits = self.length(old) & !INTERMEDIATE;
-        if shared == old_bits && shared == key.length {
+        } else if shared == old_bits && shared == key.length {
             for side in [0, 1] {
                 lead(self.child(new, side), link_at(self.child(old, side)));
             }
             lead(slot, self.link_to(new));
-            self.retire(worker, old);
+            replaced = old;
         } else if shared == key.length {
             // The new prefix is shorter: the old node goes below it.
             lead(self.child(new, self.bit_of(old, shared)), self.link_to(old));
@@ -216,6 +223,8 @@ impl Trie {
             lead(self.child(fork, 1 - side), self.link_to(old));
             lead(slot, self.link_to(fork));
         }
+        self.lead_ways(key);
+        self.retire(worker, replaced);
         Ok(())
     }
 
@@ -236,7 +245,9 @@ impl Trie {
                 if length & INTERMEDIATE != 0 {
                     return false;
                 }
-                self.unlink(worker, node, slot, above);
+                let gone = self.unlink(node, slot, above);
+                self.lead_ways(key);
+                gone.into_iter().for_each(|node| self.retire(worker, node));
                 return true;
             }
             above = Some((node, slot));
@@ -244,15 +255,16 @@ impl Trie {
         }
     }
 
-    /// Takes `node`, found at `slot` below `above`, out of the trie.
-    fn unlink(&self, worker: usize, node: u32, slot: &AtomicU64, above: Option<(u32, &AtomicU64)>) {
+    /// Takes `node`, found at `slot` below `above`, out of the trie; gives the nodes that are gone,
+    /// or [`NIL`].
+    fn unlink(&self, node: u32, slot: &AtomicU64, above: Option<(u32, &AtomicU64)>) -> [u32; 2] {
         let children = [0, 1].map(|side| link_at(self.child(node, side)));
         match (children, above) {
             ([zero, one], _) if zero != Link::NOWHERE && one != Link::NOWHERE => {
                 // It must still hold its children together.
                 self.length_field(node).fetch_or(INTERMEDIATE, Ordering::Release);
                 lead(slot, self.link_to(node));
-                return;
+                [NIL, NIL]
             }
             ([Link::NOWHERE, Link::NOWHERE], Some((parent, parent_slot)))
                 if self.length(parent) & INTERMEDIATE != 0 =>
@@ -260,15 +272,44 @@ impl Trie {
                 // A parent without a value has no purpose with one child: that takes its place.
                 let side = usize::from(follow(self.child(parent, 0)) == node);
                 lead(parent_slot, link_at(self.child(parent, side)));
-                self.retire(worker, parent);
+                [parent, node]
             }
-            ([zero, one], _) => lead(slot, if zero == Link::NOWHERE { one } else { zero }),
+            ([zero, one], _) => {
+                lead(slot, if zero == Link::NOWHERE { one } else { zero });
+                [node, NIL]
+            }
         }
-        self.retire(worker, node);
     }
 
+    /// Gives a node back that no link leads to any more, if it is one.
     fn retire(&self, worker: usize, node: u32) {
-        self.pool.retire(worker, self.element(node));
+        if node != NIL {
+            self.pool.retire(worker, self.element(node));
+        }
+    }
+
+    /// The way to the topmost node that has the key's bits, and maybe more behind them.
+    pub(super) fn first_below_bits(&self, key: Prefix<'_>) -> Link {
+        let mut link = link_at(&self.root);
+        while link != Link::NOWHERE {
+            let (node, bits) = (link.node(), link.bits().min(key.length));
+            if self.shared(node, bits, key) < bits {
+                break;
+            }
+            if bits == key.length {
+                return link;
+            }
+            link = link_at(self.child(node, key.bit(bits)));
+        }
+        Link::NOWHERE
+    }
+
+    /// The way to the node of the key's longest prefix.
+    pub(super) fn longest_link(&self, key: Prefix<'_>) -> Link {
+        match self.walk(key) {
+            NIL => Link::NOWHERE,
+            node => self.link_to(node),
+        }
     }
 
     /// The node after a prefix when children come before their parent, the 0 side first; the first

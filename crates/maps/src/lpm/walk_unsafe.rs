@@ -34,6 +34,11 @@ impl Trie {
     #[inline]
     pub(super) fn walk_words<const WORDS: usize>(&self, key: [u64; WORDS], length: u32) -> u32 {
         let nodes = Nodes { base: self.pool.region.base() - 8 };
+        if let Some(way) = self.jumps.way(key[0], length) {
+            // SAFETY: as below.
+            let found = unsafe { nodes.longest(way.below(), key, length.min(self.bits_max())) };
+            return if found == NIL { way.shorter().node() } else { found };
+        }
         let link = Link(self.root.load(Ordering::Acquire));
         // SAFETY: our own links and our own pool; data are no shorter than the key.
         unsafe { nodes.longest(link, key, length.min(self.bits_max())) }
