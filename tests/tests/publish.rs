@@ -37,6 +37,8 @@ fn who_only_verifies_compiles_no_compiler_and_no_c() {
     assert!(small.contains("towpath-bpf") && small.len() < 40, "{small:?}");
     let whole = made_of(&[]);
     assert!(whole.contains("cranelift-codegen"), "the other way round");
+    let (shown, name) = (made_of(&["--features", "disasm"]), "iced-x86");
+    assert_eq!((whole.contains(name), shown.contains(name)), (false, true), "who asks for it");
     // Cranelift's own disassembler is a minute of C, and nobody asks it.
     assert!(!whole.iter().any(|name| name.starts_with("capstone")), "{whole:?}");
 }

@@ -50,6 +50,9 @@
 //! # Ok::<(), towpath::ObjectError>(())
 //! ```
 //!
+//! The feature `disasm` adds `program::disassemble`, which shows the machine code of
+//! [`Program::code_listing`] as text.
+//!
 //! Ports, bonds and sockets are the daemon's (`towpath up`); this crate has no I/O of its own.
 
 #![forbid(unsafe_code)]

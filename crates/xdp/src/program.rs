@@ -1,5 +1,7 @@
 //! The front door: open an object, load a program of it, run it on frames, read its maps.
 
+#[cfg(feature = "disasm")]
+mod disasm;
 mod error;
 mod listing;
 mod load;
@@ -39,6 +41,8 @@ use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
+#[cfg(feature = "disasm")]
+pub use disasm::{MachineInsn, disassemble};
 pub use error::LoadError;
 pub use listing::{Form, MachineCode};
 pub(crate) use load::stored_field;
@@ -48,7 +52,7 @@ pub use registry_unsafe::Programs;
 pub use shared::Shared;
 
 /// Most timers that are looked at before a burst: what runs for them takes some microseconds.
-pub const DUE_TIMERS_MAX: usize = 32;
+pub const DUE_TIMERS_MAX: usize = 8;
 
 /// A program that is ready to run, with its maps.
 #[derive(Debug, Clone)]

@@ -1,10 +1,9 @@
 //! Machine code for people.
 
-use iced_x86::OpKind;
-use iced_x86::{Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic};
 use serde::Serialize;
 use towpath_daemon::code::{MachineView, SourceView};
 use towpath_daemon::globals::hex;
+use towpath_xdp::program::{MachineInsn, disassemble};
 
 use super::dump::print_source;
 use crate::error::CliError;
@@ -46,7 +45,7 @@ pub(super) fn print(
         output.note("no line information: compile with -g");
     }
     let mut instructions = if cfg!(target_arch = "x86_64") {
-        disassemble(code, &bytes)
+        disassembled(code, &bytes)
     } else {
         output.note("no disassembler for this machine's code: bytes alone");
         bytes_alone(code, &bytes)
@@ -73,29 +72,16 @@ pub(super) fn print(
     Ok(())
 }
 
-fn disassemble(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
-    let mut formatter = IntelFormatter::new();
-    formatter.options_mut().set_hex_prefix("0x");
-    formatter.options_mut().set_hex_suffix("");
-    formatter.options_mut().set_space_after_operand_separator(true);
-    formatter.options_mut().set_branch_leading_zeros(false);
-    let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
-    let (mut lines, mut instruction) = (Vec::new(), Instruction::default());
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        let offset = instruction.ip() as usize;
-        let mut text = String::new();
-        formatter.format(&instruction, &mut text);
-        lines.push(Line {
-            function: function_at(code, offset),
-            offset,
-            bytes: hex(&bytes[offset..offset + instruction.len()]),
-            text,
-            note: note(&instruction, code),
-            source: None,
-        });
-    }
-    lines
+fn disassembled(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
+    let line = |insn: MachineInsn| Line {
+        function: function_at(code, insn.offset),
+        offset: insn.offset,
+        bytes: hex(&bytes[insn.offset..insn.offset + insn.len]),
+        note: note(&insn, code),
+        text: insn.text,
+        source: None,
+    };
+    disassemble(bytes).into_iter().map(line).collect()
 }
 
 /// Puts each C line above the first instruction at its offset or behind it.
@@ -109,14 +95,11 @@ fn add_lines(code: &MachineView, instructions: &mut [Line]) {
 }
 
 /// The name of the function a call leads to, or of the map an address belongs to.
-fn note(instruction: &Instruction, code: &MachineView) -> Option<String> {
-    if instruction.mnemonic() == Mnemonic::Call && instruction.op0_kind() == OpKind::NearBranch64 {
-        return function_at(code, instruction.near_branch64() as usize);
+fn note(insn: &MachineInsn, code: &MachineView) -> Option<String> {
+    if let Some(function) = insn.calls {
+        return function_at(code, function);
     }
-    if instruction.op_count() < 2 || instruction.op1_kind() != OpKind::Immediate64 {
-        return None;
-    }
-    let address = instruction.immediate64();
+    let address = insn.constant?;
     code.maps.iter().find_map(|map| {
         if map.handle == address {
             return Some(format!("map {}", map.name));
