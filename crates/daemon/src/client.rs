@@ -4,9 +4,11 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt as _, Full};
+use axum::BoxError;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::Request;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -20,6 +22,8 @@ use crate::api::error::{ApiError, ErrorBody};
 /// Time for a daemon to accept a connection where as many wait for that as may.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const BUSY_RETRY: Duration = Duration::from_millis(10);
+/// Of what is sent as it is read.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A connection to a daemon, made anew for each request.
 #[derive(Debug)]
@@ -126,6 +130,37 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<T, ClientError> {
+        let bytes = self.runtime.block_on(self.collect(method, path, Full::new(body)))?;
+        serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
+    }
+
+    /// Sends what is read from somewhere, as it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::get`]; what can't be read.
+    pub fn upload<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        from: impl Read + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let pieces = stream::unfold(Some(from), async |from| {
+            let mut from = from?;
+            let mut piece = vec![0; PIECE_BYTES];
+            match from.read(&mut piece) {
+                Ok(0) => None,
+                Ok(count) => {
+                    piece.truncate(count);
+                    Some((Ok(Frame::data(Bytes::from(piece))), Some(from)))
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    Some((Ok(Frame::data(Bytes::new())), Some(from)))
+                }
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        let body = StreamBody::new(Box::pin(pieces));
         let bytes = self.runtime.block_on(self.collect(method, path, body))?;
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
@@ -136,10 +171,15 @@ impl Client {
     ///
     /// As [`Client::get`].
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        self.runtime.block_on(self.collect("GET", path, Bytes::new())).map(Vec::from)
+        self.runtime.block_on(self.collect("GET", path, Full::default())).map(Vec::from)
     }
 
-    async fn collect(&self, method: &str, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    async fn collect(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    ) -> Result<Bytes, ClientError> {
         let response = self.request(method, path, body).await?;
         let collected = response.into_body().collect().await;
         collected.map(|it| it.to_bytes()).map_err(|error| self.broken(&error))
@@ -159,7 +199,7 @@ impl Client {
         self.runtime.block_on(async {
             let mut interrupt =
                 signal(SignalKind::interrupt()).map_err(|error| self.broken(&error))?;
-            let mut body = self.request("GET", path, Bytes::new()).await?.into_body();
+            let mut body = self.request("GET", path, Full::default()).await?.into_body();
             let (mut text, mut kind) = (Vec::new(), String::new());
             loop {
                 let frame = tokio::select! {
@@ -193,7 +233,7 @@ impl Client {
     ///
     /// As [`Client::get`].
     pub fn stream(&self, path: &str) -> Result<Stream<'_>, ClientError> {
-        let response = self.runtime.block_on(self.request("GET", path, Bytes::new()))?;
+        let response = self.runtime.block_on(self.request("GET", path, Full::default()))?;
         let _context = self.runtime.enter();
         let interrupt = signal(SignalKind::interrupt()).map_err(|error| self.broken(&error))?;
         let (body, bytes) = (response.into_body(), Bytes::new());
@@ -204,7 +244,7 @@ impl Client {
         &self,
         method: &str,
         path: &str,
-        body: Bytes,
+        body: impl Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     ) -> Result<hyper::Response<Incoming>, ClientError> {
         let stream = self.connect().await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
@@ -216,7 +256,7 @@ impl Client {
             .uri(path)
             .header("host", "towpath")
             .header("content-type", "application/json")
-            .body(Full::new(body))
+            .body(Box::pin(body))
             .map_err(|error| self.broken(&error))?;
         let response = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
         let status = response.status();

@@ -342,6 +342,7 @@ const API_LIMITS: Limits = Limits {
     body_bytes: api::BODY_BYTES_MAX,
     bodies_bytes: 2 * api::BODY_BYTES_MAX,
     answers_bytes: api::BODY_BYTES_MAX,
+    has_streams: true,
     keep_alive: true,
     reserve: 8,
 };
@@ -352,6 +353,7 @@ const LOOK_LIMITS: Limits = Limits {
     body_bytes: 1 << 10,
     bodies_bytes: 1 << 10,
     answers_bytes: 16 << 20,
+    has_streams: false,
     reserve: 0,
     ..API_LIMITS
 };
@@ -363,6 +365,7 @@ const METRICS_LIMITS: Limits = Limits {
     body_bytes: 1 << 10,
     bodies_bytes: 1 << 10,
     answers_bytes: 16 << 20,
+    has_streams: false,
     keep_alive: false,
     reserve: 0,
 };

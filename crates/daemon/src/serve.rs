@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::api::error::ApiError;
+use crate::api::load::is_streamed;
 use crate::control::{Control, News};
 
 /// What a door allows.
@@ -45,6 +46,8 @@ pub(crate) struct Limits {
     pub(crate) bodies_bytes: usize,
     /// Bytes of all answers that are not sent yet, where they are not small.
     pub(crate) answers_bytes: usize,
+    /// Whether there are bodies that requests may read as they come, whatever their length.
+    pub(crate) has_streams: bool,
     /// Whether another request may follow on a connection.
     pub(crate) keep_alive: bool,
     /// Descriptors that are kept for connections when there are no others.
@@ -297,13 +300,16 @@ impl Door {
         }
     }
 
-    /// A request with all of its body.
+    /// A request with all of its body, or with one that it reads itself.
     async fn whole(
         &self,
         guest: &Guest,
         request: Request<Incoming>,
     ) -> Result<Request<Body>, ApiError> {
         let (parts, body) = request.into_parts();
+        if self.limits.has_streams && is_streamed(&parts) {
+            return Ok(Request::from_parts(parts, Body::new(body)));
+        }
         let late = |_| ApiError {
             status: 408,
             message: format!("the body took more than {} s", self.limits.body.as_secs()),
@@ -506,6 +512,7 @@ mod tests {
         bodies_bytes: 2 << 20,
         answers_bytes: 2 << 20,
         keep_alive: true,
+        has_streams: false,
         reserve: 1,
     };
 

@@ -63,6 +63,7 @@ mod queue;
 pub mod ranks;
 mod ring;
 pub mod ringbuf;
+pub mod rows;
 mod set;
 pub mod shape;
 mod shared;

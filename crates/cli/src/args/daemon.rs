@@ -509,6 +509,8 @@ pub(crate) enum MapCommand {
     Update(ElementArgs),
     /// Delete an element: MAP key KEY
     Delete(ElementArgs),
+    /// Put the rows of a file into a map, all of them or none: MAP FILE
+    Load(MapLoadArgs),
     /// Keep a map alive, under a name: MAP PATH
     Pin(PinArgs),
     /// End a pin
@@ -531,6 +533,49 @@ pub(crate) struct MapDumpArgs {
     /// network order: ipv4, be16, be32
     #[arg(long = "as", value_name = "[FIELD=]TYPE")]
     pub as_types: Vec<AsType>,
+    /// Write rows that `map load` reads
+    #[arg(long, value_name = "FORMAT", conflicts_with = "as_types")]
+    pub format: Option<RowFormat>,
+}
+
+/// Arguments of `map load`.
+#[derive(Debug, Args)]
+pub(crate) struct MapLoadArgs {
+    /// e.g. routes table.csv, or id 7 -: which map, then the file, or - for what comes in
+    #[arg(value_name = "MAP FILE", required = true, num_args = 2..=3)]
+    #[arg(add = ArgValueCompleter::new(complete::objects))]
+    pub words: Vec<String>,
+    /// Take out what the file does not have: the map is as the file afterwards
+    #[arg(long)]
+    pub replace: bool,
+    /// How the file is written; what its name ends with (.csv, .bin) when not given, else json
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<RowFormat>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub daemon: SocketArgs,
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RowFormat {
+    /// An object of key and value in each line, or a list of them, as `map dump --json` writes it
+    Json,
+    /// A first line that names columns (key, value, key.FIELD, value.FIELD, cpu0), then the cells
+    Csv,
+    /// The bytes of key and value, of per-CPU kinds a value for each CPU, and nothing else
+    Packed,
+}
+
+impl RowFormat {
+    /// As the API calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            RowFormat::Json => "json",
+            RowFormat::Csv => "csv",
+            RowFormat::Packed => "packed",
+        }
+    }
 }
 
 /// Arguments of `map event_pipe`.

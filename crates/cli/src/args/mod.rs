@@ -21,9 +21,9 @@ pub(crate) use bond::{BondCommand, BondHashArgs};
 pub(crate) use daemon::{
     BridgeCommand, BtfCommand, BtfDumpArgs, CheckArgs, ElementArgs, EventPipeArgs, EventsArgs,
     ExecCommand, GuestArgs, GuestCommand, GuestFileArgs, LinkCommand, LoadArgs, MapCommand,
-    MapDumpArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs, PortCommand,
-    PortKeysArgs, ProgLoadArgs, ReloadArgs, Replaced, SocketArgs, StatsArgs, StatusArgs, TopArgs,
-    TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
+    MapDumpArgs, MapLoadArgs, ModeArg, NetCommand, ObjectArgs, PinArgs, PlainArgs, PortArgs,
+    PortCommand, PortKeysArgs, ProgLoadArgs, ReloadArgs, Replaced, RowFormat, SocketArgs,
+    StatsArgs, StatusArgs, TopArgs, TracelogArgs, UnloadArgs, UnpinArgs, UpArgs,
 };
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;

@@ -10,7 +10,7 @@ use towpath_maps::typed;
 
 use super::program::pins;
 use super::which::{BEGIN, Which, only, some};
-use super::{AsType, bpftool, client, listen, pin};
+use super::{AsType, bpftool, client, listen, pin, rows};
 use crate::args::{ElementArgs, MapCommand, MapDumpArgs, ObjectArgs};
 use crate::error::CliError;
 use crate::output::Output;
@@ -19,7 +19,11 @@ use crate::output::Output;
 pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         MapCommand::Show(args) => show(args, output),
+        MapCommand::Dump(MapDumpArgs { object, format: Some(format), .. }) => {
+            rows::dump(object, *format, output)
+        }
         MapCommand::Dump(args) => dump(args, output),
+        MapCommand::Load(args) => rows::load(args, output),
         MapCommand::Lookup(args) | MapCommand::Peek(args) => one(args, "lookup", output),
         MapCommand::Pop(args) => one(args, "pop", output),
         MapCommand::Push(args) => change(args, "update", output),
@@ -145,7 +149,7 @@ fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
 }
 
 fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
-    let MapDumpArgs { object: args, as_types } = args;
+    let MapDumpArgs { object: args, as_types, format: _ } = args;
     let which = Which::parse(&args.which)?;
     let client = client(&args.daemon)?;
     let map: MapView = only(&client, &which)?;

@@ -14,6 +14,7 @@ mod pin;
 mod port;
 mod program;
 mod queues;
+mod rows;
 mod stats;
 mod status;
 mod which;

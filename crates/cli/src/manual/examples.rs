@@ -1,7 +1,7 @@
 //! An example or two of every command, for the manual pages. Tests hold each to the parser.
 
 /// Of a command, as it is typed without `towpath`: what an example does, and its words.
-pub(super) const EXAMPLES: [(&str, &str, &str); 77] = [
+pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
     (
         "run",
         "A capture through a program, its verdicts in another one",
@@ -54,6 +54,8 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 77] = [
     ("port show", "All ports", "port show"),
     ("map show", "All maps of the daemon's programs", "map show"),
     ("map dump", "Everything in a map", "map dump name blocked"),
+    ("map dump", "The same, as `map load` reads it", "map dump name blocked --format csv"),
+    ("map load", "All routes of a file, and no others", "map load routes table.csv --replace"),
     (
         "map create",
         "A map of no program's",

@@ -12,6 +12,7 @@ mod ending;
 mod front;
 mod guest;
 mod listen;
+mod load_map;
 mod log;
 mod page;
 mod pin;

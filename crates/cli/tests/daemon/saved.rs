@@ -104,10 +104,10 @@ fn a_status_says_by_its_exit_whether_all_is_there() {
 }
 
 /// A disk that is soon full.
-struct Disk(PathBuf);
+pub(super) struct Disk(PathBuf);
 
 impl Disk {
-    fn mount(bench: &Bench) -> Option<Disk> {
+    pub(super) fn mount(bench: &Bench) -> Option<Disk> {
         let path = bench.path("disk");
         std::fs::create_dir(&path).expect("there is room");
         let mount = Command::new("mount")
@@ -120,12 +120,12 @@ impl Disk {
         is_mounted.then_some(Disk(path))
     }
 
-    fn fill(&self) {
+    pub(super) fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("fill")).expect("a name has room");
         while std::io::Write::write(&mut file, &[0; 4096]).is_ok_and(|written| written > 0) {}
     }
 
-    fn free(&self) {
+    pub(super) fn free(&self) {
         std::fs::remove_file(self.0.join("fill")).expect("it is there");
     }
 }

@@ -7,6 +7,7 @@ pub mod error;
 mod events;
 mod guests;
 pub(crate) mod links;
+pub(crate) mod load;
 mod long;
 mod maps;
 pub(crate) mod pins;
@@ -95,7 +96,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(links::show, links::detach))
         .routes(routes!(maps::list, maps::create))
         .routes(routes!(maps::show))
-        .routes(routes!(maps::entries))
+        .routes(routes!(maps::entries, load::load))
         .routes(routes!(records::records))
         .routes(routes!(maps::lookup))
         .routes(routes!(maps::update))

@@ -279,6 +279,21 @@ pub struct EntryView {
     pub bytes: Option<BytesView>,
 }
 
+/// What became of a map that was loaded from a file.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LoadView {
+    /// Rows of the file, each key once.
+    pub rows: usize,
+    /// Rows of which another one with the same key came after.
+    pub duplicates: usize,
+    /// Rows that were written.
+    pub written: usize,
+    /// Rows that were there already.
+    pub unchanged: usize,
+    /// Elements that were not in the file and went, or became zero.
+    pub deleted: usize,
+}
+
 /// An element's bytes, in hex.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct BytesView {

@@ -169,6 +169,9 @@ impl Live {
             for path in &pins {
                 self.pin_again(path, MapUse::new(Arc::clone(&map)).into());
             }
+            // What went makes room for what came.
+            let gone = changes.iter().filter(|change| change.value.is_none());
+            gone.for_each(|change| drop(self.change_again(&map, change)));
             let contents = contents.filter(|file| {
                 let path = returning.dir.join(file);
                 let loaded = saved::load_contents(map.map(), &path);

@@ -8,6 +8,7 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 use towpath_bpf::map::{Keys, Values};
 use towpath_maps::fields::{Field, FieldKind};
+use towpath_maps::rows::Rows;
 use towpath_maps::{Map, Value};
 
 /// Why contents can't be taken.
@@ -109,12 +110,76 @@ fn piece(map: &Map, last: &mut Option<Vec<u8>>) -> Vec<(Vec<u8>, Value)> {
     piece
 }
 
+/// What a map has beyond rows that are put into it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Before<'a> {
+    /// Nothing: the rows are all that it will have.
+    Nothing,
+    /// What is in it.
+    Map,
+    /// What is in a file.
+    File(&'a Path),
+}
+
+/// Writes rows, and of what was before what has other keys.
+pub(super) fn save_rows(map: &Map, path: &Path, rows: &Rows, before: Before<'_>) -> io::Result<()> {
+    let shape = Shape::of(map);
+    let mut out = Blocks::create(path, &shape)?;
+    for (key, values) in rows.iter() {
+        out.add_bytes(key, [values])?;
+    }
+    let mut others = |key: &[u8], value: &Value| match rows.has(key) {
+        true => Ok(()),
+        false => out.add(key, value),
+    };
+    match before {
+        Before::Nothing => {}
+        Before::Map => {
+            let (mut last, mut left) = (None, map.max_entries() as usize);
+            while left > 0 {
+                let piece = piece(map, &mut last);
+                left = if piece.is_empty() { 0 } else { left.saturating_sub(piece.len()) };
+                piece.iter().try_for_each(|(key, value)| others(key, value))?;
+            }
+        }
+        Before::File(path) => {
+            let mut written = Ok(());
+            // What is damaged of it was told when the daemon started, or will be.
+            let _partly = read(map, path, &mut |shape, element| {
+                let (key, value) = split(map, shape, element);
+                if written.is_ok() {
+                    written = others(key, &value);
+                }
+            });
+            written?;
+        }
+    }
+    out.end()
+}
+
+/// Whether a file has keys and values of a map's sizes.
+pub(crate) fn fits(map: &Map, path: &Path) -> bool {
+    let mut head = [0; HEAD_BYTES];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && Shape::of(map).check(&Shape::parse(&head)).is_ok()
+}
+
 /// Fills a map with what is whole of a file.
 ///
 /// # Errors
 ///
 /// See [`ContentsError`].
 pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
+    let mut stored = Stored::default();
+    let found = read(map, path, &mut |shape, element| stored.store(map, shape, element))?;
+    found.told(&stored)
+}
+
+/// Called with each element that is whole.
+type Visit<'a> = &'a mut dyn FnMut(&Shape, &[u8]);
+
+/// Reads what is whole of a file for a map.
+fn read(map: &Map, path: &Path, visit: Visit<'_>) -> Result<Found, ContentsError> {
     let mut file = BufReader::new(File::open(path)?);
     let len = file.get_ref().metadata()?.len();
     let mut head = [0; HEAD_BYTES];
@@ -126,7 +191,7 @@ pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
         file.rewind()?;
         check(&mut file)?;
         file.seek(io::SeekFrom::Start(HEAD_BYTES as u64))?;
-        return fill_whole(map, &Shape::parse(&head), &mut file);
+        return read_whole(map, &Shape::parse(&head), &mut file, visit);
     }
     let Some(body) = body else { return Err(ContentsError::Damaged) };
     let mut said = [0; CHECK_BYTES];
@@ -141,41 +206,48 @@ pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
         shape.cpus = found.cpus;
     }
     // A damaged head says nothing; whether the map's shape is the right one, blocks tell.
-    let found = fill_blocks(map, &shape, &mut file.by_ref().take(body))?;
+    let mut found = read_blocks(&shape, &mut file.by_ref().take(body), visit)?;
     let (mut count, mut said) = ([0; 8], [0; CHECK_BYTES]);
     file.read_exact(&mut count)?;
     file.read_exact(&mut said)?;
-    let count = (said == checksum(TAIL, &count)).then(|| u64::from_le_bytes(count) as usize);
-    found.told(count)
+    found.count = (said == checksum(TAIL, &count)).then(|| u64::from_le_bytes(count) as usize);
+    Ok(found)
 }
 
-/// What was in blocks.
+/// What was in a file.
 #[derive(Debug, Default)]
 struct Found {
     /// Elements of whole blocks.
     whole: usize,
-    /// Those of them that the map has.
-    stored: usize,
-    /// Why it has not all of them.
-    refused: Option<towpath_bpf::Errno>,
     /// Elements of other blocks.
     lost: usize,
+    /// How many there were, if that is known.
+    count: Option<usize>,
 }
 
-impl Found {
+/// What a map has of it.
+#[derive(Debug, Default)]
+struct Stored {
+    count: usize,
+    /// Why it has not all that is whole.
+    refused: Option<towpath_bpf::Errno>,
+}
+
+impl Stored {
     fn store(&mut self, map: &Map, shape: &Shape, element: &[u8]) {
-        let (key, values) = element.split_at(shape.key);
-        let values = values.chunks(shape.value.max(1)).map(<[u8]>::to_vec).collect();
-        self.whole += 1;
-        match map.user().update(key, &one_for_each(map, values), 0) {
-            Ok(()) => self.stored += 1,
+        let (key, value) = split(map, shape, element);
+        match map.user().update(key, &value, 0) {
+            Ok(()) => self.count += 1,
             Err(errno) => self.refused = Some(errno),
         }
     }
+}
 
-    /// What is said of it; there were `count` elements, if that is known.
-    fn told(self, count: Option<usize>) -> Result<usize, ContentsError> {
-        let Found { whole, stored, refused, lost } = self;
+impl Found {
+    /// What is said of it.
+    fn told(self, stored: &Stored) -> Result<usize, ContentsError> {
+        let Found { whole, lost, count } = self;
+        let Stored { count: stored, refused } = *stored;
         let lost = count.map_or(lost, |count| count.saturating_sub(whole));
         match refused {
             _ if lost > 0 && stored == 0 => Err(ContentsError::Damaged),
@@ -188,8 +260,15 @@ impl Found {
     }
 }
 
-/// Stores what is in whole blocks.
-fn fill_blocks(map: &Map, shape: &Shape, file: &mut impl Read) -> io::Result<Found> {
+/// Key and value of an element, as a map has them.
+fn split<'a>(map: &Map, shape: &Shape, element: &'a [u8]) -> (&'a [u8], Value) {
+    let (key, values) = element.split_at(shape.key);
+    let values = values.chunks(shape.value.max(1)).map(<[u8]>::to_vec).collect();
+    (key, one_for_each(map, values))
+}
+
+/// Reads what is in whole blocks.
+fn read_blocks(shape: &Shape, file: &mut impl Read, visit: Visit<'_>) -> io::Result<Found> {
     let element = shape.element_bytes().max(1);
     let (mut found, mut block) = (Found::default(), Vec::new());
     for number in 0.. {
@@ -201,7 +280,8 @@ fn fill_blocks(map: &Map, shape: &Shape, file: &mut impl Read) -> io::Result<Fou
         }
         let (elements, said) = block.split_at(block.len().saturating_sub(CHECK_BYTES));
         if said == checksum(number, elements) && elements.len().is_multiple_of(element) {
-            elements.chunks(element).for_each(|bytes| found.store(map, shape, bytes));
+            found.whole += elements.len() / element;
+            elements.chunks(element).for_each(|bytes| visit(shape, bytes));
         } else {
             found.lost += elements.len().div_ceil(element);
         }
@@ -283,8 +363,16 @@ impl Blocks {
     }
 
     fn add(&mut self, key: &[u8], value: &Value) -> io::Result<()> {
+        self.add_bytes(key, value.cpus())
+    }
+
+    fn add_bytes<'a>(
+        &mut self,
+        key: &[u8],
+        values: impl IntoIterator<Item = &'a [u8]>,
+    ) -> io::Result<()> {
         self.block.extend_from_slice(key);
-        value.cpus().into_iter().for_each(|bytes| self.block.extend_from_slice(bytes));
+        values.into_iter().for_each(|bytes| self.block.extend_from_slice(bytes));
         (self.count, self.all) = (self.count + 1, self.all + 1);
         if self.count < BLOCK { Ok(()) } else { self.put() }
     }
@@ -338,24 +426,28 @@ fn check(file: &mut impl Read) -> Result<(), ContentsError> {
     if sum.finalize()[..] == tail[..] { Ok(()) } else { Err(ContentsError::Damaged) }
 }
 
-/// Stores what is in a file of the first version, behind its head.
-fn fill_whole(map: &Map, shape: &Shape, file: &mut impl Read) -> Result<usize, ContentsError> {
+/// Reads what is in a file of the first version, behind its head.
+fn read_whole(
+    map: &Map,
+    shape: &Shape,
+    file: &mut impl Read,
+    visit: Visit<'_>,
+) -> Result<Found, ContentsError> {
     Shape::of(map).check(shape)?;
-    let (mut found, mut more, mut element) = (Found::default(), [0], Vec::new());
+    let (mut whole, mut more, mut element) = (0, [0], Vec::new());
     loop {
         file.read_exact(&mut more)?;
         if more[0] != MORE {
-            break;
+            return Ok(Found { whole, lost: 0, count: Some(whole) });
         }
         element.clear();
         let size = shape.element_bytes();
         if file.by_ref().take(size as u64).read_to_end(&mut element)? < size {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        found.store(map, shape, &element);
+        visit(shape, &element);
+        whole += 1;
     }
-    let count = found.whole;
-    found.told(Some(count))
 }
 
 /// There may be more or fewer workers than there were.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use towpath_document::typed;
 
+use super::journal::What;
 use super::parts::{self, Parts};
 use crate::file::sha256;
 use crate::state::{Identity, ProgramState, State};
@@ -58,6 +59,18 @@ pub struct SavedMap {
     /// What users changed since, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
+}
+
+impl SavedMap {
+    /// Adds what the journal says of it.
+    pub(super) fn add(&mut self, what: What) {
+        match what {
+            What::Element { change } => self.changes.push(change),
+            What::Contents { contents, changes } => {
+                (self.contents, self.changes) = (Some(contents), changes);
+            }
+        }
+    }
 }
 
 /// An element that a user stored or deleted.

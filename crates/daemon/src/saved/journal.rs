@@ -16,8 +16,37 @@ use super::{lines, read_if_there};
 pub struct Line {
     /// The map's id, as the document has it.
     pub map: u32,
-    /// What became of an element.
-    pub change: Change,
+    /// What became of it.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What became of a map.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum What {
+    /// An element was stored or deleted.
+    Element {
+        /// The element.
+        change: Change,
+    },
+    /// Many were, at once.
+    Contents {
+        /// The file with what it has now.
+        contents: String,
+        /// What users had changed beyond that, in this order.
+        changes: Vec<Change>,
+    },
+}
+
+impl Line {
+    /// The file that it names.
+    pub(super) fn file(&self) -> Option<String> {
+        match &self.what {
+            What::Element { .. } => None,
+            What::Contents { contents, .. } => Some(contents.clone()),
+        }
+    }
 }
 
 /// A journal that is being written.
@@ -82,7 +111,9 @@ mod tests {
         let mut journal = Journal::create(&path).expect("there is room");
         let line = |key: u32| Line {
             map: 1,
-            change: Change { key: key.into(), value: (key != 2).then(|| 9.into()), port: None },
+            what: What::Element {
+                change: Change { key: key.into(), value: (key != 2).then(|| 9.into()), port: None },
+            },
         };
         (0..4).try_for_each(|key| journal.add(&line(key))).expect("there is room");
         let bytes = std::fs::read(&path).expect("it is there");
@@ -100,7 +131,10 @@ mod tests {
     fn a_damaged_line_of_a_journal_takes_no_other_with_it() {
         let line = |key: u32| Line {
             map: 1,
-            change: Change { key: key.into(), value: Some(9.into()), port: None },
+            what: What::Contents {
+                contents: "0123".to_owned(),
+                changes: vec![Change { key: key.into(), value: Some(9.into()), port: None }],
+            },
         };
         let text = |key| lines::line(&serde_json::to_string(&line(key)).expect("it is JSON"));
         let bytes = (0..4).map(text).collect::<String>().into_bytes();

@@ -1,21 +1,25 @@
 //! What there is, as a document; and what users change in maps, before they hear that it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use towpath_bpf::map::{Keys, Values};
-use towpath_maps::Map;
 use towpath_maps::mapfile::{self, parse_element};
+use towpath_maps::rows::{LoadError, Loaded, Plan, Rows};
+use towpath_maps::{Map, typed};
 use towpath_objects::{MapObject, Object};
 
 use super::document::{Change, Document, SavedMap};
-use super::journal::Line;
-use super::{Store, can_be_saved, why_not_saved};
+use super::journal::{Line, What};
+use super::{Before, Store, can_be_saved, fits, why_not_saved};
 use crate::api::error::ApiError;
 use crate::file::{ObjectFiles, free_key};
+use crate::globals::hex;
 use crate::live::{Live, Restored, RestoredMap, is_same_program};
 use crate::state::{MigrateState, ProgramState, State};
 
@@ -29,6 +33,8 @@ pub(crate) struct Keeper {
     writing: Mutex<()>,
     /// Paths of pins that the last document has; apart from what is locked while it is written.
     pinned: Mutex<BTreeSet<String>>,
+    /// Who changes a map, by its id: many elements at once may take seconds.
+    turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +46,8 @@ struct Kept {
     number: u64,
     /// Files with contents, by the map's id.
     contents: BTreeMap<u32, String>,
+    /// Numbers of the edits after which they came from users, by the map's id.
+    loaded: BTreeMap<u32, u64>,
     /// Where maps and programs come from that are only pinned by now, by their ids.
     maps: BTreeMap<u32, (u32, String)>,
     programs: BTreeMap<u32, ProgramState>,
@@ -69,6 +77,7 @@ impl Keeper {
                 edits: BTreeMap::new(),
                 number: 0,
                 contents: BTreeMap::new(),
+                loaded: BTreeMap::new(),
                 maps: BTreeMap::new(),
                 programs: BTreeMap::new(),
                 last: None,
@@ -129,6 +138,8 @@ impl Keeper {
         work: impl FnOnce() -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
         self.note_change();
+        let turn = self.turn(map.id());
+        let _turn = turn.try_lock_for(EDIT_WAIT_MAX).ok_or_else(|| is_being_loaded(map))?;
         let Some(mut kept) = self.lock() else { return work() };
         work()?;
         let def = map.map().def();
@@ -139,13 +150,76 @@ impl Keeper {
         if !is_element {
             return Ok(());
         }
-        let line = Line { map: map.id(), change };
-        kept.store.add(&line).map_err(|error| {
-            let name = map.map().name();
-            ApiError::failed(format!("map {name}: it is done, and can't be saved: {error}"))
-        })?;
-        kept.note(line.map, key, line.change);
+        let line = Line { map: map.id(), what: What::Element { change: change.clone() } };
+        kept.store.add(&line).map_err(|error| not_saved(map, &error))?;
+        kept.note(line.map, key, change);
         Ok(())
+    }
+
+    /// Puts rows into a map and saves that, as one change: what is there after whatever happens
+    /// next is what was there before, or all of it. `is_pinned`: what is in it is saved anyway.
+    pub(crate) fn load(
+        &self,
+        map: &MapObject,
+        rows: &Rows,
+        is_replace: bool,
+        is_pinned: bool,
+    ) -> Result<Loaded, ApiError> {
+        self.note_change();
+        let turn = self.turn(map.id());
+        let _turn = turn.try_lock_for(LOAD_WAIT_MAX).ok_or_else(|| is_being_loaded(map))?;
+        let said = |error: LoadError| {
+            let message = format!("map {}: {error}", map.name());
+            match error {
+                LoadError::Partly { .. } => ApiError::conflict(message),
+                _ => ApiError::refused(message),
+            }
+        };
+        let plan = Plan::new(map.map(), rows, is_replace).map_err(said)?;
+        let written = self.write_rows(map, rows, is_replace, is_pinned)?;
+        let loaded = plan.apply().map_err(said).inspect_err(|_| {
+            if let Some(dir) = self.maps() {
+                Store::forget_rows(&dir, map.id());
+            }
+        })?;
+        if let (Some(name), Some(mut kept)) = (written, self.lock()) {
+            kept.take_rows(map, rows, is_replace, name).map_err(|error| not_saved(map, &error))?;
+        }
+        Ok(loaded)
+    }
+
+    /// Writes what a map is to have; gives the file's name, if contents of such a map are saved.
+    fn write_rows(
+        &self,
+        map: &MapObject,
+        rows: &Rows,
+        is_replace: bool,
+        is_pinned: bool,
+    ) -> Result<Option<String>, ApiError> {
+        let (id, it) = (map.id(), map.map());
+        let Some(dir) = self.maps().filter(|_| it.kind().keys() != Keys::None) else {
+            return Ok(None);
+        };
+        let file = self.lock().and_then(|kept| Some(dir.join(kept.contents.get(&id)?)));
+        let before = match &file {
+            _ if is_replace => Before::Nothing,
+            _ if is_pinned && can_be_saved(it) => Before::Map,
+            Some(file) => Before::File(file),
+            None => Before::Nothing,
+        };
+        let prepared = self.lock().map_or(Ok(()), |mut kept| kept.store.prepare());
+        let name = prepared.and_then(|()| Store::write_rows(&dir, it, id, rows, before));
+        name.map(Some).map_err(|error| {
+            let name = map.name();
+            ApiError::failed(format!("map {name}: it can't be saved, and nothing changed: {error}"))
+        })
+    }
+
+    /// The turn to change a map.
+    fn turn(&self, map: u32) -> Arc<Mutex<()>> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(map).or_default())
     }
 
     /// Takes over what came back into maps.
@@ -230,6 +304,10 @@ impl Keeper {
     pub(crate) fn take(&self, written: Vec<(Due, String)>) {
         let Some(mut kept) = self.lock() else { return };
         for (due, name) in written {
+            if kept.loaded.get(&due.id).is_some_and(|number| *number > due.number) {
+                // What a user put into it meanwhile is newer, and saved.
+                continue;
+            }
             if let Err(error) = kept.store.name_contents(due.id, &name) {
                 tracing::warn!("[state] map {}: can't be saved: {error}", due.map.name());
                 continue;
@@ -260,6 +338,40 @@ impl Kept {
         self.number += 1;
         let edit = Edit { number: self.number, change };
         self.edits.entry(map).or_default().insert(key, edit);
+    }
+
+    /// Has the journal name what was written of rows that are in a map now, and forgets the edits
+    /// that they replaced.
+    fn take_rows(
+        &mut self,
+        map: &MapObject,
+        rows: &Rows,
+        is_replace: bool,
+        name: String,
+    ) -> io::Result<()> {
+        let (id, it) = (map.id(), map.map());
+        let mut edits = self.edits.get(&id).cloned().unwrap_or_default();
+        edits.retain(|key, _| !is_replace && !rows.has(key));
+        let number = self.number + 1;
+        if is_replace {
+            // Configuration would bring these back.
+            let absent = self.configured(it).into_iter().filter(|key| !rows.has(key));
+            edits.extend(absent.map(|key| {
+                let change = without(it, &key);
+                (key, Edit { number, change })
+            }));
+        }
+        let mut changes: Vec<&Edit> = edits.values().collect();
+        changes.sort_by_key(|edit| edit.number);
+        let changes = changes.into_iter().map(|edit| edit.change.clone()).collect();
+        self.store.name_rows(id, &name)?;
+        self.store
+            .add(&Line { map: id, what: What::Contents { contents: name.clone(), changes } })?;
+        self.number = number;
+        self.loaded.insert(id, number);
+        self.edits.insert(id, edits);
+        self.contents.insert(id, name);
+        Ok(())
     }
 
     /// Lets go of edits that are in a map's saved contents. Those say nothing of what was deleted:
@@ -384,13 +496,34 @@ impl Kept {
         }
     }
 
+    /// A map whose entries were copied to this one had been loaded from a file.
+    fn inherit(&mut self, id: u32, (key, name): &(String, String), file: String, live: &Live) {
+        let program = live.programs().get(key);
+        let Some(map) = program.and_then(|program| program.program.maps().by_name(name)) else {
+            return;
+        };
+        let dir = self.store.maps();
+        if fits(map, &dir.join(&file)) {
+            self.contents.insert(id, file);
+            return;
+        }
+        let written = Store::write_contents(&dir, map, id).and_then(|name| {
+            self.store.name_contents(id, &name)?;
+            Ok(name)
+        });
+        match written {
+            Ok(name) => drop(self.contents.insert(id, name)),
+            Err(error) => tracing::warn!("[state] map {name}: can't be saved: {error}"),
+        }
+    }
+
     /// Edits of a map whose entries were copied to its successor are the successor's.
     fn move_edits(&mut self, maps: &BTreeMap<u32, SavedMap>, live: &Live) {
-        let gone: Vec<u32> =
-            self.edits.keys().filter(|id| !maps.contains_key(id)).copied().collect();
+        let known: BTreeSet<u32> = self.edits.keys().chain(self.contents.keys()).copied().collect();
+        let gone = known.into_iter().filter(|id| !maps.contains_key(id));
         for id in gone {
-            let Some(edits) = self.edits.remove(&id) else { continue };
-            self.contents.remove(&id);
+            let edits = self.edits.remove(&id).unwrap_or_default();
+            let contents = self.contents.remove(&id);
             let place = self.last.iter().flat_map(|last| &last.maps).find(|map| map.id == id);
             let Some((key, name)) = place.and_then(|map| map.owners.first()) else { continue };
             let state = live.programs().get(key).map(|program| &program.state);
@@ -405,11 +538,35 @@ impl Kept {
                 edits.into_iter().for_each(|(key, edit)| {
                     own.entry(key).or_insert(edit);
                 });
+                if let (Some(name), false) = (contents, self.contents.contains_key(next)) {
+                    self.inherit(*next, &owner, name, live);
+                }
             }
         }
         self.contents.retain(|id, _| maps.contains_key(id));
+        self.loaded.retain(|id, _| maps.contains_key(id));
     }
+}
+
+/// An element is no longer there, or zero where all elements are there always.
+fn without(map: &Map, key: &[u8]) -> Change {
+    let zeroes = format!("{}{}", typed::HEX_PREFIX, hex(&vec![0; map.value_size() as usize]));
+    let value = (map.kind().keys() == Keys::Index).then(|| zeroes.into());
+    Change { key: typed::key_to_json(map.def(), key), value, port: None }
+}
+
+fn not_saved(map: &MapObject, error: &io::Error) -> ApiError {
+    let name = map.map().name();
+    ApiError::failed(format!("map {name}: it is done, and can't be saved: {error}"))
+}
+
+fn is_being_loaded(map: &MapObject) -> ApiError {
+    let name = map.name();
+    ApiError::conflict(format!("map {name} is being loaded: try again when that is done"))
 }
 
 /// Names in a message.
 const LOST_SHOWN: usize = 5;
+/// How long a change of an element waits for one of many, and how long another one of many does.
+const EDIT_WAIT_MAX: Duration = Duration::from_secs(2);
+const LOAD_WAIT_MAX: Duration = Duration::from_secs(60);

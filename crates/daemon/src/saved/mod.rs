@@ -27,13 +27,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use towpath_maps::Map;
+use towpath_maps::rows::Rows;
 
 use self::journal::{Journal, Line};
 use self::parts::{Hurt, Instead, Parts};
 use crate::file::{ObjectFiles, read, sha256};
 
+pub(crate) use contents::{Before, can_be_saved, fits, why_not_saved};
 pub use contents::{ContentsError, load as load_contents};
-pub(crate) use contents::{can_be_saved, why_not_saved};
 pub use document::{Change, Document, DocumentError, SavedMap};
 pub(crate) use keeper::Keeper;
 
@@ -104,7 +105,7 @@ impl Store {
 
     /// Makes the directory and takes its lock, unless that is done; puts aside what could not be
     /// read.
-    fn prepare(&mut self) -> io::Result<()> {
+    pub(crate) fn prepare(&mut self) -> io::Result<()> {
         if self.lock.is_none() {
             let said = |error: io::Error| named(&self.dir, &error);
             let mut builder = fs::DirBuilder::new();
@@ -137,6 +138,7 @@ impl Store {
             self.serial_before = document.serial;
             self.named_before = document.files();
             let lines = journal::load(&self.changes(document.serial)).unwrap_or_default().0;
+            self.named_before.extend(lines.iter().filter_map(Line::file));
             lines.iter().for_each(|line| before.add(line));
         }
         if bytes.is_none() && before.is_empty() {
@@ -152,6 +154,7 @@ impl Store {
         };
         self.named = document.files();
         self.add_journal(&mut document, troubles)?;
+        self.named.extend(document.files());
         Ok(Some(document))
     }
 
@@ -216,9 +219,9 @@ impl Store {
             );
             troubles.push((path.display().to_string(), why));
         }
-        for Line { map, change } in lines {
+        for Line { map, what } in lines {
             if let Some(saved) = document.maps.iter_mut().find(|saved| saved.id == map) {
-                saved.changes.push(change);
+                saved.add(what);
             }
         }
         Ok(())
@@ -281,7 +284,9 @@ impl Store {
         if self.journal.is_none() {
             self.journal = Some(Journal::create(&self.changes(self.serial))?);
         }
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.add(line))
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.add(line))?;
+        self.named.extend(line.file());
+        Ok(())
     }
 
     /// Brings the journal to the disk.
@@ -296,11 +301,40 @@ impl Store {
         hash_of(&beside)
     }
 
-    /// Gives written contents their name. A document that names them must follow: else they go
-    /// with the next one.
+    /// Writes what a map is to have beside its place, without touching the map; gives the name that
+    /// it will have.
+    pub(crate) fn write_rows(
+        dir: &Path,
+        map: &Map,
+        id: u32,
+        rows: &Rows,
+        before: Before<'_>,
+    ) -> io::Result<String> {
+        let beside = dir.join(format!("load-{id}"));
+        let written = contents::save_rows(map, &beside, rows, before);
+        written.and_then(|()| hash_of(&beside)).inspect_err(|_| {
+            // What it takes is needed elsewhere.
+            let _gone = fs::remove_file(&beside);
+        })
+    }
+
+    /// Gives written contents their name. A document or a line of the journal that names them must
+    /// follow: else they go with the next document.
     pub(crate) fn name_contents(&self, id: u32, name: &str) -> io::Result<()> {
         let maps = self.maps();
         fs::rename(maps.join(format!("new-{id}")), maps.join(name))
+    }
+
+    /// The same for what was written by [`Store::write_rows`]; the rename is to outlive a loss of
+    /// power as the contents do.
+    pub(crate) fn name_rows(&self, id: u32, name: &str) -> io::Result<()> {
+        let maps = self.maps();
+        put(&maps.join(format!("load-{id}")), &maps.join(name))
+    }
+
+    /// What was written by [`Store::write_rows`] is not needed.
+    pub(crate) fn forget_rows(dir: &Path, id: u32) {
+        let _gone = fs::remove_file(dir.join(format!("load-{id}")));
     }
 
     /// Writes a document, and its objects before; what nothing needs any more goes.

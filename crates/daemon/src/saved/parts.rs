@@ -21,7 +21,7 @@ use serde_json::{Value as Json, json};
 use towpath_document::typed;
 
 use super::document::{Document, DocumentError, MAGIC, VERSION};
-use super::journal::Line;
+use super::journal::{Line, What};
 use super::lines::{checksum, line, whole};
 use crate::file::UNREAD;
 use crate::state;
@@ -173,10 +173,13 @@ impl Parts {
     pub(super) fn add(&mut self, line: &Line) {
         let maps = self.whole.iter_mut().filter(|(place, _)| place.list == "maps");
         for (_, map) in maps.filter(|(_, map)| map["id"] == line.map) {
-            let change = serde_json::to_value(&line.change).unwrap_or_default();
-            match &mut map["changes"] {
-                Json::Array(changes) => changes.push(change),
-                none => *none = json!([change]),
+            match (&line.what, &mut map["changes"]) {
+                (What::Element { change }, Json::Array(changes)) => changes.push(json!(change)),
+                (What::Element { change }, none) => *none = json!([change]),
+                (What::Contents { contents, changes }, old) => {
+                    *old = json!(changes);
+                    map["contents"] = json!(contents);
+                }
             }
         }
     }
