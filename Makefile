@@ -29,8 +29,10 @@ test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER := \
 	qemu-aarch64 -L /usr/aarch64-linux-gnu
 test-aarch64: ARM := --target aarch64-unknown-linux-gnu --config profile.dev.debug=false \
 	--config profile.dev.opt-level=1
-test-aarch64: ## the compiler's tests and tier 1 beside the interpreter, on an emulated aarch64
+test-aarch64: ## all that is released compiled, the compiler's tests and tier 1 beside the interpreter, on an emulated aarch64
 	@scripts/install-deps.sh aarch64
+	@$(CARGO) check $(ARM) --quiet -p towpath-cli -p towpath-capi -p towpath-xsk-client \
+		-p towpath-guest-client
 	@$(CARGO) test $(ARM) --quiet -p towpath-jit
 	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- isa --against interp --exec jit
 	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- \

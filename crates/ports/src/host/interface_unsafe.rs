@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "ioctl takes untyped addresses")]
 
-use std::ffi::c_ulong;
+use std::ffi::{c_char, c_ulong};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -55,7 +55,7 @@ impl Interface {
         let request = self.request(libc::SIOCGIFHWADDR, self.empty())?;
         // SAFETY: the kernel stored the address there.
         let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-        Ok(std::array::from_fn(|at| address.sa_data[at].cast_unsigned()))
+        Ok(std::array::from_fn(|at| address.sa_data[at].to_ne_bytes()[0]))
     }
 
     pub(crate) fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
@@ -64,7 +64,7 @@ impl Interface {
         let mut address: libc::sockaddr = unsafe { zeroed() };
         address.sa_family = libc::ARPHRD_ETHER;
         for (to, byte) in address.sa_data.iter_mut().zip(mac) {
-            *to = byte.cast_signed();
+            *to = c_char::from_ne_bytes([byte]);
         }
         request.ifr_ifru.ifru_hwaddr = address;
         self.request(libc::SIOCSIFHWADDR, request).map(drop)
@@ -150,7 +150,7 @@ impl Interface {
         for (to, byte) in
             request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(self.name.bytes())
         {
-            *to = byte.cast_signed();
+            *to = c_char::from_ne_bytes([byte]);
         }
         request
     }

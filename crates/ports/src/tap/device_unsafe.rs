@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "ioctl takes untyped addresses")]
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_char, c_int, c_ulong};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::zeroed;
@@ -34,7 +34,7 @@ pub(super) fn join(file: File, name: &str) -> io::Result<OwnedFd> {
     // SAFETY: all zeros is an `ifreq`.
     let mut request: libc::ifreq = unsafe { zeroed() };
     for (to, byte) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
-        *to = byte.cast_signed();
+        *to = c_char::from_ne_bytes([byte]);
     }
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
     request.ifr_ifru.ifru_flags = flags as i16;

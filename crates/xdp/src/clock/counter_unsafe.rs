@@ -1,6 +1,9 @@
 //! The processor's counter of time.
 
-#![expect(unsafe_code, reason = "reads a register that only intrinsics read")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "reads a register that only intrinsics read")
+)]
 
 /// Ticks since the machine started, of `CLOCK_MONOTONIC`'s own counter; 0 where there is none to be
 /// read.
