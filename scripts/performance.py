@@ -14,6 +14,7 @@ newest file of each machine, the newest first.
 import json
 import math
 import sys
+import textwrap
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -37,22 +38,108 @@ than the oldest 99 of 100 of these were at most, as a share of the table's age:
 # Programs below that are compared in nanoseconds.
 SHORT_NS = 12
 
-# Benchmark, heading, and what the figures are.
+OFFLOAD = (
+    "Frames a second that a program judges at the host, for its guest, beside the guest doing it:"
+    " a driver that runs the same compiled program on its ring's own buffers, and DPDK's testpmd"
+    " over `virtio_user`, which drops or sends back without a program."
+)
+VHOST = (
+    "A program on every frame, beside DPDK's `net_vhost` without one; DPDK's `virtio_user` is the"
+    " guest of either. Where the host sends, it makes its frames itself: the first rows say how"
+    " many it makes where nobody takes them."
+)
+
+# Benchmark, heading, and what the figures are beside: the best that a user could run instead.
 SECTIONS = [
-    ("programs", "Programs beside the kernel", ""),
-    ("corpus", "Programs of others", "Geometric means of ratios."),
-    ("frames", "One program, many frames", "`vip_balancer`, a balancer in the shape of Katran."),
-    ("helpers", "Single helpers", "Nanoseconds of what the name says."),
-    ("scale", "Many cores", ""),
-    ("engine", "The engine", "A frame in the engine, beside a loop that only runs the program."),
-    ("timers", "Timers", ""),
-    ("veth", "Ports over an interface", "One veth: the kernel's XDP, our ports, DPDK's testpmd."),
-    ("restart", "Stopping and starting again", "How long a port does not answer."),
-    ("sanitizer", "The sanitizer", "A frame in the interpreter, without and with it."),
-    ("stacks", "Between two TCP stacks", ""),
-    ("neighbours", "Neighbours", ""),
-    ("bond", "Bonds", ""),
-    ("xsk", "Sockets", "From a generator by a program to an application, on one core."),
+    (
+        "programs",
+        "Programs beside the kernel",
+        "The peer is the running kernel's JIT over the same object, frame and maps: what runs a"
+        " program where Towpath doesn't.",
+    ),
+    (
+        "corpus",
+        "Programs of others",
+        "Geometric means of ratios; the peer is the running kernel's JIT over the same objects.",
+    ),
+    (
+        "frames",
+        "One program, many frames",
+        "`vip_balancer`, a balancer in the shape of Katran, beside the running kernel's JIT.",
+    ),
+    (
+        "helpers",
+        "Single helpers",
+        "Nanoseconds of what the name says, beside the running kernel.",
+    ),
+    (
+        "scale",
+        "Many cores",
+        "The peer is the kernel: one program object, run by as many threads over the same maps.",
+    ),
+    (
+        "engine",
+        "The engine",
+        "Nothing else takes XDP objects to frames in memory, so the peer is the least that anything"
+        " needs: a loop that takes frames, copies the packet in, runs the program and gives frames"
+        " back.",
+    ),
+    (
+        "timers",
+        "Timers",
+        "There is no peer: the kernel runs timers in softirqs, apart from its frames. What counts"
+        " is how long frames wait.",
+    ),
+    (
+        "veth",
+        "Ports over an interface",
+        "One veth: the kernel's native and generic XDP, our ports, DPDK's testpmd.",
+    ),
+    ("offload", "Guests' programs at the host", OFFLOAD),
+    ("vhost", "Ports of virtual machines", VHOST),
+    (
+        "restart",
+        "Stopping and starting again",
+        "How long a port does not answer. There is no peer: a kernel that restarts is a reboot.",
+    ),
+    (
+        "sanitizer",
+        "The sanitizer",
+        "A frame in the interpreter with the sanitizer, beside the interpreter without it.",
+    ),
+    (
+        "stacks",
+        "Between two TCP stacks",
+        "The peer is a Linux bridge between the same two namespaces.",
+    ),
+    (
+        "ports",
+        "Many ports",
+        "The peer is the kernel, which makes and removes the same interfaces.",
+    ),
+    (
+        "load",
+        "Loading a map",
+        "The peer is one request an entry, which is what there was.",
+    ),
+    (
+        "neighbours",
+        "Neighbours",
+        "Frames of one virtual machine while another one attacks, beside the same without an"
+        " attack.",
+    ),
+    (
+        "bond",
+        "Bonds",
+        "The peer is DPDK's `net_bond`; the kernel's bonding driver needs devices that other hosts"
+        " see.",
+    ),
+    (
+        "xsk",
+        "Sockets",
+        "From a generator by a program to an application, on one core; the peers are bare rings and"
+        " the kernel's sockets in copy mode.",
+    ),
 ]
 
 
@@ -106,7 +193,7 @@ def notes(result):
 
 def line(text):
     """A paragraph, if there is something to say."""
-    return [f"{text}\n"] if text else []
+    return [textwrap.fill(text, 100) + "\n"] if text else []
 
 
 def plain(results):

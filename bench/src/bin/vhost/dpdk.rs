@@ -7,6 +7,7 @@ use towpath_bench::testpmd::Testpmd;
 use towpath_bench::{attach, load, rate};
 use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_ports::generator::{self, Generator};
+use towpath_ports::sink::Sink;
 use towpath_ports::vhost_user::{self, VhostUser};
 use towpath_workload::small;
 
@@ -134,6 +135,37 @@ pub(crate) fn net_vhost(case: &Case, window: Duration) -> anyhow::Result<f64> {
     drop(host);
     let _gone = std::fs::remove_file(&path);
     rate
+}
+
+/// Frames a second that a worker makes and sends nowhere, a program run on each.
+pub(crate) fn made_here(bytes: usize, window: Duration) -> anyhow::Result<f64> {
+    let worker = WorkerOptions { cpu: Some(HOST_CPU), mode: Mode::Busy };
+    let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
+    engine.add_port(PortOptions::new("sink"), Box::new(Sink))?;
+    let source = Generator::new(generator::Options::new(vec![0x5a; bytes]))?;
+    let source = engine.add_port(PortOptions::new("gen"), Box::new(source))?;
+    let programs = [load(small::returns(2), 1)?];
+    engine.change(|config| {
+        config.set_upper(source, UpperName::Named("sink".to_owned()))?;
+        attach(config, source, &programs, 1, 0)
+    })?;
+    std::thread::sleep(SETTLE);
+    let rate = rate(&engine, source, window);
+    engine.stop();
+    Ok(rate)
+}
+
+/// Frames a second that testpmd makes (`txonly`) and sends nowhere (`net_null`).
+pub(crate) fn made_there(bytes: usize, window: Duration) -> anyhow::Result<f64> {
+    let length = format!("--txpkts={bytes}");
+    let options = ["--forward-mode=txonly", &length];
+    let mut testpmd = Testpmd::start(HOST_CPU, &["net_null0".to_owned()], &options)?;
+    testpmd.say("start")?;
+    std::thread::sleep(SETTLE);
+    let (before, start) = (testpmd.packets()?.1, Instant::now());
+    std::thread::sleep(window);
+    let after = testpmd.packets()?.1;
+    Ok((after - before) as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Frames a second that a testpmd's port receives.

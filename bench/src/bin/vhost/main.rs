@@ -1,7 +1,9 @@
 //! `bench/vhost`: virtual machines' ports.
 //!
 //! What a frame costs in a ring, on one core, with a driver in this process; and frames a second
-//! beside DPDK's `net_vhost`, with DPDK's `net_virtio_user` as the guest of either.
+//! beside DPDK's `net_vhost`, with DPDK's `net_virtio_user` as the guest of either. Where the host
+//! sends, each host makes its frames itself: the first lines say how many a second it makes where
+//! nobody takes them.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -19,7 +21,7 @@ use towpath_bench::{Turns, spread};
 #[derive(Debug, Parser)]
 struct Args {
     /// Rounds; the sides take turns.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 1000)]
@@ -62,12 +64,24 @@ fn main() -> anyhow::Result<()> {
 fn beside_dpdk(args: &Args) -> anyhow::Result<()> {
     println!("\nMpps, a program on every frame | net_vhost without one: median\n");
     let window = Duration::from_millis(args.window);
+    for bytes in [64, 1500] {
+        let name = format!("frames made, to nowhere, {bytes} B");
+        if !name.contains(&args.only) {
+            continue;
+        }
+        let ours = || Ok(dpdk::made_here(bytes, window)? / 1e6);
+        let theirs = || Ok(dpdk::made_there(bytes, window)? / 1e6);
+        print(&name, &Turns::take(args.rounds, ours, theirs)?);
+    }
     for case in dpdk::cases().into_iter().filter(|case| case.name().contains(&args.only)) {
         let ours = || Ok(dpdk::towpath(&case, window)? / 1e6);
         let theirs = || Ok(dpdk::net_vhost(&case, window)? / 1e6);
-        let turns = Turns::take(args.rounds, ours, theirs)?;
-        let (ours, theirs) = (spread(&turns.one), spread(&turns.other));
-        println!("  {:36} {ours} | {theirs}   {:.2}x", case.name(), turns.ratio());
+        print(&case.name(), &Turns::take(args.rounds, ours, theirs)?);
     }
     Ok(())
+}
+
+fn print(name: &str, turns: &Turns) {
+    let (ours, theirs) = (spread(&turns.one), spread(&turns.other));
+    println!("  {name:36} {ours} | {theirs}   {:.2}x", turns.ratio());
 }
