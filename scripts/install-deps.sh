@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the chosen chores need and the machine lacks, with apt; says so when it cannot.
 #
-# usage: install-deps.sh [demo|test|net|parity|wheel|aarch64]
+# usage: install-deps.sh [demo|test|net|parity|wheel|aarch64|container]
 #
 #   demo    a C compiler for BPF (clang 14 or later), libbpf's and the kernel's headers, python3
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
@@ -12,6 +12,7 @@
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: xdp-tools, its source
 #   wheel   a Python that can make virtual environments
+#   container  buildah and debootstrap
 #   aarch64 a linker and a C library for aarch64, an emulator, and Rust's standard library for it
 #
 # Quiet when nothing is missing. Rust is not installed, only asked for: rustup is its own installer.
@@ -72,6 +73,10 @@ parity)
     need_command xdp-loader xdp-tools
     need_command bc bc
     need_file /usr/src/linux-source-6.1.tar.xz linux-source-6.1
+    ;;
+container)
+    need_command buildah buildah
+    need_command debootstrap debootstrap
     ;;
 wheel) python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) ;;
 aarch64)
