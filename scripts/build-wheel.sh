@@ -44,7 +44,9 @@ for target in "${targets[@]}"; do
     cp -r "$share" "$data/data/"
     stripped "$target" "$built" "$data/scripts/towpath"
     check_glibc "$data/scripts/towpath"
-    maturin build --release --locked --quiet --zig --target "$target" \
+    # It has flags of its own, for which all that the command is made of would be compiled again.
+    CARGO_TARGET_DIR=$CARGO_TARGET_DIR/wheel maturin build \
+        --release --locked --quiet --zig --target "$target" \
         --compatibility "manylinux_${GLIBC/./_}" -m crates/python/Cargo.toml -o "$wheels"
 done
 ls "$wheels"/towpath-"$version"-*.whl
