@@ -80,6 +80,8 @@ class Daemon:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def received(self) -> int:
+        # The daemon closes connections that nobody uses for ten seconds.
+        self.api.close()
         return self.api.ask("GET", "/v1/stats")["ports"]["gen"]["rx_packets"]
 
     def rate(self, seconds: float) -> float:

@@ -19,7 +19,7 @@ use crate::failure::FailureCode;
 use crate::file::{self, Loaded, ObjectFiles};
 use crate::page::HttpSettings;
 use crate::serve::{Limits, Strangers};
-use crate::{api, history, log, metrics, page, serve};
+use crate::{api, history, log, metrics, page, population, serve};
 
 /// How a daemon is started.
 #[derive(Debug, Clone, Default)]
@@ -90,6 +90,7 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     let descriptors = raise_descriptors();
     let control = Arc::new(Control::start(loaded, config.map(Path::new), objects)?);
     control.read(|inner| tell_memory(inner.live.engine.arena()));
+    population::start(&control);
     let limits = API_LIMITS.within(descriptors);
     let mut doors = taken.serve(&control, api::router(&control), limits);
     if let Some(address) = settings.metrics {

@@ -41,6 +41,7 @@ pub mod metrics;
 pub mod natural;
 pub mod page;
 mod places;
+mod population;
 pub mod profile;
 mod queues;
 mod reference;

@@ -23,12 +23,12 @@ pub(crate) fn check_frames(frames: usize) -> Result<(), String> {
     }
 }
 
-fn gib(bytes: u64) -> String {
+pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 /// Bytes that processes can still get, as far as the kernel says; less where our cgroup has less.
-fn available() -> Option<u64> {
+pub(crate) fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     // Huge pages that are reserved are no part of what is available otherwise.
     let field = |name: &str| {

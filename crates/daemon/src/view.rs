@@ -254,6 +254,7 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
             },
             owner_jited: object.owner_is_compiled(),
             entries: map.count(),
+            populated_percent: map.population().map(|(done, all)| (done * 100 / all) as u8),
             frozen: map.is_frozen(),
             btf_id: object.btf().map_or(0, |btf| btf.id()),
             pinned: session.paths(|it| matches!(it, Object::Map(it) if it.object().id() == id)),

@@ -115,6 +115,10 @@ impl Array {
 }
 
 impl Store for Array {
+    fn preallocated(&self) -> Vec<&Region> {
+        vec![&self.region]
+    }
+
     fn spans(&self) -> Vec<Span> {
         let row = (self.stride * self.entries as usize) as u64;
         (0..self.cpus)

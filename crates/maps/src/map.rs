@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use towpath_bpf::map::Values;
 use towpath_bpf::program::{DataSection, MapType};
@@ -24,7 +24,7 @@ use crate::hash::view_unsafe::{HashView, KEY_WORDS_MAX};
 use crate::inner::MapOfMaps;
 use crate::layout::{ArrayView, Layout};
 use crate::lpm::LpmTrie;
-use crate::memory::REGION_BYTES_MAX;
+use crate::memory::{POPULATED_STEP_BYTES, REGION_BYTES_MAX};
 use crate::perf::PerfEventArray;
 use crate::pifo::{PifoGeneric, PifoXdp};
 use crate::prog_array::ProgArray;
@@ -79,6 +79,8 @@ pub struct Map {
     spans: Box<[Span]>,
     array: ArrayView,
     storage: Storage,
+    /// Bytes of what is to be there from the start that somebody made be there.
+    populated: AtomicU64,
 }
 
 impl ArrayView {
@@ -140,6 +142,7 @@ impl Map {
             spans: storage.as_store().spans().into_boxed_slice(),
             array: ArrayView::of(storage.layout()),
             storage,
+            populated: AtomicU64::new(0),
         };
         map.fill_initial()?;
         Ok(Arc::new(map))
@@ -218,6 +221,31 @@ impl Map {
             Storage::Arena(arena) => arena.reach().1 - arena.reach().0,
             _ => elements,
         }
+    }
+
+    /// Bytes of memory that were made be there, of those that the kernel allocates when it creates
+    /// such a map; `None` of kinds whose memory comes with their elements.
+    pub fn population(&self) -> Option<(u64, u64)> {
+        let all: u64 = self.store().preallocated().iter().map(|region| region.len() as u64).sum();
+        (all > 0).then(|| (self.populated.load(Relaxed).min(all), all))
+    }
+
+    /// Makes the next part of this memory be there, so that no insertion waits for it; gives
+    /// whether there is more of it. Takes some 0.1 ms, and may be called beside programs; by one
+    /// thread at a time.
+    pub fn populate_step(&self) -> bool {
+        let (done, mut at) = (self.populated.load(Relaxed), 0);
+        for region in self.store().preallocated() {
+            let len = region.len() as u64;
+            if done < at + len {
+                let step = (at + len - done).min(POPULATED_STEP_BYTES as u64);
+                region.populate((done - at) as usize, step as usize);
+                self.populated.store(done + step, Relaxed);
+                return true;
+            }
+            at += len;
+        }
+        false
     }
 
     /// Elements in the map; `None` for kinds that don't count.

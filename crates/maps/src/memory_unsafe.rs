@@ -70,6 +70,11 @@ impl Region {
         }
     }
 
+    /// Bytes that it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// `front` bytes followed by `data` bytes mapped twice in a row, so that a record which wraps
     /// is contiguous in memory. Both are multiples of a page.
     pub(crate) fn with_mirror(front: usize, data: usize) -> Result<Self, Errno> {

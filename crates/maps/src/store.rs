@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use towpath_bpf::Errno;
 
 use crate::access::Span;
+use crate::memory::Region;
 use crate::user::Value;
 
 /// In place of a worker's number: a user thread.
@@ -30,6 +31,12 @@ pub(crate) type Visit<'a> = dyn FnMut(Element<'_>) -> ControlFlow<()> + 'a;
 pub(crate) trait Store: Send + Sync {
     /// Memory that programs may touch.
     fn spans(&self) -> Vec<Span> {
+        Vec::new()
+    }
+
+    /// Memory that the kernel would have allocated when the map was created; whoever has time makes
+    /// it be there. Nothing for maps that grow.
+    fn preallocated(&self) -> Vec<&Region> {
         Vec::new()
     }
 

@@ -141,7 +141,11 @@ fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
     }
     let programs: Vec<String> = map.prog_ids.iter().map(u32::to_string).collect();
     let entries = map.entries.map_or(String::new(), |count| format!("entries {count}  "));
-    output.line(&format!("\t{entries}prog_ids {}", programs.join(",")))?;
+    let populating = match map.populated_percent {
+        Some(percent) if percent < 100 => format!("populating {percent} %  "),
+        _ => String::new(),
+    };
+    output.line(&format!("\t{entries}{populating}prog_ids {}", programs.join(",")))?;
     if let Some(RingView { size, used, lost }) = map.ring {
         output.line(&format!("\t{used} of {size} bytes used  {lost} records lost"))?;
     }

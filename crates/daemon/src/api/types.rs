@@ -198,6 +198,10 @@ pub struct MapView {
     pub owner_jited: Option<bool>,
     /// Elements now, for kinds that count.
     pub entries: Option<u64>,
+    /// How much of the memory that its entries will take is there, in percent: it is made be there
+    /// in the background. Nothing for kinds whose memory comes with their entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub populated_percent: Option<u8>,
     /// Whether users may not write any more.
     pub frozen: bool,
     /// The id of its types, 0 for none.

@@ -52,6 +52,8 @@ pub(crate) struct HashTable {
     /// Values of per-CPU kinds; otherwise they follow the key.
     percpu: Option<PerCpu>,
     fields: Fields,
+    /// Without `BPF_F_NO_PREALLOC`.
+    is_preallocated: bool,
     access: Access,
     #[cfg(not(loom))]
     view: Option<HashView>,
@@ -102,6 +104,7 @@ impl HashTable {
             value_size,
             percpu,
             fields,
+            is_preallocated: def.flags & BPF_F_NO_PREALLOC == 0,
             access: Access::of_programs(def.flags),
         })
     }
@@ -481,6 +484,14 @@ impl Store for HashTable {
     fn next_key(&self, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
         let mut next = vec![0; self.table.key_size];
         if self.table.next_key(key, &mut next) { Ok(next) } else { Err(Errno::ENOENT) }
+    }
+
+    fn preallocated(&self) -> Vec<&Region> {
+        if !self.is_preallocated {
+            return Vec::new();
+        }
+        let values = self.percpu.iter().map(|percpu| &percpu.region);
+        [&self.table.buckets, &self.table.pool.region].into_iter().chain(values).collect()
     }
 
     fn count(&self) -> Option<u64> {

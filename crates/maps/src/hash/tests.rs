@@ -282,3 +282,32 @@ fn the_memory_of_a_full_table_is_bounded() {
     let limit = 1_000_000 * (80 * 13 / 10 + 48);
     assert!(elements + buckets <= limit, "{} > {limit}", elements + buckets);
 }
+
+/// Page faults of this thread so far (the tenth field of its `stat`).
+fn faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("it is ours");
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    behind_name.split_whitespace().nth(7).and_then(|it| it.parse().ok()).expect("a number")
+}
+
+#[test]
+fn insertions_into_what_is_populated_wait_for_no_memory() {
+    const ENTRIES: u32 = 1 << 17;
+    for kind in [MapType::Hash, MapType::LruHash, MapType::PercpuHash] {
+        let map = create(kind, (16, 64), ENTRIES, 2);
+        let (done, all) = map.population().expect("it is allocated at once");
+        assert!(done == 0 && all > u64::from(ENTRIES) * 80, "{kind:?}: {done} of {all}");
+        while map.populate_step() {}
+        assert_eq!(map.population(), Some((all, all)));
+        let before = faults();
+        for number in 0..u64::from(ENTRIES) {
+            let key = [number.to_ne_bytes(), [0; 8]].concat();
+            map.update(0, &key, &[1; 64], BPF_ANY).expect("there is room");
+        }
+        // The table is some 3,000 pages.
+        assert!(faults() - before < 200, "{kind:?}: {} page faults", faults() - before);
+    }
+    let def = def(MapType::Hash, 16, 64, ENTRIES, BPF_F_NO_PREALLOC);
+    let map = Map::create(&def, &CreateOptions::new(Domain::new(1))).expect("a valid definition");
+    assert_eq!(map.population(), None, "it grows");
+}

@@ -72,11 +72,13 @@ impl<'a> Plan<'a> {
     /// The map is too small, or can't be written or read by users.
     pub fn new(map: &'a Map, rows: &'a Rows, is_replace: bool) -> Result<Plan<'a>, LoadError> {
         may_load(map, is_replace)?;
+        // Which ones an LRU keeps tells the file's order; neighbours in a trie are found together.
+        let is_lru = map.kind().spec().lru;
         let mut plan = Plan {
             map,
             rows,
             is_replace,
-            writes: rows.in_order.clone(),
+            writes: if is_lru { rows.in_order.clone() } else { rows.by_key.clone() },
             unchanged: 0,
             gone: Vec::new(),
             deleted: 0,
@@ -124,7 +126,9 @@ impl<'a> Plan<'a> {
         let there = found.iter().filter(|found| **found != Found::Not).count();
         let written = rows.by_key.iter().zip(&found).filter(|(_, found)| **found != Found::Same);
         self.writes = written.map(|(row, _)| *row).collect();
-        self.writes.sort_unstable();
+        if self.map.kind().spec().lru {
+            self.writes.sort_unstable();
+        }
         self.unchanged = rows.len() - self.writes.len();
         there
     }

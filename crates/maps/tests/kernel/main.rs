@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
 mod create;
+mod memory;
 mod operations;
 
 use fastrand::Rng;
