@@ -51,7 +51,6 @@ VHOST = (
 
 # Benchmark, heading, and what the figures are beside: the best that a user could run instead.
 SECTIONS = [
-<<<<<<< HEAD
     (
         "programs",
         "Programs beside the kernel",
@@ -104,6 +103,11 @@ SECTIONS = [
         "How long a port does not answer. There is no peer: a kernel that restarts is a reboot.",
     ),
     (
+        "load",
+        "Loading tables",
+        "A million prefixes into the trie of `firewall` under full load, beside one request an entry.",
+    ),
+    (
         "sanitizer",
         "The sanitizer",
         "A frame in the interpreter with the sanitizer, beside the interpreter without it.",
@@ -141,23 +145,6 @@ SECTIONS = [
         "From a generator by a program to an application, on one core; the peers are bare rings and"
         " the kernel's sockets in copy mode.",
     ),
-=======
-    ("programs", "Programs beside the kernel", ""),
-    ("corpus", "Programs of others", "Geometric means of ratios."),
-    ("frames", "One program, many frames", "`vip_balancer`, a balancer in the shape of Katran."),
-    ("helpers", "Single helpers", "Nanoseconds of what the name says."),
-    ("scale", "Many cores", ""),
-    ("engine", "The engine", "A frame in the engine, beside a loop that only runs the program."),
-    ("timers", "Timers", ""),
-    ("veth", "Ports over an interface", "One veth: the kernel's XDP, our ports, DPDK's testpmd."),
-    ("restart", "Stopping and starting again", "How long a port does not answer."),
-    ("load", "Loading tables", "A million prefixes into the trie of `firewall`, under full load."),
-    ("sanitizer", "The sanitizer", "A frame in the interpreter, without and with it."),
-    ("stacks", "Between two TCP stacks", ""),
-    ("neighbours", "Neighbours", ""),
-    ("bond", "Bonds", ""),
-    ("xsk", "Sockets", "From a generator by a program to an application, on one core."),
->>>>>>> e83367f (tmp)
 ]
 
 

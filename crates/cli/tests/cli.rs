@@ -385,7 +385,16 @@ fn bench_gives_a_ratio_for_each_program_and_engine() {
     let entries = entries_of(&result);
     let again = entries_of(&bench.json(&arguments));
     let execs: Vec<&str> = entries.iter().map(|entry| entry["exec"].as_str().unwrap()).collect();
-    assert_eq!(execs, ["jit", "interp"], "{result}");
+    assert_eq!(execs, ["jit", "interp", "jit", "interp"], "{result}");
+    let flows: Vec<u64> = entries.iter().filter_map(|entry| entry["flows"].as_u64()).collect();
+    assert_eq!(flows, [1, 1, 4096, 4096], "{result}");
+    if let Some(means) = result["geomean_by_flows"]["jit"].as_object() {
+        let means = means.values().filter_map(Value::as_f64);
+        assert_eq!(result["geomean_ratio"].as_f64(), means.reduce(f64::min), "{result}");
+    }
+    let asked = entries_of(&bench.json(&[&arguments[..], &["--flows", "2,1"]].concat()));
+    let flows: Vec<u64> = asked.iter().filter_map(|entry| entry["flows"].as_u64()).collect();
+    assert_eq!(flows, [2, 2, 1, 1]);
     for entry in &entries {
         assert_eq!(entry["name"], "every_verdict");
         for figure in ["ns", "peer_ns", "ratio", "verify_us", "compile_us"] {

@@ -32,10 +32,11 @@ pub(crate) struct BenchArgs {
     /// The frame with this number, instead of the one that makes most work
     #[arg(long, value_name = "N")]
     pub frame: Option<usize>,
-    /// Give every frame another source address and port, so many different ones
-    #[arg(long, value_name = "N")]
+    /// Give every frame another source address and port, so many different ones; of several
+    /// numbers, each is measured [default: 1,4096,1048576 beside the kernel, else 1,4096]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=FLOWS_MAX))]
-    pub flows: Option<u32>,
+    pub flows: Vec<u32>,
     /// Fill hash tables up, so that they do not fit the caches; with a million flows when --flows
     /// says nothing else
     #[arg(long)]
@@ -68,6 +69,19 @@ pub(crate) struct BenchArgs {
     pub program: ProgramArgs,
 }
 
+impl BenchArgs {
+    /// Numbers of flows to measure with.
+    pub(crate) fn flows(&self) -> &[u32] {
+        match (self.flows.as_slice(), self.against) {
+            ([], _) if self.cold => &FLOWS[2..],
+            ([], Peer::Kernel) => &FLOWS,
+            // A million frames take it seconds.
+            ([], Peer::Interp) => &FLOWS[..2],
+            (asked, _) => asked,
+        }
+    }
+}
+
 /// What programs are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
@@ -77,5 +91,8 @@ pub(crate) enum Peer {
     Interp,
 }
 
+/// One frame over and over; flows that come and go in a cache; more than any cache holds elements
+/// for.
+const FLOWS: [u32; 3] = [1, 1 << 12, 1 << 20];
 /// What fits the last three bytes of an address.
 const FLOWS_MAX: i64 = 1 << 24;

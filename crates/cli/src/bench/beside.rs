@@ -47,7 +47,7 @@ fn measured(run: &RunArgs, frame: Vec<u8>) -> Result<Beside, String> {
         map_init: run.surroundings.map_init.clone(),
         input: None,
         frame: None,
-        flows: None,
+        flows: vec![1],
         cold: false,
         rounds: ROUNDS,
         window: WINDOW_MS,
@@ -63,8 +63,8 @@ fn measured(run: &RunArgs, frame: Vec<u8>) -> Result<Beside, String> {
     let program = opened.select(&run.selection).map_err(said)?;
     let frames = [frame];
     let subject = Subject::new(&args, &opened, program, args.map_init.as_deref(), &frames)?;
-    let entries = measure(subject)?.entries;
-    let entry = entries.into_iter().next().ok_or("nothing was measured")?;
+    let mut entries = measure(subject)?.into_iter().flat_map(|measured| measured.entries);
+    let entry = entries.next().ok_or("nothing was measured")?;
     let (ns, kernel_ns, ratio) = (tenths(entry.ns), tenths(entry.peer_ns), entry.ratio);
     Ok(Beside { ns, kernel_ns, ratio: (ratio * 100.0).round() / 100.0, kernel: kernel_version() })
 }

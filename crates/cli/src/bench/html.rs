@@ -28,10 +28,8 @@ fn document(results: &Results) -> String {
         });
         body += &format!("<h2>{}</h2><p class=mean>{mean}</p>{}", escaped(exec), chart(&entries));
     }
-    let flows = match method.flows {
-        0 | 1 => "one flow".to_owned(),
-        flows => format!("{flows} flows"),
-    };
+    let flows: Vec<String> = method.flows.iter().map(u32::to_string).collect();
+    let flows = format!("{} flows", flows.join(", "));
     let tables = if method.cold { ", large tables" } else { "" };
     let without = match method.without.is_empty() {
         true => String::new(),
@@ -105,7 +103,7 @@ fn bar(entry: &Entry, top: f64, x: &dyn Fn(f64) -> f64) -> String {
          <text x={} y={text:.1}>{:.2}</text></g>",
         escaped(&title),
         LABEL_WIDTH - 8.0,
-        escaped(&entry.name),
+        escaped(&entry.name_and_flows()),
         top + 3.0,
         ROW - 6.0,
         LABEL_WIDTH + PLOT_WIDTH + 8.0,
@@ -133,7 +131,7 @@ fn table(title: &str, entries: &[Entry]) -> String {
             html,
             "<tr><td>{}<td>{}{ran}<td>{:.1}<td>{:.1}<td>{:.2}<td>{least:.2} to {most:.2}<td>{:+.1}\
              <td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.0}<td>{:.0}<td>{:.0}<td>{}",
-            escaped(&entry.name),
+            escaped(&entry.name_and_flows()),
             entry.exec,
             entry.ns,
             entry.peer_ns,

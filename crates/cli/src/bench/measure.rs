@@ -6,6 +6,7 @@ use towpath_xdp::Exec;
 
 use super::choose::{Choice, Steady, choose, steady};
 use super::feed::{Feed, Renewal};
+use super::flows;
 use super::profile::{ProfileLine, profile};
 use super::result::{Class, Entry, TRIVIAL_NS, median};
 use super::side::{Here, Side};
@@ -66,81 +67,106 @@ pub(super) fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, St
 
 /// One engine of ours under measurement.
 struct Lane<'a> {
-    exec: RunExec,
-    ran: Exec,
-    compile_us: f64,
-    profile: Vec<ProfileLine>,
     pair: Pair<'a>,
-    times: Vec<f64>,
+    ours: Ours,
 }
 
-/// Chooses a frame and measures the program on it.
-pub(super) fn measure(mut subject: Subject<'_>) -> Result<Measured, String> {
+/// What one engine of ours took.
+pub(super) struct Ours {
+    pub(super) exec: RunExec,
+    pub(super) ran: Exec,
+    pub(super) compile_us: f64,
+    pub(super) profile: Vec<ProfileLine>,
+    pub(super) times: Vec<f64>,
+}
+
+/// Chooses a frame and measures the program on it, with each number of flows.
+pub(super) fn measure(mut subject: Subject<'_>) -> Result<Vec<Measured>, String> {
     let args = subject.args;
     // Whatever the candidates leave in the maps is not part of what is measured.
     let any = Feed::new(&[0; 64], Renewal::Kept);
     let mut chooser = subject.here(RunExec::Interp, &any)?;
     let choices = choose(&mut chooser, subject.candidates(), args.frame)?;
-    let mut opponent = Opponent::of(&subject, &choices)?;
-    let expected = opponent.expected.clone();
+    let opponent = Opponent::of(&subject, &choices)?;
     for &exec in &args.exec {
-        check(&mut subject.here(exec, &opponent.feed)?, &subject, &expected)?;
+        check(&mut subject.here(exec, &opponent.feed)?, &subject, &opponent.expected)?;
     }
-    let flows = args.flows.unwrap_or(if args.cold { COLD_FLOWS } else { 1 });
-    if flows > 1 {
-        let feed = opponent.feed.clone().with_flows(flows)?;
+    let mut measured: Vec<Measured> = Vec::new();
+    for &flows in args.flows() {
+        let feed = match flows {
+            1 => Ok(opponent.feed.clone()),
+            flows => opponent.feed.clone().with_flows(flows),
+        };
+        let feed = match feed {
+            // What has no address is measured as it is, unless flows were asked for.
+            Err(_no_address) if args.flows.is_empty() && !measured.is_empty() => break,
+            feed => feed?,
+        };
         if args.cold {
             subject.fill_up(&feed)?;
         }
-        (opponent.peer, opponent.feed) = (subject.peer(&feed)?.0, feed);
+        let (ours, peer_times) = match flows {
+            1 => steadily(&subject, &feed, Some(opponent.expected.retval()))?,
+            // Each flow has a verdict of its own.
+            _ if args.cold => steadily(&subject, &feed, None)?,
+            _ => flows::measure(&subject, &feed)?,
+        };
+        let entry = |ours: &Ours| opponent.entry(&subject, &feed, ours, &peer_times);
+        let entries: Vec<Entry> = ours.iter().map(entry).collect();
+        let class = Class::of(&entries);
+        measured.push(Measured { entries, class });
+        if class == Class::Trivial {
+            break;
+        }
     }
-    let Opponent { peer, load_time, feed, number, executed, .. } = opponent;
+    Ok(measured)
+}
+
+/// Measures over maps that stay; gives what each engine of ours took, and the peer's times.
+fn steadily(
+    subject: &Subject<'_>,
+    feed: &Feed,
+    retval: Option<u32>,
+) -> Result<(Vec<Ours>, Vec<f64>), String> {
+    let args = subject.args;
     let mut lanes = Vec::new();
     for &exec in &args.exec {
-        lanes.push(lane(&subject, exec, &feed)?);
+        lanes.push(lane(subject, exec, feed)?);
     }
-    let empty = empty_peer(args, subject.opened, &feed)?;
-    let mut peer = Pair::new(peer, empty, peer_window(args))?;
-    // Each flow has a verdict of its own.
-    let retval = (flows == 1).then_some(expected.retval());
+    let empty = empty_peer(args, subject.opened, feed)?;
+    let mut peer = Pair::new(subject.peer(feed)?.0, empty, peer_window(args))?;
     let peer_times = rounds(args, &mut peer, &mut lanes, retval)?;
-    let verify_us = subject.verify_time().as_nanos() as f64 / 1000.0;
-    let leftover = subject.leftover();
-    let entry = |lane: &Lane<'_>| Entry {
-        verify_us,
-        leftover: leftover.clone(),
-        verdict: expected.retval(),
-        executed,
-        frame: number,
-        frame_bytes: feed.packet.len(),
-        frames: feed.renewal.name(),
-        peer_load_us: load_time.as_nanos() as f64 / 1000.0,
-        ..lane.entry(&subject, &peer_times)
-    };
-    let entries: Vec<Entry> = lanes.iter().map(entry).collect();
-    Ok(Measured { class: Class::of(&entries), entries })
+    Ok((lanes.into_iter().map(|lane| lane.ours).collect(), peer_times))
 }
 
 fn lane<'a>(subject: &Subject<'_>, exec: RunExec, feed: &Feed) -> Result<Lane<'a>, String> {
-    let mut here = subject.here(exec, feed)?;
-    // Burst by burst, a program moves to the better code when it is there.
-    if exec == RunExec::Llvm {
-        here.program.wait_for_tier2(TIER2_TIMEOUT);
+    let (mut here, mut ours) = Ours::new(subject, exec, feed)?;
+    if subject.args.profile {
+        ours.profile = profile(&mut here, &subject.linked)?;
     }
-    let compile_time = here.program.compile_time().unwrap_or_default();
-    let ran = here.program.exec();
-    let profile = match subject.args.profile {
-        true => profile(&mut here, &subject.linked)?,
-        false => Vec::new(),
-    };
     let empty = empty_here(subject.args, subject.opened, exec, feed)?;
     let pair = Pair::new(Box::new(here), Box::new(empty), own_window(subject.args))?;
-    let compile_us = compile_time.as_nanos() as f64 / 1000.0;
-    Ok(Lane { exec, ran, compile_us, profile, pair, times: Vec::new() })
+    Ok(Lane { pair, ours })
 }
 
-impl Lane<'_> {
-    /// What this lane knows of its program.
+impl Ours {
+    /// A loaded program, and what is known of it so far.
+    pub(super) fn new(
+        subject: &Subject<'_>,
+        exec: RunExec,
+        feed: &Feed,
+    ) -> Result<(Here, Ours), String> {
+        let here = subject.here(exec, feed)?;
+        // Burst by burst, a program moves to the better code when it is there.
+        if exec == RunExec::Llvm {
+            here.program.wait_for_tier2(TIER2_TIMEOUT);
+        }
+        let compile_time = here.program.compile_time().unwrap_or_default();
+        let compile_us = compile_time.as_nanos() as f64 / 1000.0;
+        let ran = here.program.exec();
+        Ok((here, Ours { exec, ran, compile_us, profile: Vec::new(), times: Vec::new() }))
+    }
+
     fn entry(&self, subject: &Subject<'_>, peer_times: &[f64]) -> Entry {
         let ratios: Vec<f64> =
             peer_times.iter().zip(&self.times).map(|(peer, ours)| peer / ours).collect();
@@ -176,9 +202,8 @@ fn peer_window(args: &BenchArgs) -> Duration {
     own_window(args) * longer
 }
 
-/// The program in the peer, and the frame it can be measured on.
-struct Opponent<'a> {
-    peer: Box<dyn Side + 'a>,
+/// The frame that a program can be measured on, and what the peer made of it.
+struct Opponent {
     load_time: Duration,
     feed: Feed,
     /// The frame's.
@@ -187,21 +212,37 @@ struct Opponent<'a> {
     expected: Steady,
 }
 
-impl<'a> Opponent<'a> {
+impl Opponent {
     /// Takes the first frame that the peer can repeat.
-    fn of(subject: &Subject<'a>, choices: &[Choice]) -> Result<Self, String> {
+    fn of(subject: &Subject<'_>, choices: &[Choice]) -> Result<Self, String> {
         let mut refusal = String::new();
         for Choice { feed, number, executed } in choices {
             let (mut peer, load_time) = subject.peer(feed)?;
             match steady(&mut *peer) {
                 Ok(expected) => {
                     let (feed, number, executed) = (feed.clone(), *number, *executed);
-                    return Ok(Opponent { peer, load_time, feed, number, executed, expected });
+                    return Ok(Opponent { load_time, feed, number, executed, expected });
                 }
                 Err(reason) => refusal = reason,
             }
         }
         Err(refusal)
+    }
+
+    /// All that is known of a program in one engine.
+    fn entry(&self, subject: &Subject<'_>, feed: &Feed, ours: &Ours, peer_times: &[f64]) -> Entry {
+        Entry {
+            flows: feed.flows,
+            verify_us: subject.verify_time().as_nanos() as f64 / 1000.0,
+            leftover: subject.leftover(),
+            verdict: self.expected.retval(),
+            executed: self.executed,
+            frame: self.number,
+            frame_bytes: feed.packet.len(),
+            frames: feed.renewal.name(),
+            peer_load_us: self.load_time.as_nanos() as f64 / 1000.0,
+            ..ours.entry(subject, peer_times)
+        }
     }
 }
 
@@ -220,7 +261,7 @@ fn rounds(
         let mut most_ns = ns;
         for lane in &mut *lanes {
             let (ns, returned) = lane.pair.time()?;
-            lane.times.push(ns);
+            lane.ours.times.push(ns);
             most_ns = most_ns.max(ns);
             same &= retval.is_none_or(|expected| returned == expected);
         }
@@ -249,10 +290,8 @@ fn check(here: &mut Here, subject: &Subject<'_>, expected: &Steady) -> Result<()
 }
 
 /// The least that a difference of two averages tells from nothing.
-const LEAST_NS: f64 = 0.5;
+pub(super) const LEAST_NS: f64 = 0.5;
 const RUNS_FIRST: u64 = 1024;
 /// More take seconds, whatever they do.
 const RUNS_MAX: u64 = 1 << 31;
-/// More flows than any cache holds elements for.
-pub(super) const COLD_FLOWS: u32 = 1 << 20;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

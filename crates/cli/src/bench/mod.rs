@@ -4,6 +4,7 @@
 mod beside;
 mod choose;
 mod feed;
+mod flows;
 mod html;
 mod measure;
 mod prices;
@@ -21,7 +22,7 @@ use crate::output::Output;
 use crate::program::{Opened, check_passes, kernel_types};
 use crate::verify::xdp_programs;
 pub(crate) use beside::{Beside, beside_kernel};
-use measure::measure;
+use measure::{Measured, measure};
 use result::{Class, Entry, Method, Results, Skipped};
 use subject::Subject;
 use targets::{BenchObject, candidates, targets};
@@ -84,18 +85,9 @@ fn bench_object(
         let measured = Subject::new(args, opened, index, map_init, packets).and_then(measure);
         match measured {
             Ok(measured) => {
-                for entry in &measured.entries {
-                    print(entry, measured.class, output)?;
-                    if !output.json {
-                        profile::print(&entry.profile, output)?;
-                    }
+                for measured in measured {
+                    take(measured, results, output)?;
                 }
-                if let (Class::Short | Class::Trivial, Some(first)) =
-                    (measured.class, measured.entries.first())
-                {
-                    print_leftover(first, output)?;
-                }
-                results.add(measured.class, measured.entries);
             }
             Err(reason) => {
                 let name = opened.program_name(index).to_owned();
@@ -109,13 +101,29 @@ fn bench_object(
     Ok(())
 }
 
+/// Shows what was measured, and adds it to the others.
+fn take(measured: Measured, results: &mut Results, output: &mut Output) -> Result<(), CliError> {
+    let Measured { entries, class } = measured;
+    for entry in &entries {
+        print(entry, class, output)?;
+        if !output.json {
+            profile::print(&entry.profile, output)?;
+        }
+    }
+    if let (Class::Short | Class::Trivial, Some(first)) = (class, entries.first()) {
+        print_leftover(first, output)?;
+    }
+    results.add(class, entries);
+    Ok(())
+}
+
 fn method(args: &BenchArgs) -> Method {
     Method {
         rounds: args.rounds,
         window_ms: args.window,
         buffers: side::BURST_FRAMES,
         without: args.without.clone(),
-        flows: args.flows.unwrap_or(if args.cold { measure::COLD_FLOWS } else { 1 }),
+        flows: args.flows().to_vec(),
         cold: args.cold,
         cpu: cpu_name(),
         kernel: kernel_version(),
@@ -176,12 +184,13 @@ fn print_leftover(entry: &Entry, output: &mut Output) -> Result<(), CliError> {
 
 /// The verdict, the work and the frame, so that a figure says what it is the figure of.
 fn what_it_did(entry: &Entry) -> String {
-    let Entry { verdict, executed, frame, frame_bytes, .. } = entry;
+    let Entry { verdict, executed, frame, frame_bytes, flows, .. } = entry;
     let action = Action::from_returned(*verdict);
     // What is no verdict counts as XDP_ABORTED, which would hide it.
     let verdict =
         if action as u32 == *verdict { action.to_string() } else { format!("returns {verdict}") };
-    format!("{verdict} after {executed} instructions, frame {frame} of {frame_bytes} bytes")
+    let flows = if *flows == 1 { String::new() } else { format!(", {flows} flows") };
+    format!("{verdict} after {executed} instructions, frame {frame} of {frame_bytes} bytes{flows}")
 }
 
 fn print_skipped(skipped: &Skipped, output: &mut Output) -> Result<(), CliError> {
@@ -198,12 +207,21 @@ fn print_summary(results: &Results, output: &mut Output) -> Result<(), CliError>
     let Results { geomean, differences, programs, short, trivial, skipped, against, .. } = results;
     let of = |list: &[Entry], exec: &str| list.iter().filter(|entry| entry.exec == exec).count();
     output.line("")?;
+    for (exec, means) in &results.geomean_by_flows {
+        for (flows, mean) in means.as_object().into_iter().flatten() {
+            let Some(mean) = mean.as_f64() else { continue };
+            let mine = |entry: &&Entry| entry.exec == exec && entry.flows.to_string() == *flows;
+            let count = programs.iter().filter(mine).count();
+            let flows = if flows == "1" { "1 flow" } else { &format!("{flows} flows") };
+            output.line(&format!(
+                "{exec}, {flows}: {mean:.2} times as fast as {against}, geometric mean of \
+                 {count} programs"
+            ))?;
+        }
+    }
     for (exec, mean) in geomean {
         let Some(mean) = mean.as_f64() else { continue };
-        output.line(&format!(
-            "{exec}: {mean:.2} times as fast as {against}, geometric mean of {} programs",
-            of(programs, exec)
-        ))?;
+        output.line(&format!("{exec}: {mean:.2} times as fast as {against}, at worst"))?;
     }
     for (exec, found) in differences {
         let Some(mean) = found["mean_ns"].as_f64() else { continue };

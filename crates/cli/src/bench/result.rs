@@ -7,10 +7,13 @@ use super::profile::ProfileLine;
 /// The `--json` document.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Results {
-    /// Geometric mean of the ratios of `programs` for the first `--exec`.
+    /// Geometric mean of the ratios of `programs` for the first `--exec`: of the means of all
+    /// numbers of flows the least.
     pub(super) geomean_ratio: Option<f64>,
     /// The same for every `--exec`.
     pub(super) geomean: serde_json::Map<String, serde_json::Value>,
+    /// The mean of each number of flows, for every `--exec`.
+    pub(super) geomean_by_flows: serde_json::Map<String, serde_json::Value>,
     /// What was compared with.
     pub(super) against: &'static str,
     /// Programs with work to do.
@@ -34,6 +37,8 @@ pub(super) struct Entry {
     pub(super) name: String,
     /// As asked for with `--exec`.
     pub(super) exec: &'static str,
+    /// Different flows of its frames, new ones among them; of 1 there is nothing new.
+    pub(super) flows: u32,
     /// Of one frame, an empty program's time subtracted; the median of all rounds.
     pub(super) ns: f64,
     pub(super) peer_ns: f64,
@@ -70,6 +75,16 @@ pub(super) struct Entry {
     pub(super) profile: Vec<ProfileLine>,
 }
 
+impl Entry {
+    /// What tells it from others in a table.
+    pub(super) fn name_and_flows(&self) -> String {
+        match self.flows {
+            1 => self.name.clone(),
+            flows => format!("{}, {flows} flows", self.name),
+        }
+    }
+}
+
 /// A program without a measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Skipped {
@@ -86,7 +101,7 @@ pub(super) struct Method {
     pub(super) buffers: usize,
     pub(super) without: Vec<String>,
     /// Different flows; 1 is the same frame over and over.
-    pub(super) flows: u32,
+    pub(super) flows: Vec<u32>,
     /// Hash tables were filled up.
     pub(super) cold: bool,
     pub(super) cpu: String,
@@ -159,9 +174,17 @@ impl Results {
     /// Fills in the means; `execs` are those asked for, in order.
     pub(super) fn finish(&mut self, execs: &[&'static str]) {
         for &exec in execs {
-            let ratios = self.programs.iter().filter(|e| e.exec == exec).map(|e| e.ratio);
-            let mean = geometric_mean(ratios);
+            let mut means = serde_json::Map::new();
+            let mut least = None;
+            for &flows in &self.method.flows {
+                let mine = |entry: &&Entry| entry.exec == exec && entry.flows == flows;
+                let mean = geometric_mean(self.programs.iter().filter(mine).map(|e| e.ratio));
+                means.insert(flows.to_string(), mean.into());
+                least = mean.or(least).map(|mean| mean.min(least.unwrap_or(mean)));
+            }
+            let mean = least;
             self.geomean.insert(exec.to_owned(), mean.into());
+            self.geomean_by_flows.insert(exec.to_owned(), means.into());
             self.geomean_ratio = self.geomean_ratio.or(mean);
             let differences = Differences::of(self.short.iter().filter(|e| e.exec == exec));
             let differences = serde_json::to_value(differences).unwrap_or_default();
