@@ -1,7 +1,7 @@
 //! Comings and goings at ports: links, monitors of virtual machines, agents of guests. One line for
 //! each change; a link that is lost is a failure for as long as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,8 @@ impl Comings {
             Some((name.clone(), kinds::interface(opened).is_some(), slot))
         };
         let open: Vec<(String, bool, Arc<Port>)> = ports.iter().filter_map(open).collect();
-        let is_open = |name: &String| open.iter().any(|(it, ..)| it == name);
+        let names: HashSet<&String> = open.iter().map(|(name, ..)| name).collect();
+        let is_open = |name: &String| names.contains(name);
         for name in self.links.extract_if(.., |name, _| !is_open(name)).map(|(name, _)| name) {
             inner.news.recovered(FailureCode::PortLink, &subject(&name));
         }

@@ -280,6 +280,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
                 let look = |control: &Control| {
                     control.look_at_log();
                     control.look_at_workers();
+                    control.balance_workers();
                     control.look_at_comings();
                     control.detach_stopped();
                     control.follow(false);

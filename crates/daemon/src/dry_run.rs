@@ -64,10 +64,10 @@ fn is_same(one: &ProgramState, other: &ProgramState) -> bool {
 
 fn warnings(state: &State, mut ask: impl FnMut(&ProgramState) -> Answer) -> Vec<Warning> {
     let mut found = Vec::new();
+    let ports = state.ports_by_name();
     for attach in state.attachments.iter().filter(|attach| attach.hook == HookState::Rx) {
-        let Some(lacp) = state.port(&attach.port).and_then(|port| exposed(state, port)) else {
-            continue;
-        };
+        let port = ports.get(attach.port.as_str());
+        let Some(lacp) = port.and_then(|port| exposed(state, port)) else { continue };
         let Some(program) = state.programs.iter().find(|it| it.key == attach.program) else {
             continue;
         };

@@ -14,13 +14,16 @@ use towpath_document::{Document, Position, typed};
 use towpath_host::tables::{self, HostState};
 
 use crate::access;
+use crate::cpus;
 use crate::kinds;
 use crate::metrics::maps::{MapMetric, MapMetricKeys};
 use crate::page::{HttpSettings, Token};
 use crate::state::{
     AttachState, ExecState, HookState, MigrateState, OnFailure, ProgramState, State, TrustState,
+    WorkerState,
 };
 use crate::unread::{Unread, UnreadHost, UnreadProgram};
+use crate::validate::WORKERS_MAX;
 
 mod objects;
 
@@ -245,6 +248,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read(&mut self, json: &Map<String, Json>) -> Loaded {
         let mut loaded = Loaded { state: State::new(), ..Loaded::default() };
+        let mut workers = None;
         for (key, value) in json {
             match key.as_str() {
                 "api" => self.api(value, &mut loaded.settings),
@@ -254,7 +258,8 @@ impl Reader<'_> {
                 "engine" => {
                     let engine: Option<EngineKeys> = self.section(key, value);
                     loaded.state.frames = engine.as_ref().and_then(|engine| engine.frames);
-                    loaded.state.stuck_ms = engine.and_then(|engine| engine.stuck_ms);
+                    loaded.state.stuck_ms = engine.as_ref().and_then(|engine| engine.stuck_ms);
+                    workers = engine.and_then(|engine| engine.workers);
                 }
                 "host" => loaded.state.host = self.host(value),
                 "worker" => loaded.state.workers = self.list(key, value, typed),
@@ -277,7 +282,26 @@ impl Reader<'_> {
                 }
             }
         }
+        if let Some(workers) = workers {
+            self.workers(workers, &mut loaded.state.workers);
+        }
         loaded
+    }
+
+    /// As many workers as are asked for; `[[worker]]` says how the first ones are.
+    fn workers(&mut self, wanted: WorkersKey, workers: &mut Vec<WorkerState>) {
+        let count = match wanted {
+            WorkersKey::Word(WorkersWord::Auto) => cpus::workers().max(workers.len()),
+            WorkersKey::Count(count) => count,
+        };
+        let message = match count {
+            1..=WORKERS_MAX if workers.len() > count => {
+                format!("there are {} [[worker]], which are more", workers.len())
+            }
+            1..=WORKERS_MAX => return workers.resize(count, WorkerState::default()),
+            _ => format!("expected \"auto\" or a number of workers, 1 to {WORKERS_MAX}"),
+        };
+        self.problems.push(Problem::new("engine.workers", message));
     }
 
     fn section<T: serde::de::DeserializeOwned>(&mut self, key: &str, value: &Json) -> Option<T> {
@@ -595,8 +619,23 @@ fn plain(value: &Json) -> String {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EngineKeys {
+    workers: Option<WorkersKey>,
     frames: Option<usize>,
     stuck_ms: Option<u64>,
+}
+
+/// How many workers there are.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected \"auto\" or a number of workers, 1 to 256")]
+enum WorkersKey {
+    Count(usize),
+    Word(WorkersWord),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WorkersWord {
+    Auto,
 }
 
 #[derive(Debug, Deserialize)]

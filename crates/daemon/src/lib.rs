@@ -20,6 +20,7 @@ pub mod code;
 mod comings;
 mod contents;
 mod control;
+mod cpus;
 pub mod daemon;
 mod doors;
 pub mod dry_run;

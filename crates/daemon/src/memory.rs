@@ -2,8 +2,11 @@
 //! other processes killed.
 
 use std::fs;
+use std::path::Path;
 
 use towpath_xdp::frame::arena::STRIDE_BYTES;
+
+use crate::cpus::{CGROUPS, cgroup_path};
 
 /// Whether so many frames fit the memory that is available.
 ///
@@ -42,10 +45,9 @@ pub(crate) fn available() -> Option<u64> {
 
 /// What our cgroup (version 2) may still take.
 fn cgroup_left() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let cgroup = Path::new(CGROUPS).join(cgroup_path()?);
     let number = |file: &str| {
-        let text = fs::read_to_string(format!("/sys/fs/cgroup{path}/{file}")).ok()?;
+        let text = fs::read_to_string(cgroup.join(file)).ok()?;
         text.trim().parse::<u64>().ok()
     };
     Some(number("memory.max")?.saturating_sub(number("memory.current")?))

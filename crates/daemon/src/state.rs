@@ -4,8 +4,9 @@
 //! programs; [`State::rebase`] moves a change of one source (a file that was edited) onto a state
 //! that others changed meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -98,7 +99,7 @@ pub struct PortState {
     pub linearize: bool,
     /// Its ifindex; that of the interface behind it, or one of our own, when not given.
     pub ifindex: Option<u32>,
-    /// Workers that poll its queues, in turn; all when empty.
+    /// Workers that poll its queues, in turn; when empty, the daemon chooses, and may move them.
     #[serde(default)]
     pub workers: Vec<usize>,
     /// Faults of its wire.
@@ -294,7 +295,18 @@ impl OnFailure {
 
 /// A hook.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum HookState {
@@ -348,10 +360,16 @@ impl State {
         self.ports.iter().find(|port| port.name == name)
     }
 
+    /// All ports by name, for whoever looks for many of them.
+    pub(crate) fn ports_by_name(&self) -> HashMap<&str, &PortState> {
+        // The first of a name counts, as in [`State::port`].
+        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
+    }
+
     /// Removes programs that are attached nowhere.
     pub fn forget_unused_programs(&mut self) {
-        let attachments = &self.attachments;
-        self.programs.retain(|program| attachments.iter().any(|at| at.program == program.key));
+        let used: HashSet<&str> = self.attachments.iter().map(|at| at.program.as_str()).collect();
+        self.programs.retain(|program| used.contains(program.key.as_str()));
     }
 
     /// Takes out what doesn't fit together with the rest and isn't in `file`, which is fine by
@@ -419,7 +437,7 @@ impl State {
 }
 
 /// What makes it the same attachment, with whatever priority and actions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The port.
@@ -438,30 +456,35 @@ impl AttachState {
     }
 }
 
-fn rebased<T: Clone + PartialEq, K: PartialEq>(
+/// The first of each key counts.
+fn by_key<'a, T, K: Eq + Hash>(list: &'a [T], key: &impl Fn(&T) -> K) -> HashMap<K, &'a T> {
+    list.iter().rev().map(|item| (key(item), item)).collect()
+}
+
+fn rebased<T: Clone + PartialEq, K: Eq + Hash>(
     ours: &[T],
     old: &[T],
     new: &[T],
     key: impl Fn(&T) -> K,
 ) -> Vec<T> {
-    let find = |list: &[T], wanted: &K| list.iter().find(|it| key(it) == *wanted).cloned();
+    let (old, by_name) = (by_key(old, &key), by_key(new, &key));
     let mut result = Vec::new();
     for item in ours {
         let identity = key(item);
-        match (find(old, &identity), find(new, &identity)) {
+        match (old.get(&identity), by_name.get(&identity)) {
             // It was taken out of the source.
             (Some(_), None) => {}
             // It was not touched there: whatever was made of it meanwhile stays.
             (Some(before), Some(after)) if before == after => result.push(item.clone()),
-            (_, Some(after)) => result.push(after),
+            (_, Some(&after)) => result.push(after.clone()),
             (None, None) => result.push(item.clone()),
         }
     }
+    let ours = by_key(ours, &key);
     for item in new {
         let identity = key(item);
-        let is_known = ours.iter().any(|it| key(it) == identity);
-        let was_there = find(old, &identity).is_some_and(|before| before == *item);
-        if !is_known && !was_there {
+        let was_there = old.get(&identity).is_some_and(|before| *before == item);
+        if !ours.contains_key(&identity) && !was_there {
             result.push(item.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! What must hold between the parts of a state: names, references, no loops.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use towpath_bpf::suggest;
 use towpath_document::Problem;
@@ -9,6 +9,17 @@ use towpath_xdp::host::Interface;
 use crate::kinds;
 use crate::run_config::action_number;
 use crate::state::{AttachState, PortState, ProgramState, State, VERSION};
+
+/// What is found by name while a state is checked.
+struct Named<'a> {
+    ports: HashMap<&'a str, &'a PortState>,
+    bridges: HashSet<&'a str>,
+    /// Bonds by their members: of two that have the same one, the first.
+    masters: HashMap<&'a str, &'a PortState>,
+    /// Ports by what is above them, in their order.
+    below: HashMap<&'a str, Vec<&'a PortState>>,
+    programs: HashMap<&'a str, &'a ProgramState>,
+}
 
 impl State {
     /// Everything that is wrong with it, by path; nothing when it can be applied.
@@ -20,22 +31,25 @@ impl State {
         }
         self.check_workers(&mut found);
         self.check_names(&mut found);
+        let named = Named::new(self);
         let mut kinds_are_fine = true;
         for (index, port) in self.ports.iter().enumerate() {
             if let Err(problem) = kinds::check(port) {
                 kinds_are_fine = false;
                 found.push(problem.inside(&format!("ports[{index}]")));
             }
-            self.check_port(index, port, &mut found);
-            self.check_members(index, port, &mut found);
+            self.check_port(index, port, &named, &mut found);
+            self.check_members(index, port, &named, &mut found);
         }
         if kinds_are_fine && found.is_empty() {
-            self.check_loops(&mut found);
+            self.check_loops(&named, &mut found);
         }
         self.check_host(&mut found);
-        self.check_programs(&mut found);
+        self.check_programs(&named, &mut found);
+        let mut seen = HashSet::new();
         for (index, attach) in self.attachments.iter().enumerate() {
-            self.check_attach(index, attach, &mut found);
+            let is_first = seen.insert(attach.identity());
+            self.check_attach((index, is_first), attach, &named, &mut found);
         }
         found
     }
@@ -68,17 +82,23 @@ impl State {
         }
     }
 
-    fn check_port(&self, index: usize, port: &PortState, found: &mut Vec<Problem>) {
+    fn check_port(
+        &self,
+        index: usize,
+        port: &PortState,
+        named: &Named<'_>,
+        found: &mut Vec<Problem>,
+    ) {
         let mut wrong = |key: &str, message: String| {
             found.push(Problem::new(format!("ports[{index}].{key}"), message));
         };
         if let Some(upper) = &port.upper {
-            let bridges = self.bridges.iter().map(|bridge| bridge.name.as_str());
-            let ports = self.ports.iter().map(|port| port.name.as_str());
-            let mut names = bridges.chain(ports).filter(|name| *name != port.name);
             if *upper == port.name {
                 wrong("upper", "a port cannot be its own upper: frames would not end".to_owned());
-            } else if !names.clone().any(|name| name == upper) {
+            } else if !named.has(upper) {
+                let bridges = self.bridges.iter().map(|bridge| bridge.name.as_str());
+                let ports = self.ports.iter().map(|port| port.name.as_str());
+                let mut names = bridges.chain(ports).filter(|name| *name != port.name);
                 let hint = suggest::among(upper, &mut names);
                 wrong("upper", format!("no port or bridge \"{upper}\"{hint}"));
             }
@@ -96,7 +116,7 @@ impl State {
             wrong("workers", format!("no worker {worker}: there are {workers}, numbered from 0"));
         }
         let Some(peer) = kinds::peer(port) else { return };
-        match self.port(peer) {
+        match named.port(peer) {
             None => {
                 let others = self.ports.iter().map(|port| port.name.as_str());
                 let hint = suggest::among(peer, others.filter(|name| *name != port.name));
@@ -114,9 +134,13 @@ impl State {
     }
 
     /// A frame that arrives at a port and passes must not come back to it by itself.
-    fn check_loops(&self, found: &mut Vec<Problem>) {
+    fn check_loops(&self, named: &Named<'_>, found: &mut Vec<Problem>) {
+        // Only by a peer does anything come back.
+        if self.ports.iter().all(|port| kinds::peer(port).is_none()) {
+            return;
+        }
         let edges: BTreeMap<&str, Vec<&str>> =
-            self.ports.iter().map(|port| (port.name.as_str(), self.next_arrivals(port))).collect();
+            self.ports.iter().map(|port| (port.name.as_str(), named.next_arrivals(port))).collect();
         let mut told = BTreeSet::new();
         for (index, port) in self.ports.iter().enumerate() {
             let Some(way) = way_back(&edges, &port.name) else { continue };
@@ -134,62 +158,31 @@ impl State {
         }
     }
 
-    /// Ports where a frame that passes at `port` arrives next.
-    fn next_arrivals<'a>(&'a self, port: &'a PortState) -> Vec<&'a str> {
-        let outermost = self.outermost(port);
-        let Some(upper) = outermost.upper.as_deref() else { return Vec::new() };
-        let leaves_by: Vec<&PortState> = match self.port(upper) {
-            Some(port) => vec![port],
-            None => {
-                let is_member = |it: &&PortState| it.upper.as_deref() == Some(upper);
-                let members = self.ports.iter().filter(is_member);
-                members.filter(|member| member.name != outermost.name).collect()
-            }
-        };
-        let leaves_by = leaves_by.into_iter().flat_map(|port| self.innermost(port));
-        leaves_by.filter_map(kinds::peer).collect()
-    }
-
-    /// The bond that is to have a port as a member.
-    pub fn master(&self, name: &str) -> Option<&PortState> {
-        self.ports.iter().find(|port| kinds::bond::members(port).contains(&name))
-    }
-
-    /// The bond around a port, and so on; the port itself without any. A loop ends somewhere.
-    fn outermost<'a>(&'a self, port: &'a PortState) -> &'a PortState {
-        let around = std::iter::successors(Some(port), |port| self.master(&port.name));
-        around.take(self.ports.len() + 1).last().unwrap_or(port)
-    }
-
-    /// The ports that a bond's frames can leave by; any other port itself.
-    fn innermost<'a>(&'a self, port: &'a PortState) -> Vec<&'a PortState> {
-        let members = kinds::bond::members(port);
-        if members.is_empty() {
-            return vec![port];
-        }
-        let members = members.into_iter().filter_map(|name| self.port(name));
-        members.flat_map(|port| self.innermost(port)).collect()
-    }
-
     /// Members of a bond: ports that exist, with nothing above them, and in no other bond.
-    fn check_members(&self, index: usize, port: &PortState, found: &mut Vec<Problem>) {
+    fn check_members(
+        &self,
+        index: usize,
+        port: &PortState,
+        named: &Named<'_>,
+        found: &mut Vec<Problem>,
+    ) {
         for (at, name) in kinds::bond::members(port).into_iter().enumerate() {
             let mut wrong = |message: String| {
                 let path = format!("ports[{index}].options.members[{at}]");
                 found.push(Problem::new(path, message));
             };
-            let Some(member) = self.port(name) else {
+            let Some(member) = named.port(name) else {
                 let names = self.ports.iter().map(|port| port.name.as_str());
                 let hint = suggest::among(name, names.filter(|name| *name != port.name));
                 wrong(format!("no port \"{name}\"{hint} (ENODEV)"));
                 continue;
             };
-            if let Some(other) = self.master(name).filter(|it| it.name != port.name) {
+            if let Some(other) = named.master(name).filter(|it| it.name != port.name) {
                 let other = &other.name;
                 wrong(format!(
                     "{name} is a member of {other} already: a port can be in one bond only (EBUSY)"
                 ));
-            } else if self.outermost(member).name == member.name || self.is_inside(port, member) {
+            } else if named.outermost(member).name == member.name || named.is_inside(port, member) {
                 let what = "the bond would be inside of itself (ELOOP)";
                 wrong(format!("{name} cannot be a member: {what}"));
             } else if let Some(upper) = &member.upper {
@@ -200,12 +193,6 @@ impl State {
                 ));
             }
         }
-    }
-
-    /// Whether a bond is the other port, or in it.
-    fn is_inside(&self, bond: &PortState, other: &PortState) -> bool {
-        let around = std::iter::successors(Some(bond), |port| self.master(&port.name));
-        around.take(self.ports.len() + 1).any(|port| port.name == other.name)
     }
 
     /// Every interface that the tables name is there, or will be when all ports are open.
@@ -229,14 +216,14 @@ impl State {
         found.extend(problems.into_iter().map(|problem| problem.inside("host")));
     }
 
-    fn check_programs(&self, found: &mut Vec<Problem>) {
+    fn check_programs(&self, named: &Named<'_>, found: &mut Vec<Problem>) {
         let mut seen = BTreeSet::new();
         for (index, program) in self.programs.iter().enumerate() {
             let mut wrong = |key: &str, message: &str| {
                 found.push(Problem::new(format!("programs[{index}].{key}"), message));
             };
             let ProgramState { key, sha256, program, section, bound_to, .. } = program;
-            if let Some(port) = bound_to.as_ref().filter(|port| self.port(port).is_none()) {
+            if let Some(port) = bound_to.as_ref().filter(|port| named.port(port).is_none()) {
                 wrong("bound_to", &format!("no port \"{port}\""));
             }
             if key.is_empty() || !seen.insert(key) {
@@ -251,18 +238,24 @@ impl State {
         }
     }
 
-    fn check_attach(&self, index: usize, attach: &AttachState, found: &mut Vec<Problem>) {
+    fn check_attach(
+        &self,
+        (index, is_first): (usize, bool),
+        attach: &AttachState,
+        named: &Named<'_>,
+        found: &mut Vec<Problem>,
+    ) {
         let mut wrong = |key: &str, message: String| {
             found.push(Problem::new(format!("attachments[{index}].{key}"), message));
         };
-        if self.port(&attach.port).is_none() {
+        if named.port(&attach.port).is_none() {
             let names = self.ports.iter().map(|port| port.name.as_str());
             let hint = suggest::among(&attach.port, names);
             wrong("port", format!("no port \"{}\"{hint}", attach.port));
         }
-        match self.programs.iter().find(|program| program.key == attach.program) {
+        match named.programs.get(attach.program.as_str()) {
             None => wrong("program", format!("no program \"{}\"", attach.program)),
-            Some(ProgramState { bound_to: Some(port), .. }) if *port != attach.port => {
+            Some(&ProgramState { bound_to: Some(port), .. }) if *port != attach.port => {
                 wrong("program", format!("it is bound to port {port} (EINVAL)"));
             }
             Some(_) => {}
@@ -274,10 +267,87 @@ impl State {
                 wrong(&format!("actions[{at}]"), format!("no action \"{action}\"{hint}"));
             }
         }
-        let identity = attach.identity();
-        if self.attachments[..index].iter().any(|it| it.identity() == identity) {
+        if !is_first {
             wrong("program", format!("it is attached to {} already", attach.port));
         }
+    }
+}
+
+impl<'a> Named<'a> {
+    fn new(state: &'a State) -> Named<'a> {
+        let mut below: HashMap<&str, Vec<&PortState>> = HashMap::new();
+        let mut masters = HashMap::new();
+        for port in &state.ports {
+            if let Some(upper) = port.upper.as_deref() {
+                below.entry(upper).or_default().push(port);
+            }
+            for member in kinds::bond::members(port) {
+                masters.entry(member).or_insert(port);
+            }
+        }
+        let programs = state.programs.iter().rev();
+        Named {
+            ports: state.ports_by_name(),
+            bridges: state.bridges.iter().map(|bridge| bridge.name.as_str()).collect(),
+            masters,
+            below,
+            programs: programs.map(|program| (program.key.as_str(), program)).collect(),
+        }
+    }
+
+    fn port(&self, name: &str) -> Option<&'a PortState> {
+        self.ports.get(name).copied()
+    }
+
+    /// Whether there is a port or a bridge of that name.
+    fn has(&self, name: &str) -> bool {
+        self.ports.contains_key(name) || self.bridges.contains(name)
+    }
+
+    /// The bond that is to have a port as a member.
+    fn master(&self, name: &str) -> Option<&'a PortState> {
+        self.masters.get(name).copied()
+    }
+
+    /// The bond around a port, and so on, the port itself first. A loop ends somewhere.
+    fn around(&self, port: &'a PortState) -> impl Iterator<Item = &'a PortState> {
+        let around = std::iter::successors(Some(port), |port| self.master(&port.name));
+        around.take(self.ports.len() + 1)
+    }
+
+    /// The outermost bond around a port; the port itself without any.
+    fn outermost(&self, port: &'a PortState) -> &'a PortState {
+        self.around(port).last().unwrap_or(port)
+    }
+
+    /// Whether a bond is the other port, or in it.
+    fn is_inside(&self, bond: &'a PortState, other: &PortState) -> bool {
+        self.around(bond).any(|port| port.name == other.name)
+    }
+
+    /// The ports that a bond's frames can leave by; any other port itself.
+    fn innermost(&self, port: &'a PortState) -> Vec<&'a PortState> {
+        let members = kinds::bond::members(port);
+        if members.is_empty() {
+            return vec![port];
+        }
+        let members = members.into_iter().filter_map(|name| self.port(name));
+        members.flat_map(|port| self.innermost(port)).collect()
+    }
+
+    /// Ports where a frame that passes at `port` arrives next.
+    fn next_arrivals(&self, port: &'a PortState) -> Vec<&'a str> {
+        let outermost = self.outermost(port);
+        let Some(upper) = outermost.upper.as_deref() else { return Vec::new() };
+        let leaves_by: Vec<&PortState> = match self.port(upper) {
+            Some(port) => vec![port],
+            None => {
+                let members = self.below.get(upper).into_iter().flatten().copied();
+                members.filter(|member| member.name != outermost.name).collect()
+            }
+        };
+        let leaves_by = leaves_by.into_iter().flat_map(|port| self.innermost(port));
+        leaves_by.filter_map(kinds::peer).collect()
     }
 }
 
@@ -321,7 +391,7 @@ fn check_name(name: &str) -> Result<(), String> {
 
 /// `IFNAMSIZ` without the final NUL.
 const NAME_BYTES_MAX: usize = 15;
-const WORKERS_MAX: usize = 256;
+pub(crate) const WORKERS_MAX: usize = 256;
 const FRAMES_MIN: usize = 256;
 /// 64 GiB.
 const FRAMES_MAX: usize = 1 << 24;

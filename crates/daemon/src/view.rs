@@ -34,12 +34,23 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
 /// All ports. The host may be slow to say how an interface is, so no other port is kept open by
 /// the look at one.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
+    let wanted = inner.wanted.ports_by_name();
     let there = inner.live.ports.iter();
-    let there = there.filter_map(|(name, port)| self::port(inner, name, port));
+    let there = there
+        .filter_map(|(name, port)| self::port(inner, port, wanted.get(name.as_str()).copied()));
     let never = inner.wanted.ports.iter().filter(|it| !inner.live.ports.contains_key(&it.name));
     let mut all: Vec<PortView> = there.chain(never.map(|state| absent(inner, state))).collect();
     all.sort_by(|one, other| natural(&one.state.name, &other.state.name));
     all
+}
+
+/// One port; nothing for one that nobody wants.
+pub(crate) fn port_named(inner: &Inner, name: &str) -> Option<PortView> {
+    let wanted = inner.wanted.port(name);
+    match inner.live.ports.get(name) {
+        Some(live) => port(inner, live, wanted),
+        None => wanted.map(|state| absent(inner, state)),
+    }
 }
 
 /// A port that is wanted and was never open.
@@ -68,8 +79,8 @@ pub(crate) fn why_not_open(inner: &Inner, name: &str) -> String {
     found.unwrap_or_else(|| "it is not open yet".to_owned())
 }
 
-fn port(inner: &Inner, name: &str, port: &LivePort) -> Option<PortView> {
-    let state = inner.wanted.port(name).or(port.opened.as_ref())?;
+fn port(inner: &Inner, port: &LivePort, wanted: Option<&PortState>) -> Option<PortView> {
+    let state = wanted.or(port.opened.as_ref())?;
     let (slot, master, delegated_by) = inner.live.engine.read(|_, snapshot| {
         let slot = snapshot.port(port.id)?;
         let master = master(snapshot, slot).map(|it| it.name.to_string());

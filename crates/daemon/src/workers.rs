@@ -7,12 +7,12 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::{Deserialize, Serialize};
-use towpath_engine::{Mode, PortId, WorkerLoad};
+use towpath_engine::{Mode, Moved, PortId, WorkerLoad};
 use towpath_objects::ProgramObject;
 use towpath_xdp::Standing;
 use utoipa::ToSchema;
 
-use crate::control::Inner;
+use crate::control::{Control, Inner};
 use crate::metrics::{Encoded, family};
 use crate::natural::natural;
 
@@ -59,6 +59,22 @@ pub struct ProgramShare {
     pub name: String,
     /// Share of the worker's time, 0 to 1.
     pub share: f64,
+}
+
+impl Control {
+    /// Has a queue move where a worker has too much to do, and tells of it.
+    pub(crate) fn balance_workers(&self) {
+        let Some(moved) = self.read(|inner| inner.live.engine.balance()) else { return };
+        let Moved { port, queue, from, to } = moved;
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        self.news().change(&format!(
+            "port {port}: queue {queue} goes from worker {}, which was {} busy, to worker {}, {}",
+            from.0,
+            percent(from.1),
+            to.0,
+            percent(to.1)
+        ));
+    }
 }
 
 /// All workers, by number.

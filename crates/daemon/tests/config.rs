@@ -43,6 +43,28 @@ fn a_whole_file_becomes_a_state() {
 }
 
 #[test]
+fn workers_are_as_many_as_are_asked_for() {
+    let workers = |text: &str| load(text).expect("nothing is wrong").state.workers;
+    assert_eq!(workers("").len(), 0, "one, when nothing is said");
+    assert_eq!(workers("[engine]\nworkers = 3\n").len(), 3);
+    let both = workers("[engine]\nworkers = 3\n[[worker]]\ncpu = 1\n");
+    assert_eq!(both.iter().map(|worker| worker.cpu).collect::<Vec<_>>(), [Some(1), None, None]);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!((1..=cpus).contains(&workers("[engine]\nworkers = \"auto\"\n").len()));
+    let many = "[[worker]]\n".repeat(200);
+    assert!(workers(&format!("[engine]\nworkers = \"auto\"\n{many}")).len() >= 200);
+    let said = "expected \"auto\" or a number of workers, 1 to 256";
+    for wrong in ["0", "257", "-1", "1.5", "\"all\"", "true"] {
+        let line = format!("t.toml:2:1: engine.workers: {said}");
+        assert_refused(&format!("[engine]\nworkers = {wrong}\n"), &[&line]);
+    }
+    assert_refused(
+        "[engine]\nworkers = 1\n[[worker]]\n[[worker]]\n",
+        &["t.toml:2:1: engine.workers: there are 2 [[worker]], which are more"],
+    );
+}
+
+#[test]
 fn unknown_keys_words_and_sections_get_suggestions() {
     assert_refused("[[prot]]\n", &["t.toml:1:3: prot: no such section; did you mean \"port\"?"]);
     assert_refused(

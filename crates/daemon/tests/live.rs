@@ -2,6 +2,7 @@
 //! change is not touched.
 
 mod keep;
+mod many_ports;
 mod running;
 
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! The configuration that control code changes: ports, uppers, hooks, bridges, bonds.
 
 mod bond;
+mod index;
+mod places;
 mod reopen;
 mod socket;
 mod view;
@@ -21,6 +23,7 @@ use crate::hook::{Chain, Link};
 use crate::snapshot::{Opened, PortId};
 use crate::sockets::Served;
 use crate::tap::{self, Tap};
+use index::Index;
 pub(crate) use view::Gone;
 
 /// How a port is set up, whatever its kind.
@@ -35,7 +38,9 @@ pub struct PortOptions {
     /// Makes frames linear for programs without frags support. Without it they see the first
     /// buffer only.
     pub linearize: bool,
-    /// Workers that poll its queues, in turn; all of them by default.
+    /// Workers that poll its queues, in turn. Without any, each queue is polled by the worker that
+    /// has least to do when it is opened, and may move
+    /// ([`Engine::balance`](crate::Engine::balance)).
     pub workers: Vec<usize>,
     /// Whether it starts up. One that starts down can get its programs before the first frame.
     pub up: bool,
@@ -104,6 +109,10 @@ struct PortConfig {
     is_shut: bool,
     /// What it is beside, if it is a bond.
     bond: Option<Bond>,
+    /// The bond that it is a member of.
+    master: Option<PortId>,
+    /// Which workers serve it, where nobody says that.
+    places: places::Places,
 }
 
 impl PortConfig {
@@ -123,11 +132,13 @@ impl PortConfig {
     }
 }
 
-/// Everything there is. A change is made to a copy, which replaces the whole when it is complete.
+/// Everything there is. A change is made to a copy, which replaces the whole when it is complete;
+/// what it leaves alone is the same in both.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     workers: usize,
-    ports: BTreeMap<PortId, PortConfig>,
+    ports: BTreeMap<PortId, Arc<PortConfig>>,
+    index: Arc<Index>,
     bridges: Vec<Arc<Bridge>>,
     /// Programs that entries of devmaps and cpumaps name.
     entry_programs: HashMap<u32, Arc<Chain>>,
@@ -143,14 +154,13 @@ impl Config {
     pub fn add_port(&mut self, options: PortOptions, opened: Arc<Opened>) -> Result<PortId, Error> {
         self.check_name(&options.name)?;
         self.check_worker_numbers(&options)?;
-        let ifindex = match options.ifindex.or(opened.device.ifindex()) {
-            Some(ifindex) => ifindex,
-            None => (FIRST_IFINDEX..).find(|&i| self.owner_of(i).is_none()).unwrap_or(u32::MAX),
-        };
-        if let Some(owner) = self.owner_of(ifindex) {
+        let ifindex = options.ifindex.or(opened.device.ifindex());
+        if let Some((ifindex, owner)) = ifindex.and_then(|it| Some((it, self.owner_of(it)?))) {
             return Err(Error::IfindexTaken { ifindex, owner: owner.to_owned() });
         }
-        let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).unwrap_or(PortId(0));
+        let index = Arc::make_mut(&mut self.index);
+        let ifindex = ifindex.unwrap_or_else(|| index.free_ifindex());
+        let id = index.add(&options.name, ifindex);
         let port = PortConfig {
             options,
             ifindex,
@@ -163,8 +173,10 @@ impl Config {
             is_closed: false,
             is_shut: false,
             bond: None,
+            master: None,
+            places: places::Places::default(),
         };
-        self.ports.insert(id, port);
+        self.ports.insert(id, Arc::new(port));
         Ok(id)
     }
 
@@ -178,10 +190,13 @@ impl Config {
         let name = self.port(id)?.options.name.clone();
         self.check_unused(&name)?;
         self.forget_member(id)?;
+        self.forget_members(id)?;
         for bridge in &self.bridges {
             bridge.forget(id);
         }
-        self.ports.remove(&id);
+        if let Some(port) = self.ports.remove(&id) {
+            Arc::make_mut(&mut self.index).remove(id, &name, port.ifindex, &port.upper);
+        }
         Ok(())
     }
 
@@ -217,7 +232,11 @@ impl Config {
                 self.find(name)?;
             }
         }
-        self.port_mut(id)?.upper = upper;
+        let before = self.port(id)?.upper.clone();
+        if before != upper {
+            Arc::make_mut(&mut self.index).set_upper(id, &before, &upper);
+            self.port_mut(id)?.upper = upper;
+        }
         Ok(())
     }
 
@@ -247,20 +266,23 @@ impl Config {
 
     /// Gives a port another ifindex.
     pub fn set_ifindex(&mut self, id: PortId, ifindex: u32) -> Result<(), Error> {
-        if self.port(id)?.ifindex == ifindex {
+        let before = self.port(id)?.ifindex;
+        if before == ifindex {
             return Ok(());
         }
         if let Some(owner) = self.owner_of(ifindex) {
             return Err(Error::IfindexTaken { ifindex, owner: owner.to_owned() });
         }
+        Arc::make_mut(&mut self.index).set_ifindex(id, before, ifindex);
         self.port_mut(id)?.ifindex = ifindex;
         Ok(())
     }
 
     /// Two ports exchange their ifindexes.
     pub fn swap_ifindexes(&mut self, a: PortId, b: PortId) -> Result<(), Error> {
-        let numbers = (self.port(a)?.ifindex, self.port(b)?.ifindex);
-        (self.port_mut(b)?.ifindex, self.port_mut(a)?.ifindex) = numbers;
+        let (of_a, of_b) = (self.port(a)?.ifindex, self.port(b)?.ifindex);
+        Arc::make_mut(&mut self.index).swap_ifindexes((a, of_a), (b, of_b));
+        (self.port_mut(b)?.ifindex, self.port_mut(a)?.ifindex) = (of_a, of_b);
         Ok(())
     }
 
@@ -318,8 +340,9 @@ impl Config {
 
     /// Ends that, if its port is still there.
     pub fn remove_tap(&mut self, reader: &tap::Reader) {
-        for port in self.ports.values_mut() {
-            port.taps.retain(|tap| !reader.reads(tap));
+        let is_read = |port: &PortConfig| port.taps.iter().any(|tap| reader.reads(tap));
+        for port in self.ports.values_mut().filter(|port| is_read(port)) {
+            Arc::make_mut(port).taps.retain(|tap| !reader.reads(tap));
         }
     }
 
@@ -353,11 +376,15 @@ impl Config {
 
     /// The port of that name.
     pub fn find(&self, name: &str) -> Result<PortId, Error> {
-        let found = self.ports.iter().find(|(_, port)| port.options.name == name);
-        found.map(|(&id, _)| id).ok_or_else(|| Error::NoPort {
+        self.index.named(name).ok_or_else(|| Error::NoPort {
             name: name.to_owned(),
             known: self.ports.values().map(|port| port.options.name.clone()).collect(),
         })
+    }
+
+    /// The port of that name, where it is nothing special that there is none.
+    pub fn named(&self, name: &str) -> Option<PortId> {
+        self.index.named(name)
     }
 
     /// A port's name.
@@ -376,28 +403,27 @@ impl Config {
     }
 
     fn port(&self, id: PortId) -> Result<&PortConfig, Error> {
-        self.ports.get(&id).ok_or(Error::NoPortId(id.0))
+        self.ports.get(&id).map(|port| &**port).ok_or(Error::NoPortId(id.0))
     }
 
     fn port_mut(&mut self, id: PortId) -> Result<&mut PortConfig, Error> {
-        self.ports.get_mut(&id).ok_or(Error::NoPortId(id.0))
+        self.ports.get_mut(&id).map(Arc::make_mut).ok_or(Error::NoPortId(id.0))
     }
 
     fn owner_of(&self, ifindex: u32) -> Option<&str> {
-        let owner = self.ports.values().find(|port| port.ifindex == ifindex)?;
+        let owner = self.ports.get(&self.index.with_ifindex(ifindex)?)?;
         Some(&owner.options.name)
     }
 
     fn check_name(&self, name: &str) -> Result<(), Error> {
-        let taken = self.ports.values().any(|port| port.options.name == name)
+        let taken = self.index.named(name).is_some()
             || self.bridges.iter().any(|bridge| bridge.name() == name);
         if taken { Err(Error::NameTaken(name.to_owned())) } else { Ok(()) }
     }
 
     fn check_unused(&self, name: &str) -> Result<(), Error> {
-        let user = self.ports.values().find(|port| port.upper == UpperName::Named(name.to_owned()));
-        match user {
-            Some(by) => Err(Error::InUse { name: name.to_owned(), by: by.options.name.clone() }),
+        match self.index.below(name).next() {
+            Some(by) => Err(Error::InUse { name: name.to_owned(), by: self.name(by)?.to_owned() }),
             None => Ok(()),
         }
     }

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use towpath_xdp::{Arena, Pool};
 
+use crate::balance::Balance;
 use crate::config::{Config, PortOptions};
 use crate::counters::Conservation;
 use crate::cpus::stay_on;
 use crate::dequeue::Orphans;
 use crate::error::Error;
 use crate::flow::Flows;
-use crate::load::WorkerLoad;
+use crate::load::{Sources, WorkerLoad};
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
 use crate::watch::{Stopped, Stuck, Watch};
@@ -59,7 +60,12 @@ pub struct Engine {
     changing: Mutex<()>,
     /// Held for no longer than it takes to look at the pointer.
     state: RwLock<Arc<State>>,
+    /// How busy workers were, and which queues moved; locked before everything else.
+    pub(crate) balance: Mutex<Balance>,
 }
+
+/// What there was before a change: whoever has it last closes what is in it.
+type Replaced = ([Arc<State>; 2], Vec<Arc<Snapshot>>);
 
 #[derive(Debug)]
 struct State {
@@ -111,6 +117,7 @@ impl Engine {
             orphans,
             changing: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
+            balance: Mutex::default(),
         })
     }
 
@@ -136,6 +143,11 @@ impl Engine {
             programs: worker.load.programs(),
         };
         self.workers.iter().map(load).collect()
+    }
+
+    /// What each worker was at, at each look since this was asked last.
+    pub(crate) fn take_sources(&self) -> Vec<Sources> {
+        self.workers.iter().map(|worker| worker.load.take_sources()).collect()
     }
 
     /// Where frames came from that left, as far as workers looked: some bursts, fifty
@@ -231,10 +243,31 @@ impl Engine {
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        // To close a device may take long: nobody waits for that but who asked for it.
+        let (result, _old) = self.watch.hurrying(|| self.replace(change))?;
+        Ok(result)
+    }
+
+    /// The same where nobody waits for it: no program's run is ended for that.
+    pub(crate) fn change_in_time<T>(
+        &self,
+        change: impl FnOnce(&mut Config) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (result, _old) = self.replace(change)?;
+        Ok(result)
+    }
+
+    /// Changes the configuration; gives what is of no more use, too.
+    fn replace<T>(
+        &self,
+        change: impl FnOnce(&mut Config) -> Result<T, Error>,
+    ) -> Result<(T, Replaced), Error> {
+        let busy = self.balance.lock().busy().to_vec();
         let alone = self.changing.lock();
         let now = self.state();
         let mut config = now.config.clone();
         let result = change(&mut config)?;
+        config.place_queues(&busy);
         let draining = self.drain(&now, &config);
         let last = draining.as_ref().unwrap_or(&now.snapshot);
         let snapshot = Arc::new(config.snapshot(last));
@@ -244,16 +277,13 @@ impl Engine {
         let old = std::mem::replace(&mut *state, next);
         drop(state);
         drop(alone);
-        // To close a device may take long: nobody waits for that but who asked for it.
-        drop((now, old, before));
-        Ok(result)
+        Ok((result, ([now, old], before)))
     }
 
     /// Returns when all workers live by it; gives what they lived by before.
     fn publish(&self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Snapshot>> {
         let before = self.workers.iter().map(|worker| worker.offer(snapshot)).collect();
-        let adopt = |worker: &Arc<WorkerShared>| worker.wait_adopted(snapshot.generation);
-        self.watch.hurrying(|| self.workers.iter().for_each(adopt));
+        self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
         before
     }
 
@@ -314,9 +344,10 @@ impl Engine {
     /// Stops the workers, once they have done what they handed to each other; what they don't get
     /// done in a fifth of a second is dropped and counted, as `removed`.
     pub fn stop(&self) {
-        let alone = self.changing.lock();
-        self.drain(&self.state(), &Config::new(self.workers.len()));
-        drop(alone);
+        self.watch.hurrying(|| {
+            let _alone = self.changing.lock();
+            self.drain(&self.state(), &Config::new(self.workers.len()));
+        });
         self.workers.iter().for_each(|worker| worker.stop());
         let mut threads = self.threads.lock();
         self.watch.hurrying(|| {

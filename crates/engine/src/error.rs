@@ -46,6 +46,16 @@ pub enum Error {
     /// A worker that does not exist.
     #[error("there is no worker {0}: there are {1}, numbered from 0")]
     NoWorker(usize, usize),
+    /// A queue that cannot be given to another worker.
+    #[error("port {port}: queue {queue} cannot go to another worker: {why}")]
+    Queue {
+        /// The port.
+        port: String,
+        /// The queue.
+        queue: u32,
+        /// What is wrong.
+        why: String,
+    },
     /// A program that does not fit the hook.
     #[error("program {program} cannot be attached to {port}: {why}")]
     Attach {

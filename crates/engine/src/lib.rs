@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod balance;
 pub mod bond;
 pub mod bridge;
 mod config;
@@ -21,6 +22,7 @@ mod flow;
 mod hook;
 mod load;
 pub mod offload;
+mod place;
 pub mod port;
 mod snapshot;
 mod socket;
@@ -31,6 +33,7 @@ mod waker;
 mod watch;
 mod worker;
 
+pub use balance::{BALANCE_PERIOD, Moved};
 pub use config::{Config, Hook, PortOptions, UpperName};
 pub use cpus::keep_off;
 pub use dequeue::{DequeueHook, Schedule};

@@ -5,7 +5,7 @@
 //! such readings is work if something was found between them, so that no clock is read while frames
 //! come. Which program takes the time is seen by the watch, which looks at what each worker runs.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use towpath_xdp::Standing;
 
+use crate::snapshot::PortId;
 use crate::worker::Mode;
 
 /// What a worker did so far.
@@ -48,6 +49,9 @@ pub(crate) struct Load {
     told: AtomicU64,
     /// What it ran at each look; nothing where it ran no program.
     looks: Mutex<VecDeque<Weak<Standing>>>,
+    /// Whose frames it is at: [`source`]'s number, or 0 for what came from no queue.
+    at: AtomicU64,
+    sources: Mutex<Sources>,
 }
 
 impl Load {
@@ -57,6 +61,8 @@ impl Load {
             word: AtomicU64::new(0),
             told: AtomicU64::new(0),
             looks: Mutex::default(),
+            at: AtomicU64::new(0),
+            sources: Mutex::default(),
         }
     }
 
@@ -68,8 +74,28 @@ impl Load {
         Duration::from_nanos(self.told.fetch_max(worked, Ordering::Relaxed).max(worked))
     }
 
-    /// Notes which program it is in, if it is in one.
+    /// It is at frames of this queue.
+    #[inline]
+    pub(crate) fn is_at(&self, port: PortId, queue: u32) {
+        self.at.store(source(port, queue), Ordering::Relaxed);
+    }
+
+    /// It is at something else.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) {
+        self.at.store(0, Ordering::Relaxed);
+    }
+
+    /// What it was at since this was asked last.
+    pub(crate) fn take_sources(&self) -> Sources {
+        std::mem::take(&mut *self.sources.lock())
+    }
+
+    /// Notes whose frames it is at, and which program it is in, if it is in one.
     pub(crate) fn look(&self, program: Option<&Arc<Standing>>) {
+        if self.word.load(Ordering::Relaxed) & AT_WORK != 0 {
+            self.sources.lock().note(self.at.load(Ordering::Relaxed));
+        }
         let mut looks = self.looks.lock();
         if looks.len() >= LOOKS {
             looks.pop_front();
@@ -95,6 +121,32 @@ impl Load {
     fn ns(&self, time: Instant) -> u64 {
         time.saturating_duration_since(self.epoch).as_nanos() as u64
     }
+}
+
+/// What a worker was at, at each of some looks at which it had something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    looks: u32,
+    by_queue: HashMap<u64, u32>,
+}
+
+impl Sources {
+    fn note(&mut self, source: u64) {
+        self.looks += 1;
+        *self.by_queue.entry(source).or_default() += 1;
+    }
+
+    /// Share of its work, 0 to 1, that was for frames of this queue; 0 where it was looked at too
+    /// seldom to say.
+    pub(crate) fn share(&self, port: PortId, queue: u32) -> f64 {
+        let count = self.by_queue.get(&source(port, queue)).copied().unwrap_or(0);
+        if self.looks < SOURCE_LOOKS_MIN { 0.0 } else { f64::from(count) / f64::from(self.looks) }
+    }
+}
+
+/// A queue's number among all, which is not 0.
+fn source(port: PortId, queue: u32) -> u64 {
+    (u64::from(port.0) << 32) | (u64::from(queue) + 1)
 }
 
 /// A worker's own look at its time.
@@ -151,6 +203,8 @@ impl Stint {
 }
 
 const AT_WORK: u64 = 1 << 63;
+/// From fewer looks at a worker nobody can tell what takes its time.
+const SOURCE_LOOKS_MIN: u32 = 20;
 /// What takes longer was no round that found nothing: the system let the worker wait.
 const EMPTY_MAX: Duration = Duration::from_micros(50);
 /// Looks at what a worker runs that are remembered: those of ten seconds.

@@ -1,7 +1,7 @@
 //! Interfaces of one network namespace by name: which there are now, and whether they are still the
 //! same ones. A thread is told by rtnetlink.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +44,8 @@ struct State {
     watched: BTreeSet<String>,
     /// By ifindex: the name, whether it is up, and when it came.
     interfaces: BTreeMap<u32, Known>,
+    /// Ifindexes by name.
+    by_name: HashMap<String, u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +112,7 @@ impl Names {
     /// The interface of that name, if there is one now.
     pub fn find(&self, name: &str) -> Option<Presence> {
         let state = self.shared.state.lock();
-        state.interfaces.values().find(|known| known.name == name).map(|known| known.since)
+        state.find(name)
     }
 }
 
@@ -125,6 +127,18 @@ impl Drop for Names {
 }
 
 impl State {
+    fn find(&self, name: &str) -> Option<Presence> {
+        let ifindex = self.by_name.get(name)?;
+        self.interfaces.get(ifindex).map(|known| known.since)
+    }
+
+    /// A name is another interface's by now, or nobody's.
+    fn forget_name(&mut self, name: &str, ifindex: u32) {
+        if self.by_name.get(name) == Some(&ifindex) {
+            self.by_name.remove(name);
+        }
+    }
+
     /// Notes an interface as it is; says whether that is of interest.
     fn note(&mut self, interface: &Interface) -> bool {
         let Interface { ifindex, name, up, .. } = interface;
@@ -137,12 +151,19 @@ impl State {
             return false;
         }
         let old = self.interfaces.insert(*ifindex, now).map(|known| known.name);
+        if let Some(old) = old.as_ref().filter(|old| *old != name) {
+            self.forget_name(old, *ifindex);
+        }
+        self.by_name.insert(name.clone(), *ifindex);
         old.iter().chain([name]).any(|name| self.watched.contains(name))
     }
 
     /// Notes that an interface is gone.
     fn forget(&mut self, ifindex: u32) -> bool {
         let gone = self.interfaces.remove(&ifindex);
+        if let Some(gone) = &gone {
+            self.forget_name(&gone.name, ifindex);
+        }
         gone.is_some_and(|known| self.watched.contains(&known.name))
     }
 }
@@ -214,10 +235,11 @@ impl Work {
     fn read(&mut self) -> io::Result<bool> {
         let there = self.reader.dump(LINKS, 0, interface)?.entries;
         let mut state = self.shared.state.lock();
-        let gone: Vec<u32> = state.interfaces.keys().copied().collect();
-        let gone = gone.into_iter().filter(|it| there.iter().all(|other| other.ifindex != *it));
+        let known: BTreeSet<u32> = state.interfaces.keys().copied().collect();
+        let there_now: BTreeSet<u32> = there.iter().map(|interface| interface.ifindex).collect();
+        let gone: Vec<u32> = known.difference(&there_now).copied().collect();
         let mut is_news = false;
-        gone.for_each(|ifindex| is_news |= state.forget(ifindex));
+        gone.into_iter().for_each(|ifindex| is_news |= state.forget(ifindex));
         there.iter().for_each(|interface| is_news |= state.note(interface));
         Ok(is_news)
     }
@@ -267,6 +289,19 @@ mod tests {
         assert_ne!(find(&state), first, "it was renamed meanwhile");
         assert!(state.forget(7));
         assert_eq!(find(&state), None);
+    }
+
+    /// Two exchange their names, one message after the other.
+    #[test]
+    fn a_name_is_of_who_had_it_last() {
+        let mut state = State::default();
+        let since = |state: &State, ifindex| state.interfaces.get(&ifindex).map(|it| it.since);
+        for (ifindex, name) in [(7, "a"), (8, "b"), (7, "b"), (8, "a")] {
+            state.note(&named(ifindex, name, true));
+        }
+        assert_eq!((state.find("a"), state.find("b")), (since(&state, 8), since(&state, 7)));
+        state.forget(8);
+        assert_eq!((state.find("a"), state.find("b")), (None, since(&state, 7)));
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod counting;
 mod credit;
 mod load;
 mod mixed;
+mod moving;
+mod numbered;
 mod repeating;
 mod stuck;
 

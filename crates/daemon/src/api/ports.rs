@@ -63,9 +63,9 @@ pub(super) async fn set(
 ) -> Answer<PortView> {
     working(&control, move |control| {
         control.change(&format!("changing port {name}"), |state, _| {
-            let missing = no_port(state, &name);
-            let port = state.ports.iter_mut().find(|port| port.name == name).ok_or(missing)?;
-            *port = changed(port, changes)?;
+            let place = state.ports.iter().position(|port| port.name == name);
+            let place = place.ok_or_else(|| no_port(state, &name))?;
+            state.ports[place] = changed(&state.ports[place], changes)?;
             Ok(())
         })?;
         control.read(|inner| find(inner, &name))
@@ -94,8 +94,7 @@ pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<
 }
 
 fn find(inner: &Inner, name: &str) -> Result<PortView, ApiError> {
-    let found = view::ports(inner).into_iter().find(|port| port.state.name == name);
-    found.ok_or_else(|| no_port(&inner.wanted, name))
+    view::port_named(inner, name).ok_or_else(|| no_port(&inner.wanted, name))
 }
 
 /// 404, or 409 when the port is wanted and was never open.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use towpath_engine::{Error, PortId, UpperName};
+use towpath_engine::{Config, Error, PortId, UpperName};
 use towpath_ports::bond::{Controller, Tell};
 
 use super::ports::port_options;
@@ -15,13 +15,12 @@ use crate::kinds::bond::{self, Wanted};
 use crate::state::{PortState, State};
 
 impl Live {
-    /// Makes a bond without members.
-    pub(super) fn make_bond(&mut self, port: &PortState, wanted: &Wanted) -> Result<(), String> {
-        let options = wanted.settings.engine_options();
-        let id = self.engine.change(|it| it.add_bond(port_options(port), options, wanted.mac));
-        let id = id.map_err(|error| error.to_string())?;
-        self.note_opened(port, id, None);
-        self.look_after(port, id, wanted)
+    /// Has somebody look after a bond that was made; nothing for what is no bond.
+    pub(super) fn look_after_bond(&mut self, port: &PortState, id: PortId) -> Result<(), String> {
+        match bond::wanted(port) {
+            Some(Ok(wanted)) => self.look_after(port, id, &wanted),
+            _ => Ok(()),
+        }
     }
 
     /// Takes out members that are not wanted any more.
@@ -58,11 +57,10 @@ impl Live {
             if let Some(controller) = self.bonds.get(&port.name) {
                 controller.set(bond.settings.clone());
             }
-            for name in &bond.members {
-                if members.iter().any(|(_, it)| it == name) {
-                    continue;
-                }
-                match self.enslave(id, name) {
+            let is_new = |name: &&String| members.iter().all(|(_, it)| it != *name);
+            let new: Vec<&String> = bond.members.iter().filter(is_new).collect();
+            for (name, done) in new.iter().zip(self.enslave(id, &new)) {
+                match done {
                     Ok(()) => report.change(format!("bond {}: member {name} added", port.name)),
                     Err(why) => report.fail(FailureCode::Bond, format!("bond {}", port.name), why),
                 }
@@ -92,16 +90,24 @@ impl Live {
         })
     }
 
-    fn enslave(&self, bond: PortId, name: &str) -> Result<(), String> {
-        let Some(member) = self.ports.get(name) else {
-            return Err(format!("its member {name} is missing"));
-        };
-        let added = self.engine.change(|config| {
+    /// Adds members, those that can be, in one change.
+    fn enslave(&self, bond: PortId, names: &[&String]) -> Vec<Result<(), String>> {
+        let enslave = |config: &mut Config, name: &str| {
+            let member = self.ports.get(name);
+            let member = member.ok_or_else(|| format!("its member {name} is missing"))?;
             // What is wanted above it was checked: nothing.
-            config.set_upper(member.id, UpperName::None)?;
-            config.enslave(bond, member.id)
+            let added = config
+                .set_upper(member.id, UpperName::None)
+                .and_then(|()| config.enslave(bond, member.id));
+            added.map_err(|error| error.to_string())
+        };
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let done = self.engine.change(|config| {
+            Ok(names.iter().map(|name| enslave(config, name)).collect::<Vec<_>>())
         });
-        added.map_err(|error| error.to_string())
+        done.unwrap_or_else(|error| names.iter().map(|_| Err(error.to_string())).collect())
     }
 
     /// Starts the control side of a bond.
@@ -126,4 +132,15 @@ impl Live {
             Some((id, members.filter_map(named).collect()))
         })
     }
+}
+
+/// Makes a bond without members.
+pub(super) fn add_bond(
+    config: &mut Config,
+    port: &PortState,
+    wanted: &Wanted,
+) -> Result<PortId, String> {
+    let options = wanted.settings.engine_options();
+    let id = config.add_bond(port_options(port), options, wanted.mac);
+    id.map_err(|error| error.to_string())
 }

@@ -30,7 +30,8 @@ pub(super) struct LiveGuest {
 impl Live {
     /// Makes the guests' channels what is wanted. What a guest has stays as long as its port does.
     pub(super) fn set_guests(&mut self, wanted: &State, report: &mut Report) {
-        let state_of = |name: &str| wanted.port(name).and_then(|port| port.offload.as_ref());
+        let wanted_ports = wanted.ports_by_name();
+        let state_of = |name: &str| wanted_ports.get(name).and_then(|port| port.offload.as_ref());
         let ports = &self.ports;
         let is_there = |name: &str, guest: &LiveGuest| {
             ports.get(name).is_some_and(|port| port.kind == guest.kind)

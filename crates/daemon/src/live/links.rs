@@ -1,6 +1,6 @@
 //! Programs on hooks. All hooks that differ change at once, between two bursts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use towpath_engine::{Hook, Link};
@@ -10,7 +10,7 @@ use super::devices::FOREIGN;
 use super::{Live, LivePort, Report};
 use crate::failure::FailureCode;
 use crate::run_config::action_number;
-use crate::state::{AttachState, HookState, OnFailure, State};
+use crate::state::{AttachState, HookState, Identity, OnFailure, State};
 
 /// A program on a hook.
 #[derive(Debug, Clone)]
@@ -36,6 +36,8 @@ impl Live {
     ) -> BTreeMap<String, Missing> {
         let mut missing: Vec<(&AttachState, String, bool)> = Vec::new();
         let mut next: Vec<LiveLink> = Vec::new();
+        let links = self.links.iter().map(|link| (link.attach.identity(), link));
+        let links: HashMap<Identity, &LiveLink> = links.collect();
         for attach in &wanted.attachments {
             if !self.ports.contains_key(&attach.port) {
                 continue;
@@ -49,7 +51,7 @@ impl Live {
                 missing.push((attach, format!("{} was stopped", attach.program), true));
                 continue;
             }
-            match self.link(attach) {
+            match self.link(attach, links.get(&attach.identity()).copied()) {
                 Ok(link) => next.push(link),
                 Err(why) => {
                     report.fail(FailureCode::Attach, format!("port {}", attach.port), &*why);
@@ -58,7 +60,8 @@ impl Live {
             }
         }
         let mut incomplete = incomplete(missing, &next);
-        let hooks = self.changed_hooks(&next);
+        let on = by_hook(&next);
+        let hooks = self.changed_hooks(&on);
         if hooks.is_empty() {
             self.take_links(next);
             return incomplete;
@@ -66,7 +69,7 @@ impl Live {
         let result = self.engine.change(|config| {
             hooks.iter().try_for_each(|(port, hook)| {
                 let live = &self.ports[port];
-                let links = self.links_on(&next, port, live, *hook);
+                let links = self.links_on(&on, port, live, *hook);
                 config.set_links(live.id, engine_hook(*hook), links)
             })
         });
@@ -86,15 +89,13 @@ impl Live {
     }
 
     /// The link that is there, as it is wanted now, or a new one.
-    fn link(&self, attach: &AttachState) -> Result<LiveLink, String> {
+    fn link(&self, attach: &AttachState, before: Option<&LiveLink>) -> Result<LiveLink, String> {
         let program = &self.programs[&attach.program];
         let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
         if program.object.bound_to().is_some_and(|device| device != ifindex) {
             let name = program.program.name();
             return Err(format!("program {name} is bound to another port (EINVAL)"));
         }
-        let identity = attach.identity();
-        let before = self.links.iter().find(|link| link.attach.identity() == identity);
         let mut live = match before {
             Some(link) if link.program == program.id() => link.clone(),
             _ => {
@@ -147,15 +148,16 @@ impl Live {
                 self.registry.note_program(&link.object, &program.object);
             }
         }
+        let stay: HashSet<u32> = next.iter().map(|link| link.id).collect();
         for gone in std::mem::replace(&mut self.links, next) {
-            if self.links.iter().all(|link| link.id != gone.id) {
+            if !stay.contains(&gone.id) {
                 gone.object.detach();
             }
         }
     }
 
     /// Hooks on which the engine has other links than it should.
-    fn changed_hooks(&self, next: &[LiveLink]) -> Vec<(String, HookState)> {
+    fn changed_hooks(&self, next: &ByHook<'_>) -> Vec<(String, HookState)> {
         let told =
             |link: &Link| (link.id, link.program.id(), link.priority, link.chain_call_actions);
         let mut changed = Vec::new();
@@ -178,16 +180,27 @@ impl Live {
     /// What a hook is to have: the links on it, and the default program while sockets need it.
     fn links_on(
         &self,
-        next: &[LiveLink],
+        next: &ByHook<'_>,
         name: &str,
         port: &LivePort,
         hook: HookState,
     ) -> Vec<Link> {
-        let links = next.iter().filter(|link| is_on(link, name, hook));
+        let links = next.get(&(name, hook)).into_iter().flatten();
         let default = || self.xsk.default_link(port.ifindex);
         let default = (hook == HookState::Rx).then(default).flatten();
         links.map(|link| link.link.clone()).chain(default).collect()
     }
+}
+
+/// Links by port and hook, in their order.
+type ByHook<'a> = HashMap<(&'a str, HookState), Vec<&'a LiveLink>>;
+
+fn by_hook(links: &[LiveLink]) -> ByHook<'_> {
+    let mut all = ByHook::new();
+    for link in links {
+        all.entry((link.attach.port.as_str(), link.attach.hook)).or_default().push(link);
+    }
+    all
 }
 
 /// A program that a port is to have and has not.
@@ -236,8 +249,12 @@ fn tell(before: &[LiveLink], next: &[LiveLink], report: &mut Report) {
         let program = link.link.program.name();
         format!("port {}: program {program} (link {})", link.attach.port, link.id)
     };
+    let by_id = |links: &[LiveLink]| -> HashMap<u32, usize> {
+        links.iter().enumerate().map(|(place, link)| (link.id, place)).collect()
+    };
+    let (old, new) = (by_id(before), by_id(next));
     for link in next {
-        match before.iter().find(|it| it.id == link.id) {
+        match old.get(&link.id).map(|&place| &before[place]) {
             None => report.change(format!("{} attached", name(link))),
             Some(old) if old.program != link.program => {
                 report.change(format!("{} replaced", name(link)));
@@ -251,7 +268,7 @@ fn tell(before: &[LiveLink], next: &[LiveLink], report: &mut Report) {
             Some(_) => {}
         }
     }
-    for link in before.iter().filter(|link| next.iter().all(|it| it.id != link.id)) {
+    for link in before.iter().filter(|link| !new.contains_key(&link.id)) {
         report.change(format!("{} detached", name(link)));
     }
 }

@@ -1,6 +1,7 @@
 //! Entries of device maps whose port went, or is not there yet: as in the kernel they go with it,
 //! and other than there they are stored when it is there, whatever its ifindex is.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
@@ -42,15 +43,18 @@ impl Live {
         self.lost.lock().push(LostEntry { map, key, port, program });
     }
 
-    /// Notes which entries lead to a port that goes.
-    pub(super) fn note_entries(&mut self, port: &str, ifindex: u32) {
+    /// Notes which entries lead to ports that go, which have these ifindexes.
+    pub(super) fn note_entries(&mut self, gone: &BTreeMap<String, u32>) {
+        let by_ifindex: HashMap<u32, &String> =
+            gone.iter().map(|(name, &ifindex)| (ifindex, name)).collect();
         let session = Session::new(&self.registry, 0);
         let is_device = |map: &Arc<MapObject>| map.map().kind().values() == Values::Device;
         for map in session.maps().into_iter().filter(is_device) {
             let targets = map.map().targets().into_iter();
-            for (key, target) in targets.filter(|(_, target)| target.number == ifindex) {
+            for (key, target) in targets {
+                let Some(&port) = by_ifindex.get(&target.number) else { continue };
                 let program = session.program(&Selector::Id(target.id)).ok();
-                let (map, port) = (Arc::clone(&map), Target::Port(port.to_owned()));
+                let (map, port) = (Arc::clone(&map), Target::Port(port.clone()));
                 self.lost.lock().push(LostEntry { map, key, port, program });
             }
         }

@@ -1,6 +1,6 @@
 //! Ports and bridges: closing, opening, and setting what can be set while frames flow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOpti
 use towpath_host::Presence;
 use towpath_xdp::Arena;
 
+use super::bonds::add_bond;
 use super::links::Missing;
 use super::{Live, LiveLink, LivePort, Report};
 use crate::failure::FailureCode;
@@ -50,11 +51,11 @@ impl Live {
                 port.opened = None;
             }
         }
+        let ifindex = |name: &String| Some((name.clone(), self.ports.get(name)?.ifindex));
+        self.forget_devices(&gone.iter().filter_map(ifindex).collect());
         for name in gone {
             self.bonds.remove(&name);
-            if let Some(port) = self.ports.remove(&name) {
-                self.forget_device(&name, port.ifindex);
-            }
+            self.ports.remove(&name);
             report.change(format!("port {name}: removed"));
         }
         bridges.iter().for_each(|name| report.change(format!("bridge {name}: removed")));
@@ -64,8 +65,10 @@ impl Live {
     /// Ports that are there and should not be. What is a bond does not become something else.
     fn unwanted(&self, wanted: &State) -> BTreeSet<String> {
         let is_bond = |kind: &str| kind == kinds::bond::NAME;
+        let by_name = wanted.ports_by_name();
         let is_wanted = |(name, port): &(&String, &LivePort)| {
-            wanted.port(name).is_some_and(|it| is_bond(&it.kind) == is_bond(&port.kind))
+            let wanted = by_name.get(name.as_str());
+            wanted.is_some_and(|it| is_bond(&it.kind) == is_bond(&port.kind))
         };
         let unwanted = self.ports.iter().filter(|port| !is_wanted(port));
         unwanted.map(|(name, _)| name.clone()).collect()
@@ -79,8 +82,11 @@ impl Live {
         report: &mut Report,
     ) -> BTreeSet<String> {
         let mut stale = BTreeSet::new();
+        let wanted = wanted.ports_by_name();
         for (name, port) in self.ports.iter().filter(|(name, _)| !gone.contains(*name)) {
-            let (Some(opened), Some(next)) = (&port.opened, wanted.port(name)) else { continue };
+            let (Some(opened), Some(next)) = (&port.opened, wanted.get(name.as_str())) else {
+                continue;
+            };
             let peers = [kinds::peer(opened), kinds::peer(next)];
             let has_lost_peer = peers[0].is_some_and(|it| gone.contains(it));
             let lost = self.lost(port).or_else(|| self.failed(port));
@@ -138,12 +144,18 @@ impl Live {
         kinds::find(&self.ports.get(name)?.kind).ok()
     }
 
-    /// With a device goes what was on it, as in the kernel.
-    fn forget_device(&mut self, name: &str, ifindex: u32) {
-        self.note_entries(name, ifindex);
-        self.xsk.forget_port(ifindex);
-        self.registry.device_removed(ifindex);
-        let goes = |link: &mut LiveLink| link.attach.port == name;
+    /// With devices goes what was on them, as in the kernel: those of these ports, with the
+    /// ifindexes that they have.
+    fn forget_devices(&mut self, gone: &BTreeMap<String, u32>) {
+        if gone.is_empty() {
+            return;
+        }
+        self.note_entries(gone);
+        for &ifindex in gone.values() {
+            self.xsk.forget_port(ifindex);
+            self.registry.device_removed(ifindex);
+        }
+        let goes = |link: &mut LiveLink| gone.contains_key(&link.attach.port);
         self.links.extract_if(.., goes).for_each(|link| link.object.detach());
     }
 
@@ -167,27 +179,33 @@ impl Live {
         }
     }
 
-    /// Opens what is wanted and not open. Ports are down until they have their programs.
+    /// Opens what is wanted and not open, and has workers know all of it at once. Ports are down
+    /// until they have their programs.
     pub(super) fn open_ports(&mut self, wanted: &State, patience: Duration, report: &mut Report) {
         let comeback = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.comeback);
         let closed = self.closed(wanted).into_iter();
         // The interface of one may be another one's tap.
         let (late, first): (Vec<_>, Vec<_>) =
             closed.partition(|it| comeback(it[0]).is_ok_and(|it| it == Comeback::WithInterface));
+        let mut opened = Vec::new();
         for ports in first.chunks(1).chain(late.chunks(OPENED_AT_ONCE)) {
-            self.open_side_by_side(ports, patience, report);
+            opened.extend(self.open_side_by_side(ports, patience));
         }
-        self.tell_ifindexes();
+        if !opened.is_empty() {
+            self.put_in_place(opened, report);
+            self.tell_ifindexes();
+        }
     }
 
     /// Ports that are wanted and not open, in their order: a pair as one, with its first.
     fn closed<'a>(&self, wanted: &'a State) -> Vec<Vec<&'a PortState>> {
+        let by_name = wanted.ports_by_name();
         let mut closed = Vec::new();
-        for (place, port) in wanted.ports.iter().enumerate() {
-            let peer = kinds::peer(port).and_then(|peer| wanted.port(peer));
-            let is_second = peer.is_some_and(|peer| {
-                wanted.ports.iter().position(|it| it.name == peer.name) < Some(place)
-            });
+        let mut before = HashSet::new();
+        for port in &wanted.ports {
+            let peer = kinds::peer(port).and_then(|peer| by_name.get(peer).copied());
+            let is_second = peer.is_some_and(|peer| before.contains(peer.name.as_str()));
+            before.insert(port.name.as_str());
             if !self.is_open(&port.name) && !is_second {
                 closed.push(std::iter::once(port).chain(peer).collect());
             }
@@ -201,15 +219,11 @@ impl Live {
 
     /// Opens devices at the same time: with each, the kernel waits for other things than a CPU. The
     /// ports of one element are opened all, or none.
-    fn open_side_by_side(
-        &mut self,
-        all: &[Vec<&PortState>],
+    fn open_side_by_side<'a>(
+        &self,
+        all: &[Vec<&'a PortState>],
         patience: Duration,
-        report: &mut Report,
-    ) {
-        let names = |ports: &[&PortState], between: &str| {
-            ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(between)
-        };
+    ) -> Vec<Opening<'a>> {
         self.news.doing(format!("opening port {}", names(&all.concat(), ", ")));
         // Before: what goes while it is opened is noticed later.
         let presences: Vec<_> = all.iter().map(|ports| self.interfaces.find(ports[0])).collect();
@@ -218,19 +232,35 @@ impl Live {
             populate(engine.arena());
         }
         let opened = side_by_side(all, |ports| open_devices(engine, ports, patience));
-        for ((ports, presence), opened) in all.iter().zip(presences).zip(opened) {
+        let all = all.iter().cloned().zip(presences).zip(opened);
+        all.map(|((ports, presence), devices)| Opening { ports, presence, devices }).collect()
+    }
+
+    /// Gives new ports, and those whose devices were closed, their devices: all in one change.
+    fn put_in_place(&mut self, all: Vec<Opening<'_>>, report: &mut Report) {
+        let others = self.forget_others(&all);
+        let elements: Vec<_> = all.iter().map(|it| (it.ports.clone(), it.presence)).collect();
+        let placed = self.engine.change(|config| {
+            Ok(all.into_iter().map(|it| it.put_in_place(config, &others)).collect::<Vec<_>>())
+        });
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => elements.iter().map(|_| Err(error.to_string())).collect(),
+        };
+        for ((ports, presence), ids) in elements.into_iter().zip(placed) {
             let is_new = ports.iter().any(|port| !self.ports.contains_key(&port.name));
-            let done = match (kinds::bond::wanted(ports[0]), opened) {
-                (Some(Ok(bond)), _) => self.make_bond(ports[0], &bond),
-                (Some(Err(problem)), _) => Err(problem.to_string()),
-                (None, opened) => opened.and_then(|opened| {
-                    self.put_in_place(opened, presence).map_err(|error| error.to_string())
-                }),
-            };
+            let done = ids.and_then(|ids| {
+                let known = ports.iter().zip(ids);
+                known.clone().for_each(|(port, id)| self.note_opened(port, id, presence));
+                known.into_iter().try_for_each(|(port, id)| self.look_after_bond(port, id))
+            });
             let what = if is_new { "added" } else { "opened again" };
-            let line = || format!("port {}: {what}, kind {}", names(ports, " and "), ports[0].kind);
             match done {
-                Ok(()) => report.change(line()),
+                Ok(()) => report.change(format!(
+                    "port {}: {what}, kind {}",
+                    names(&ports, " and "),
+                    ports[0].kind
+                )),
                 Err(why) => {
                     report.fail(FailureCode::PortOpen, format!("port {}", ports[0].name), why);
                 }
@@ -238,32 +268,18 @@ impl Live {
         }
     }
 
-    /// Gives new ports, and those whose devices were closed, their devices: all at once.
-    fn put_in_place(
-        &mut self,
-        opened: Vec<(PortState, Opened)>,
-        presence: Option<Presence>,
-    ) -> Result<(), Error> {
-        let states: Vec<PortState> = opened.iter().map(|(port, _)| port.clone()).collect();
-        // An interface of the host's that was made anew is another one.
-        let mut others = BTreeSet::new();
-        for (port, device) in &opened {
-            let Some(before) = self.ports.get(&port.name).map(|port| port.ifindex) else {
-                continue;
-            };
-            if port.ifindex.or(device.device.ifindex()).unwrap_or(before) != before {
-                self.forget_device(&port.name, before);
-                others.insert(port.name.clone());
-            }
-        }
-        let ids = self.engine.change(|config| {
-            let place = |(port, device)| place(config, &port, device, others.contains(&port.name));
-            opened.into_iter().map(place).collect::<Result<Vec<PortId>, Error>>()
-        })?;
-        for (port, id) in states.iter().zip(ids) {
-            self.note_opened(port, id, presence);
-        }
-        Ok(())
+    /// An interface of the host's that was made anew is another one: nothing of the one before is
+    /// left. Gives the names of such ports.
+    fn forget_others(&mut self, all: &[Opening<'_>]) -> BTreeSet<String> {
+        let devices = all.iter().flat_map(|it| it.devices.iter().flatten());
+        let others = devices.filter_map(|(port, device)| {
+            let before = self.ports.get(&port.name)?.ifindex;
+            let now = port.ifindex.or(device.device.ifindex()).unwrap_or(before);
+            (now != before).then(|| (port.name.clone(), before))
+        });
+        let others: BTreeMap<String, u32> = others.collect();
+        self.forget_devices(&others);
+        others.into_keys().collect()
     }
 
     pub(super) fn note_opened(&mut self, port: &PortState, id: PortId, presence: Option<Presence>) {
@@ -342,6 +358,14 @@ impl Live {
     pub(super) fn tell_ifindexes(&self) {
         self.known.set_ifindexes(self.ports.values().map(|port| port.ifindex).collect());
     }
+}
+
+/// Ports that go together, and what became of opening their devices.
+struct Opening<'a> {
+    ports: Vec<&'a PortState>,
+    /// The interface that the first is on, if that was there before.
+    presence: Option<Presence>,
+    devices: Result<Vec<(PortState, Opened)>, String>,
 }
 
 /// How a port is opened: down, until it has its programs.
@@ -453,21 +477,53 @@ fn side_by_side<T: Sync, U: Send>(all: &[T], what: impl Fn(&T) -> U + Sync) -> V
     })
 }
 
+impl Opening<'_> {
+    /// Gives the ports their devices, all or none.
+    fn put_in_place(
+        self,
+        config: &mut Config,
+        others: &BTreeSet<String>,
+    ) -> Result<Vec<PortId>, String> {
+        let mut placed: Vec<(PortId, bool)> = Vec::new();
+        if let Some(bond) = kinds::bond::wanted(self.ports[0]) {
+            let bond = bond.map_err(|problem| problem.to_string())?;
+            return add_bond(config, self.ports[0], &bond).map(|id| vec![id]);
+        }
+        for (port, device) in self.devices? {
+            let before = config.named(&port.name);
+            match place(config, &port, device, (before, others.contains(&port.name))) {
+                Ok(id) => placed.push((id, before.is_none())),
+                Err(error) => {
+                    // Of one that failed nothing is in place.
+                    for (id, is_new) in placed {
+                        let undo = if is_new { Config::remove_port } else { Config::close_port };
+                        undo(config, id).map_err(|error| error.to_string())?;
+                    }
+                    return Err(error.to_string());
+                }
+            }
+        }
+        Ok(placed.into_iter().map(|(id, _)| id).collect())
+    }
+}
+
 /// A port's device, in place.
 fn place(
     config: &mut Config,
     port: &PortState,
     device: Opened,
-    is_another: bool,
+    (before, is_another): (Option<PortId>, bool),
 ) -> Result<PortId, Error> {
     let options = port_options(port);
-    let Ok(id) = config.find(&port.name) else {
-        return config.add_port(options, Arc::new(device));
-    };
+    let Some(id) = before else { return config.add_port(options, Arc::new(device)) };
     if is_another {
         Hook::ALL.iter().try_for_each(|&hook| config.set_links(id, hook, Vec::new()))?;
     }
     config.reopen_port(id, options, device).map(|()| id)
+}
+
+fn names(ports: &[&PortState], between: &str) -> String {
+    ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(between)
 }
 
 /// Nothing is above a port any more whose upper goes.

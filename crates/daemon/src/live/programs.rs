@@ -1,7 +1,7 @@
 //! Programs: loading, filling their maps, forgetting.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use towpath_bpf::Errno;
@@ -163,11 +163,10 @@ impl Live {
     /// wanted stays, also if its port isn't there, or if it was stopped: loaded again, it would be
     /// stopped again, and without what its maps hold.
     pub(super) fn forget_programs(&mut self, wanted: &State) {
-        let links = &self.links;
-        let is_used = |(key, _): &(&String, &LiveProgram)| {
-            links.iter().any(|link| link.attach.program == **key)
-                || wanted.programs.iter().any(|state| state.key == **key)
-        };
+        let attached = self.links.iter().map(|link| &link.attach.program);
+        let used: HashSet<&String> =
+            attached.chain(wanted.programs.iter().map(|state| &state.key)).collect();
+        let is_used = |(key, _): &(&String, &LiveProgram)| used.contains(*key);
         let unused = self.programs.iter().filter(|it| !is_used(it));
         let gone: Vec<String> = unused.map(|(key, _)| key.clone()).collect();
         self.replaced.clear();

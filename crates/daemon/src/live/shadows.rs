@@ -18,7 +18,8 @@ impl Live {
     /// Makes the shadows that ports are to have, and takes the others away. A port without the one
     /// it should have goes on without.
     pub(super) fn set_shadows(&mut self, wanted: &State, report: &mut Report) {
-        let name = |port: &str| wanted.port(port).and_then(|port| port.shadow());
+        let ports = wanted.ports_by_name();
+        let name = |port: &str| ports.get(port).and_then(|port| port.shadow());
         let stale = self
             .shadows
             .iter()

@@ -40,10 +40,7 @@ impl Config {
 
     /// The bond that a port is a member of.
     pub fn master(&self, id: PortId) -> Option<PortId> {
-        let has = |port: &PortConfig| {
-            port.bond.as_ref().is_some_and(|bond| bond.members.iter().any(|it| it.port == id))
-        };
-        self.ports.iter().find(|(_, port)| has(port)).map(|(&bond, _)| bond)
+        self.ports.get(&id)?.master
     }
 
     /// Changes what was decided about a bond. Its mode changes only while it is down and empty, and
@@ -83,6 +80,7 @@ impl Config {
             self.check_delegate(bond, member)?;
         }
         let mac = port.opened.device.mac();
+        self.port_mut(member)?.master = Some(bond);
         let bond = self.bond_mut(bond)?;
         // LACP must agree first.
         let is_used = bond.options.mode != BondMode::Lacp;
@@ -96,6 +94,7 @@ impl Config {
     /// Takes a member out of a bond (`bond_release`).
     pub fn release(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
         self.check_member(bond, member)?;
+        self.port_mut(member)?.master = None;
         let bond = self.bond_mut(bond)?;
         bond.members.retain(|it| it.port != member);
         bond.active = bond.active.filter(|&active| active != member);
@@ -156,6 +155,16 @@ impl Config {
     /// A port that goes is no member any more.
     pub(super) fn forget_member(&mut self, id: PortId) -> Result<(), Error> {
         self.master(id).map_or(Ok(()), |bond| self.release(bond, id))
+    }
+
+    /// Members of a bond that goes are members no more.
+    pub(super) fn forget_members(&mut self, id: PortId) -> Result<(), Error> {
+        let members = self.port(id)?.bond.iter().flat_map(|bond| &bond.members);
+        let members: Vec<PortId> = members.map(|it| it.port).collect();
+        members.into_iter().try_for_each(|member| {
+            self.port_mut(member)?.master = None;
+            Ok(())
+        })
     }
 
     /// Whether programs may be put on a hook that receives (`dev_xdp_attach`, `bond_xdp_set`).
@@ -221,14 +230,14 @@ impl Config {
     /// What workers see of a bond, which also learns what to say about itself.
     pub(super) fn bond_view(&self, port: &PortConfig) -> Option<Arc<View>> {
         let bond = port.bond.as_ref()?;
-        let is_up = |id| self.ports.get(&id).is_some_and(PortConfig::is_up);
+        let is_up = |id| self.ports.get(&id).is_some_and(|port| port.is_up());
         let works = |it: &Member| is_up(it.port) && it.state.link_up;
         let name = |id| self.name(id).unwrap_or_default().to_owned();
         let mtu = bond
             .members
             .iter()
             .filter_map(|it| self.ports.get(&it.port))
-            .map(PortConfig::mtu)
+            .map(|port| port.mtu())
             .min();
         let names: Vec<String> = bond.members.iter().map(|it| name(it.port)).collect();
         let sends = |it: &&Member| works(it) && !bond.is_backup(it);

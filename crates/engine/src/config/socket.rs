@@ -27,7 +27,7 @@ impl Config {
 
     /// The port of that ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<PortId> {
-        self.port_with(ifindex).map(|(id, _)| id)
+        self.index.with_ifindex(ifindex)
     }
 
     /// By queue of a port: the only socket that receives there, if frames are received into its
@@ -82,7 +82,7 @@ impl Config {
     }
 
     fn port_with(&self, ifindex: u32) -> Option<(PortId, &PortConfig)> {
-        let found = self.ports.iter().find(|(_, port)| port.ifindex == ifindex);
-        found.map(|(&id, port)| (id, port))
+        let id = self.index.with_ifindex(ifindex)?;
+        Some((id, self.ports.get(&id)?))
     }
 }

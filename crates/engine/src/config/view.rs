@@ -47,12 +47,8 @@ impl Config {
                 polls[self.worker_of(port, queue)].push((id, queue));
             }
         }
-        let below = |name: &str| {
-            let is_below = |port: &PortConfig| port.upper == UpperName::Named(name.to_owned());
-            self.ports.iter().filter(|(_, port)| is_below(port)).map(|(&id, _)| id).collect()
-        };
         let bridges = self.bridges.iter().map(|bridge| {
-            let members: Vec<PortId> = below(bridge.name());
+            let members: Vec<PortId> = self.index.below(bridge.name()).collect();
             let targets = members.iter().map(|&member| Door::Forward.at(member)).collect();
             BridgeView { bridge: Arc::clone(bridge), members, targets }
         });
@@ -93,15 +89,6 @@ impl Config {
         Gone {
             ifindexes: &ifindexes(self) - &ifindexes(next),
             programs: &programs(self) - &programs(next),
-        }
-    }
-
-    /// Queues go to workers in turn.
-    pub(super) fn worker_of(&self, port: &PortConfig, queue: u32) -> usize {
-        let workers = &port.options.workers;
-        match workers.len() {
-            0 => queue as usize % self.workers,
-            count => workers[queue as usize % count],
         }
     }
 
@@ -161,18 +148,18 @@ impl Config {
     /// The ports that programs of a port's guest may redirect to.
     fn guest_scope(&self, port: &PortConfig) -> Arc<Numbers<PortId>> {
         let there = port.guest_targets.iter().filter_map(|(number, name)| {
-            let id = self.find(name).ok()?;
+            let id = self.named(name)?;
             Some((*number, id))
         });
         Arc::new(Numbers::new(&there.collect::<Vec<_>>()))
     }
 
-    /// The worker that polls a port's first queue runs its dequeue program: one alone, so that
-    /// packets leave in its order.
+    /// One worker alone runs a port's dequeue program, so that packets leave in its order: the one
+    /// that polled its first queue when that was opened.
     fn dequeue(&self, port: &PortConfig) -> Option<DequeueHook> {
         let chain = Arc::clone(port.hook(Hook::Dequeue)?);
         let schedule = Arc::clone(&port.schedule);
-        Some(DequeueHook { chain, schedule, worker: self.worker_of(port, 0) })
+        Some(DequeueHook { chain, schedule, worker: self.home_of(port) })
     }
 
     /// What is above a port.
@@ -182,7 +169,7 @@ impl Config {
         };
         match self.bridges.iter().position(|bridge| bridge.name() == name) {
             Some(index) => Upper::Bridge(index),
-            None => self.find(name).map_or(Upper::None, Upper::Port),
+            None => self.named(name).map_or(Upper::None, Upper::Port),
         }
     }
 
@@ -223,7 +210,7 @@ impl Config {
         let Some(member) = member.filter(|member| member.is_delegate) else {
             return Door::Send.at(id);
         };
-        let is_up = self.ports.get(&member.bond).is_some_and(PortConfig::is_up);
+        let is_up = self.ports.get(&member.bond).is_some_and(|port| port.is_up());
         if is_up { Door::BondTx.at(id) } else { Owner::of(id).drops(DropReason::Aborted) }
     }
 }

@@ -1,5 +1,6 @@
 //! Taking over a new configuration between two bursts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -58,20 +59,34 @@ impl Worker {
     }
 
     fn park_queues(&mut self, next: &Snapshot, number: usize) {
-        let mine = next.polls.get(number).map_or(&[][..], |polls| polls);
+        let polls = next.polls.get(number).map_or(&[][..], |polls| polls);
+        let mine: HashSet<(PortId, u32)> = polls.iter().copied().collect();
         let (kept, parked): (Vec<RxQueue>, Vec<RxQueue>) = self.queues.drain(..).partition(|it| {
             let same = |port: &Arc<Port>| Arc::ptr_eq(&port.opened, &it.opened);
             mine.contains(&(it.port, it.queue)) && next.port(it.port).is_some_and(same)
         });
+        let gone: HashSet<(PortId, u32)> = parked.iter().map(|it| (it.port, it.queue)).collect();
         for mut queue in parked {
             queue.count_missed(number);
             // Before another worker has the queue.
             drop(queue.umem);
             queue.parked.put(queue.rx);
         }
-        let has = |id: &(PortId, u32)| kept.iter().any(|it| (it.port, it.queue) == *id);
-        self.awaited = mine.iter().filter(|id| !has(id)).copied().collect();
+        if !gone.is_empty() {
+            self.wake_for(next, &gone);
+        }
+        let has: HashSet<(PortId, u32)> = kept.iter().map(|it| (it.port, it.queue)).collect();
+        self.awaited = polls.iter().filter(|id| !has.contains(id)).copied().collect();
         self.queues = kept;
+    }
+
+    /// Wakes workers that are to poll these queues now, and may sleep since they could not yet.
+    fn wake_for(&self, next: &Snapshot, gone: &HashSet<(PortId, u32)>) {
+        for (worker, polls) in self.graph.workers.iter().zip(&next.polls) {
+            if worker.number != self.shared.number && polls.iter().any(|it| gone.contains(it)) {
+                worker.waker.wake();
+            }
+        }
     }
 
     /// Takes the queues that it should poll and that nobody holds any more.

@@ -224,6 +224,7 @@ impl Worker {
     #[cold]
     fn work_inbox(&mut self) -> usize {
         let Self { shared, snapshot, frames, batch, runner, graph, tasks, .. } = self;
+        shared.load.is_elsewhere();
         let known = tasks.len();
         tasks.extend(shared.inbox.take_tasks());
         let asked = graph.send_injected(snapshot) + tasks.len() - known;

@@ -283,6 +283,7 @@ impl Worker {
         if !stint.is_at_work {
             stint.begin(&shared.load);
         }
+        shared.load.is_at(queue.port, queue.queue);
         // First, so that who sees the port's frames sees that there are frames.
         shared.counters.received.add(count as u64);
         let Some(port) = snapshot.port(queue.port) else {

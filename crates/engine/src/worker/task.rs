@@ -93,6 +93,7 @@ impl Worker {
     #[cold]
     pub(super) fn run_tasks(&mut self) -> usize {
         let Self { snapshot, runner, graph, domains, tasks, shared, .. } = self;
+        shared.load.is_elsewhere();
         let mut context = TaskContext { snapshot, runner, graph };
         let count = tasks.len();
         tasks.retain_mut(|task| {

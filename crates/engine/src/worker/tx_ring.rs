@@ -91,6 +91,7 @@ impl Worker {
         let count = served.socket.collect(&mut graph.pool, frames, limit);
         let mut done = 0;
         if count > 0 {
+            graph.shared.load.is_elsewhere();
             // They arrived nowhere.
             let nowhere = |rx: RxInfo| RxInfo { ifindex: 0, queue_index: 0, ..rx };
             frames.iter_mut().for_each(|frame| frame.rx = nowhere(frame.rx));

@@ -1,0 +1,156 @@
+//! Where ports are by what else they are known by, so that nothing looks at all of them for one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{FIRST_IFINDEX, UpperName};
+use crate::snapshot::PortId;
+
+/// Ports by name, by ifindex and by what is above them, and the numbers that are free.
+#[derive(Debug, Clone)]
+pub(super) struct Index {
+    names: HashMap<String, PortId>,
+    ifindexes: HashMap<u32, PortId>,
+    /// Ports below a port or a bridge, by its name.
+    below: BTreeMap<String, BTreeSet<PortId>>,
+    /// Numbers of ports that went, below [`Index::next`].
+    free: BTreeSet<PortId>,
+    /// The first number that no port had.
+    next: PortId,
+    /// No ifindex of our own below this one is free.
+    next_ifindex: u32,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index {
+            names: HashMap::new(),
+            ifindexes: HashMap::new(),
+            below: BTreeMap::new(),
+            free: BTreeSet::new(),
+            next: PortId(0),
+            next_ifindex: FIRST_IFINDEX,
+        }
+    }
+}
+
+impl Index {
+    /// The port of that name.
+    pub(super) fn named(&self, name: &str) -> Option<PortId> {
+        self.names.get(name).copied()
+    }
+
+    /// The port of that ifindex.
+    pub(super) fn with_ifindex(&self, ifindex: u32) -> Option<PortId> {
+        self.ifindexes.get(&ifindex).copied()
+    }
+
+    /// The ports whose upper has that name.
+    pub(super) fn below(&self, upper: &str) -> impl Iterator<Item = PortId> {
+        self.below.get(upper).into_iter().flatten().copied()
+    }
+
+    /// The lowest ifindex of our own that no port has.
+    pub(super) fn free_ifindex(&mut self) -> u32 {
+        while self.ifindexes.contains_key(&self.next_ifindex) {
+            self.next_ifindex += 1;
+        }
+        self.next_ifindex
+    }
+
+    /// A new port, whose name and ifindex no other one has; gives the lowest number that is free.
+    pub(super) fn add(&mut self, name: &str, ifindex: u32) -> PortId {
+        let id = self.free.pop_first().unwrap_or_else(|| {
+            let id = self.next;
+            self.next = PortId(id.0 + 1);
+            id
+        });
+        self.names.insert(name.to_owned(), id);
+        self.ifindexes.insert(ifindex, id);
+        id
+    }
+
+    /// A port goes.
+    pub(super) fn remove(&mut self, id: PortId, name: &str, ifindex: u32, upper: &UpperName) {
+        self.set_upper(id, upper, &UpperName::None);
+        self.names.remove(name);
+        self.forget_ifindex(ifindex);
+        self.free.insert(id);
+    }
+
+    /// A port has another ifindex, which is no other port's.
+    pub(super) fn set_ifindex(&mut self, id: PortId, before: u32, ifindex: u32) {
+        self.forget_ifindex(before);
+        self.ifindexes.insert(ifindex, id);
+    }
+
+    /// Two ports exchange their ifindexes.
+    pub(super) fn swap_ifindexes(&mut self, (a, of_a): (PortId, u32), (b, of_b): (PortId, u32)) {
+        self.ifindexes.extend([(of_b, a), (of_a, b)]);
+    }
+
+    fn forget_ifindex(&mut self, ifindex: u32) {
+        self.ifindexes.remove(&ifindex);
+        if ifindex >= FIRST_IFINDEX {
+            self.next_ifindex = self.next_ifindex.min(ifindex);
+        }
+    }
+
+    /// Something else is above a port.
+    pub(super) fn set_upper(&mut self, id: PortId, before: &UpperName, upper: &UpperName) {
+        if let UpperName::Named(before) = before
+            && let Some(ports) = self.below.get_mut(before)
+        {
+            ports.remove(&id);
+            if ports.is_empty() {
+                self.below.remove(before);
+            }
+        }
+        if let UpperName::Named(upper) = upper {
+            self.below.entry(upper.clone()).or_default().insert(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever comes and goes, numbers are the lowest that are free, as if all were looked at.
+    #[test]
+    fn numbers_are_the_lowest_that_are_free() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut index = Index::default();
+        let mut there: BTreeMap<PortId, u32> = BTreeMap::new();
+        for _ in 0..4000 {
+            let all: Vec<(PortId, u32)> = there.iter().map(|(&id, &it)| (id, it)).collect();
+            match random.u8(..3) {
+                0 if !all.is_empty() => {
+                    let (id, ifindex) = all[random.usize(..all.len())];
+                    index.remove(id, &format!("p{}", id.0), ifindex, &UpperName::None);
+                    there.remove(&id);
+                }
+                1 if !all.is_empty() => {
+                    let (id, before) = all[random.usize(..all.len())];
+                    let ifindex = FIRST_IFINDEX + random.u32(..64);
+                    if index.with_ifindex(ifindex).is_none() {
+                        index.set_ifindex(id, before, ifindex);
+                        there.insert(id, ifindex);
+                    }
+                }
+                _ => {
+                    let free = (0..).map(PortId).find(|id| !there.contains_key(id)).unwrap();
+                    let used: BTreeSet<u32> = there.values().copied().collect();
+                    let expected = (FIRST_IFINDEX..).find(|it| !used.contains(it)).unwrap();
+                    let ifindex = index.free_ifindex();
+                    let id = index.add(&format!("p{}", free.0), ifindex);
+                    assert_eq!((id, ifindex), (free, expected));
+                    there.insert(id, ifindex);
+                }
+            }
+            for (&id, &ifindex) in &there {
+                assert_eq!(index.named(&format!("p{}", id.0)), Some(id));
+                assert_eq!(index.with_ifindex(ifindex), Some(id));
+            }
+        }
+    }
+}
