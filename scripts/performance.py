@@ -103,12 +103,6 @@ SECTIONS = [
         "How long a port does not answer. There is no peer: a kernel that restarts is a reboot.",
     ),
     (
-        "ports",
-        "Many ports",
-        "Starting, changing one and stopping. The peer of taps is a process that makes as many with"
-        " the same system calls, and does nothing else.",
-    ),
-    (
         "load",
         "Loading tables",
         "A million prefixes into the trie of `firewall` under full load, beside one request an entry.",

@@ -11,7 +11,9 @@ use toml::de::{DeTable, DeValue};
 pub struct Document {
     /// What it says.
     pub json: Map<String, Json>,
-    places: BTreeMap<String, Position>,
+    text: String,
+    /// Where in the text something stands; line and column are found when somebody asks.
+    offsets: BTreeMap<String, usize>,
 }
 
 /// Line and column, from 1.
@@ -35,17 +37,17 @@ impl Document {
             (place, error.message().replace('\n', ", "))
         };
         let table = DeTable::parse(text).map_err(|error| failed(&error))?;
-        let mut reader = Reader { text, places: BTreeMap::new() };
+        let mut reader = Reader { text, offsets: BTreeMap::new() };
         let json = reader.table("", table.get_ref())?;
-        Ok(Document { json, places: reader.places })
+        Ok(Document { json, text: text.to_owned(), offsets: reader.offsets })
     }
 
     /// Where something stands, or else what it is in.
     pub fn place(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
-            if let Some(&place) = self.places.get(path) {
-                return Some(place);
+            if let Some(&offset) = self.offsets.get(path) {
+                return Some(place(&self.text, offset));
             }
             path = &path[..path.rfind(['.', '['])?];
         }
@@ -54,7 +56,7 @@ impl Document {
 
 struct Reader<'a> {
     text: &'a str,
-    places: BTreeMap<String, Position>,
+    offsets: BTreeMap<String, usize>,
 }
 
 type Failed = (Option<Position>, String);
@@ -66,15 +68,16 @@ impl Reader<'_> {
             let name = key.get_ref().to_string();
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             // Tables have no text of their own that would be worth pointing to, but keys have.
-            self.places.insert(path.clone(), place(self.text, key.span().start));
+            self.offsets.insert(path.clone(), key.span().start);
             map.insert(name, self.value(&path, value)?);
         }
         Ok(map)
     }
 
     fn value(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Result<Json, Failed> {
-        let here = place(self.text, value.span().start);
-        let number = |what: &str| (Some(here), format!("{path}: {what} is too large"));
+        let text = self.text;
+        let here = || place(text, value.span().start);
+        let number = |what: &str| (Some(here()), format!("{path}: {what} is too large"));
         Ok(match value.get_ref() {
             DeValue::String(text) => Json::String(text.to_string()),
             DeValue::Integer(integer) => {
@@ -84,7 +87,7 @@ impl Reader<'_> {
             DeValue::Float(float) => {
                 let parsed = float.as_str().replace('_', "").parse::<f64>().unwrap_or(f64::NAN);
                 if !parsed.is_finite() {
-                    return Err((Some(here), format!("{path}: {} is no number", float.as_str())));
+                    return Err((Some(here()), format!("{path}: {} is no number", float.as_str())));
                 }
                 Json::from(parsed)
             }
@@ -94,7 +97,7 @@ impl Reader<'_> {
                 let mut items = Vec::with_capacity(list.len());
                 for (index, item) in list.iter().enumerate() {
                     let path = format!("{path}[{index}]");
-                    self.places.insert(path.clone(), place(self.text, item.span().start));
+                    self.offsets.insert(path.clone(), item.span().start);
                     items.push(self.value(&path, item)?);
                 }
                 Json::Array(items)

@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub collects: Vec<Vec<Collect>>,
     /// Where frames can go.
     pub(crate) targets: Box<[Target]>,
+    /// All programs there are, on whatever hook.
+    pub(crate) chains: Box<[Arc<Chain>]>,
 }
 
 impl Snapshot {
@@ -57,6 +59,11 @@ impl Snapshot {
 
     /// All programs there are, on whatever hook.
     pub fn chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
+        self.chains.iter()
+    }
+
+    /// The same, found at all ports.
+    pub(crate) fn find_chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
         let ports = self.ports.iter().flatten();
         let hooks = ports.flat_map(|port| {
             let dequeue = port.dequeue.as_ref().map(|hook| &hook.chain);

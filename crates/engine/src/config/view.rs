@@ -62,8 +62,10 @@ impl Config {
             sockets: Sockets::new(&self.sockets),
             collects: self.collects(),
             targets: Box::default(),
+            chains: Box::default(),
         };
         snapshot.targets = target::table(&snapshot, self.sockets.len());
+        snapshot.chains = snapshot.find_chains().cloned().collect();
         snapshot
     }
 
