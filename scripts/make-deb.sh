@@ -63,12 +63,12 @@ for file in "$built/towpath" "$built/libtowpath_capi.so" "$built/libtowpath_xsk_
 done
 
 # The libraries that binary and libraries need, as Debian's packages call them.
-needs=$(mkdir -p "$out/debian" && cd "$out" && : >debian/control &&
+# This machine's packages know nothing of another machine's, or of an older C library.
+needs=${DEPENDS-}
+[ -n "$needs" ] || needs=$(mkdir -p "$out/debian" && cd "$out" && : >debian/control &&
     dpkg-shlibdeps -O --ignore-missing-info "towpath/usr/bin/towpath" \
         "towpath/usr/lib/$triplet/libtowpath.so.0.$version" 2>/dev/null |
     sed -n 's/^shlibs:Depends=//p')
-# For an older C library than this machine's: what was asked of the linker.
-needs=${DEPENDS:-$needs}
 rm -rf "$out/debian"
 
 # PACKAGE ROOT EXTRA-FIELDS, then the description

@@ -22,6 +22,8 @@ fi
 # Another checkout, and another folder of Cargo's, make no difference.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 RUSTFLAGS="--remap-path-prefix=$PWD=/towpath --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+# Debuggers find symbols by the build's id, which Zig's linker leaves out.
+RUSTFLAGS+=" -C link-arg=-Wl,--build-id=sha1"
 # C of dependencies (a disassembler): the same for its paths.
 CFLAGS="-ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo -ffile-prefix-map=$PWD=/towpath"
 CARGO_INCREMENTAL=0
