@@ -191,8 +191,10 @@ mod tests {
 
     #[test]
     fn names_from_objects_stay_text() {
-        let entry = Entry { name: "<b>&".to_owned(), exec: "jit", ratio: 2.0, ..Entry::default() };
+        let (name, flows) = ("<b>&".to_owned(), 1);
+        let entry = Entry { name, flows, exec: "jit", ratio: 2.0, ..Entry::default() };
         let mut results = Results { programs: vec![entry], ..Results::default() };
+        results.method.flows = vec![flows];
         results.finish(&["jit"]);
         let html = document(&results);
         assert!(html.contains("&lt;b&gt;&amp;") && !html.contains("<b>"), "{html}");
