@@ -11,7 +11,7 @@ MIRI_TOOLCHAIN ?= nightly
 AARCH64_PROGRAMS ?= 100
 
 .PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri parity chaos docs binary release libraries \
-	install uninstall deb check-install programs programs-all clean
+	install uninstall deb check-install check-container programs programs-all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -110,6 +110,9 @@ deb: binary libraries guest-agent ## make Debian packages in build/deb: towpath,
 
 check-install: binary libraries guest-agent ## install into a folder of its own, use it, remove it; look at the packages
 	@scripts/check-install.sh $(TARGET)/release
+
+check-container: ## build the image of the Containerfile with buildah (root), and use it
+	@scripts/check-container.sh
 
 programs: ## compile programs/*.c into build/programs, bench/prices and bench/scale likewise
 	@scripts/install-deps.sh demo
