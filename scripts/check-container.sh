@@ -4,8 +4,7 @@
 #
 # usage: check-container.sh
 #
-#   CONTAINER_ROOT    where images and containers lie meanwhile [build/container]
-#   CONTAINER_TARGET  a build folder to use in the image's build, to save its minutes
+#   CONTAINER_ROOT  where images and containers lie meanwhile [build/container]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "check-container: $*" >&2; exit 1; }
@@ -54,7 +53,6 @@ base_images() {
 
 base_images
 volumes=()
-[ -z "${CONTAINER_TARGET-}" ] || volumes=(--volume "$CONTAINER_TARGET:/towpath/target")
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 # What was downloaded once need not be again.
 [ ! -d "$cargo_home/registry" ] ||

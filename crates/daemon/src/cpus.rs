@@ -38,7 +38,8 @@ fn limit(top: &Path, path: &Path) -> Option<f64> {
     limits.min_by(f64::total_cmp)
 }
 
-/// What a line says: microseconds in each period of so many.
+/// CPUs by a line of `cpu.max`: microseconds of processor time, and those of the period that they
+/// are for.
 fn cpus(line: &str) -> Option<f64> {
     let (quota, period) = line.trim().split_once(' ')?;
     let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0);

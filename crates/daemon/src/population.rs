@@ -44,11 +44,11 @@ fn watch(control: &Weak<Control>) {
 fn populate(map: &Weak<Map>, left_alone: &BTreeSet<u32>) -> Result<(), (u32, String)> {
     for step in 0.. {
         let Some(map) = map.upgrade() else { return Ok(()) };
-        if left_alone.contains(&map.id()) {
+        let population = map.population().filter(|(done, all)| done < all);
+        let Some((done, all)) = population.filter(|_| !left_alone.contains(&map.id())) else {
             return Ok(());
-        }
+        };
         if step % CHECK_STEPS == 0
-            && let Some((done, all)) = map.population()
             && let Some(there) = available()
             && all - done + LEFT_BYTES > there
         {
@@ -59,9 +59,7 @@ fn populate(map: &Weak<Map>, left_alone: &BTreeSet<u32>) -> Result<(), (u32, Str
             );
             return Err((map.id(), why));
         }
-        if !map.populate_step() {
-            return Ok(());
-        }
+        map.populate_step();
     }
     Ok(())
 }

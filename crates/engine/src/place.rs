@@ -2,8 +2,8 @@
 //! another worker where its own has too much.
 //!
 //! These are decisions alone: what is known goes in, a place comes out. A queue moves only where
-//! that leaves its new worker no busier than its old one, so that no two workers pass a queue to
-//! and fro, and what is pinned stays.
+//! that leaves its new worker no busier than its old one, so that no two workers pass a queue back
+//! and forth, and what is pinned stays.
 
 use crate::snapshot::PortId;
 
@@ -168,7 +168,7 @@ mod tests {
 
     /// What is measured is a tenth more or less than what is so, and never the same.
     #[test]
-    fn what_is_measured_badly_does_not_go_to_and_fro() {
+    fn noise_in_what_is_measured_moves_nothing_back() {
         let mut random = fastrand::Rng::with_seed(32);
         for _ in 0..500 {
             let mut model = random_model(&mut random);

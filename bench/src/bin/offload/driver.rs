@@ -34,7 +34,7 @@ impl<'p> Driver<'p> {
             program,
             worker: program.worker(0),
             chunks: Chunks::map(file, 0, guest.memory.len())?,
-            // Those of the sending queue, of which one said hello.
+            // The sending queue's buffers; the first one is with the device, with a hello.
             free: chunks_of(&guest.tx[0])[1..].to_vec(),
             receiving: chunks_of(&guest.rx[0]).into(),
             sending: chunks_of(&guest.tx[0])[..1].to_vec().into(),

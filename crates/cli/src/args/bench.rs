@@ -91,8 +91,8 @@ pub(crate) enum Peer {
     Interp,
 }
 
-/// One frame over and over; flows that come and go in a cache; more than any cache holds elements
-/// for.
+/// Numbers of flows that are measured without `--flows`: one frame repeated, flows whose elements a
+/// cache holds, and more than any cache holds.
 const FLOWS: [u32; 3] = [1, 1 << 12, 1 << 20];
 /// What fits the last three bytes of an address.
 const FLOWS_MAX: i64 = 1 << 24;

@@ -71,7 +71,7 @@ struct Lane<'a> {
     ours: Ours,
 }
 
-/// What one engine of ours took.
+/// Times of a program in one of our engines.
 pub(super) struct Ours {
     pub(super) exec: RunExec,
     pub(super) ran: Exec,
@@ -98,7 +98,7 @@ pub(super) fn measure(mut subject: Subject<'_>) -> Result<Vec<Measured>, String>
             flows => opponent.feed.clone().with_flows(flows),
         };
         let feed = match feed {
-            // What has no address is measured as it is, unless flows were asked for.
+            // A packet without an address has one flow: an error only if `--flows` asks for more.
             Err(_no_address) if args.flows.is_empty() && !measured.is_empty() => break,
             feed => feed?,
         };

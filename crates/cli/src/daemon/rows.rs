@@ -47,7 +47,7 @@ pub(super) fn load(args: &MapLoadArgs, output: &mut Output) -> Result<(), CliErr
 }
 
 impl RowFormat {
-    /// What a file's name ends with says it.
+    /// The format that a file's name ends with; JSON for any other end.
     fn of(path: &Path) -> RowFormat {
         match path.extension().and_then(|it| it.to_str()) {
             Some("csv") => RowFormat::Csv,
@@ -82,7 +82,7 @@ fn entries(client: &Client, map: &MapView, bytes: bool) -> Result<Vec<EntryView>
     Ok(client.get(&format!("/v1/maps/{}/entries?bytes={bytes}", map.id))?)
 }
 
-/// One column a key, and one a value.
+/// Prints entries as CSV: a column for the key, and one for the value or for each CPU's value.
 fn csv(map: &MapView, entries: &[EntryView], output: &mut Output) -> Result<(), CliError> {
     let cpus = entries.first().and_then(|entry| entry.values.as_ref()).map(Vec::len);
     let values = match cpus {

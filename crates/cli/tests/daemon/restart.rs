@@ -167,7 +167,7 @@ fn what_a_user_deleted_of_the_configuration_stays_deleted() {
         assert_eq!(keys(&daemon), [json!(3), json!(5)]);
         daemon.end();
     }
-    // Stored again, by whoever it is, it stays, too.
+    // An element that a user stores again after it was deleted stays, too.
     let daemon = Daemon::start(&bench, &config);
     daemon.json(&["map", "update", "flows", "key", "4", "value", r#"{"packets": 9}"#]);
     daemon.end();

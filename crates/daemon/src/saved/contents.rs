@@ -75,23 +75,35 @@ pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
 /// moment. Gives how many there were.
 pub(super) fn save(map: &Map, path: &Path) -> io::Result<usize> {
     let mut out = Blocks::create(path, &Shape::of(map))?;
-    let (mut count, mut last, mut is_more) = (0, None, map.kind().keys() != Keys::None);
+    let mut count = 0;
+    let mut add = |key: &[u8], value: &Value| {
+        count += 1;
+        out.add(key, value)
+    };
     // Of a kind without keys all at once: another look would show other values.
     for value in map.user().queued().unwrap_or_default() {
-        out.add(&[], &value)?;
-        count += 1;
+        add(&[], &value)?;
     }
-    while is_more {
-        // Whoever looks keeps removed elements from being used again: pieces are short.
-        let piece = piece(map, &mut last);
-        is_more = !piece.is_empty() && count < map.max_entries() as usize;
-        for (key, value) in piece {
-            out.add(&key, &value)?;
-            count += 1;
-        }
+    if map.kind().keys() != Keys::None {
+        each_element(map, &mut add)?;
     }
     out.end()?;
     Ok(count)
+}
+
+/// Shows the elements of a map of keys, as many as it may have.
+fn each_element(
+    map: &Map,
+    visit: &mut dyn FnMut(&[u8], &Value) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut last, mut left) = (None, map.max_entries() as usize);
+    while left > 0 {
+        // A walk keeps removed elements from being used again: pieces are short.
+        let piece = piece(map, &mut last);
+        left = if piece.is_empty() { 0 } else { left.saturating_sub(piece.len()) };
+        piece.iter().try_for_each(|(key, value)| visit(key, value))?;
+    }
+    Ok(())
 }
 
 /// The next elements after `last`. When that one is gone the walk begins anew, and some come twice.
@@ -134,14 +146,7 @@ pub(super) fn save_rows(map: &Map, path: &Path, rows: &Rows, before: Before<'_>)
     };
     match before {
         Before::Nothing => {}
-        Before::Map => {
-            let (mut last, mut left) = (None, map.max_entries() as usize);
-            while left > 0 {
-                let piece = piece(map, &mut last);
-                left = if piece.is_empty() { 0 } else { left.saturating_sub(piece.len()) };
-                piece.iter().try_for_each(|(key, value)| others(key, value))?;
-            }
-        }
+        Before::Map => each_element(map, &mut others)?,
         Before::File(path) => {
             let mut written = Ok(());
             // What is damaged of it was told when the daemon started, or will be.

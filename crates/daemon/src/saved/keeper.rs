@@ -33,7 +33,7 @@ pub(crate) struct Keeper {
     writing: Mutex<()>,
     /// Paths of pins that the last document has; apart from what is locked while it is written.
     pinned: Mutex<BTreeSet<String>>,
-    /// Who changes a map, by its id: many elements at once may take seconds.
+    /// A lock for each map, by its id: one change of it at a time, as a load may take seconds.
     turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
 }
 
