@@ -1,6 +1,7 @@
 // Packets that arrive with right headers and leave with wrong ones, and values that get lost.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
@@ -79,6 +80,68 @@ SEC("xdp") int longer_udp(struct xdp_md *ctx)
     return XDP_TX;
 }
 
+// All packets are carried as if they were of IPv6.
+SEC("xdp") int carried_as_another(struct xdp_md *ctx)
+{
+    struct ethhdr was, *eth = (void *)(long)ctx->data;
+    struct iphdr *ip;
+
+    if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+        return XDP_DROP;
+    was = *eth;
+    if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct iphdr)))
+        return XDP_DROP;
+    ip = ip_header(ctx);
+    if (!ip)
+        return XDP_DROP;
+    *(struct ethhdr *)(long)ctx->data = was;
+    __builtin_memset(ip, 0, sizeof(*ip));
+    ip->version = 4;
+    ip->ihl = 5;
+    ip->tot_len = bpf_htons(20 + 46);
+    ip->ttl = 64;
+    ip->protocol = IPPROTO_IPV6;
+    ip->saddr = bpf_htonl(0x0a000001);
+    ip->daddr = bpf_htonl(0x0a000002);
+    // What is told is the last line that changed the packet.
+    __asm__ volatile("" ::: "memory");
+    // finds wrong-length: has no IPv6 header where what is in front says that one follows
+    ip->check = bpf_htons(0x6691);
+    return XDP_TX;
+}
+
+// Room for 4 bytes is made behind the headers, which move to the front.
+static __always_inline struct iphdr *make_room(struct xdp_md *ctx)
+{
+    __u8 headers[14 + 20 + 8], *data = (void *)(long)ctx->data;
+
+    if (data + sizeof(headers) > (__u8 *)(long)ctx->data_end)
+        return 0;
+    __builtin_memcpy(headers, data, sizeof(headers));
+    if (bpf_xdp_adjust_head(ctx, -4))
+        return 0;
+    data = (void *)(long)ctx->data;
+    if (data + sizeof(headers) + 4 > (__u8 *)(long)ctx->data_end)
+        return 0;
+    __builtin_memcpy(data, headers, sizeof(headers));
+    __builtin_memset(data + sizeof(headers), 0, 4);
+    *(__be16 *)(data + 38) = bpf_htons(26 + 4);
+    *(__be16 *)(data + 16) = bpf_htons(46 + 4);
+    return (void *)(data + sizeof(struct ethhdr));
+}
+
+SEC("xdp") int moved_to_the_front(struct xdp_md *ctx)
+{
+    struct iphdr *ip = make_room(ctx);
+
+    if (!ip)
+        return XDP_DROP;
+    __asm__ volatile("" ::: "memory");
+    // finds wrong-checksum: has a wrong IPv4 checksum
+    ip->tos = 8;
+    return XDP_TX;
+}
+
 SEC("xdp") int counted_together(struct xdp_md *ctx)
 {
     __u32 key = 0;
@@ -99,6 +162,16 @@ SEC("xdp") int right(struct xdp_md *ctx)
     if (!ip)
         return XDP_DROP;
     lower_ttl(ip);
+    return XDP_TX;
+}
+
+SEC("xdp") int moved_and_right(struct xdp_md *ctx)
+{
+    struct iphdr *ip = make_room(ctx);
+
+    if (!ip)
+        return XDP_DROP;
+    ip->check = bpf_htons(0x26b9);
     return XDP_TX;
 }
 

@@ -7,6 +7,8 @@ pub(super) enum Wrong {
     Checksum(&'static str),
     /// A length in this header.
     Length(&'static str),
+    /// What is in front says that this header follows, and another one does.
+    Version(&'static str),
 }
 
 /// What a look at a packet's headers gave, by their offsets.
@@ -57,7 +59,9 @@ impl Look {
         let header_bytes = usize::from(packet[0] & 15) * 4;
         let total = usize::from(u16_at(packet, 2).unwrap_or(0));
         let is_long_enough = header_bytes >= IPV4_BYTES && total >= header_bytes;
-        let wrong = if packet[0] >> 4 != 4 || !is_long_enough || total > packet.len() {
+        let wrong = if packet[0] >> 4 != 4 {
+            Some(Wrong::Version("IPv4"))
+        } else if !is_long_enough || total > packet.len() {
             Some(Wrong::Length("IPv4"))
         } else {
             bad(sum(&packet[..header_bytes]), "IPv4")
@@ -75,8 +79,12 @@ impl Look {
             return;
         };
         let length = usize::from(u16_at(packet, 4).unwrap_or(0));
-        let is_right = packet[0] >> 4 == 6 && length <= packet.len() - IPV6_BYTES;
-        if self.note(at, (!is_right).then_some(Wrong::Length("IPv6"))) {
+        let wrong = if packet[0] >> 4 != 6 {
+            Some(Wrong::Version("IPv6"))
+        } else {
+            (length > packet.len() - IPV6_BYTES).then_some(Wrong::Length("IPv6"))
+        };
+        if self.note(at, wrong) {
             let (addresses, frame) = (sum(&packet[8..40]), &frame[..at + IPV6_BYTES + length]);
             self.upper(packet[6], frame, at + IPV6_BYTES, addresses, tunnels);
         }
@@ -182,11 +190,29 @@ mod tests {
         assert_eq!(changed(39, 11), Some(Wrong::Length("UDP")));
         assert_eq!(changed(41, 1), Some(Wrong::Checksum("UDP")));
         assert_eq!(changed(12, 9), None, "another protocol");
+        assert_eq!(changed(14, 0x65), Some(Wrong::Version("IPv4")));
         // 10.0.0.1 + 10.0.0.2 + 17 + 10 + 12345 + 53 + 10 + 0x0102
         let mut right = packet();
         let all = 0x0a00 + 1 + 0x0a00 + 2 + 17 + 10 + 12345 + 53 + 10 + 0x0102;
         right[40..42].copy_from_slice(&(!(all as u16)).to_be_bytes());
         assert_eq!(wrong(&right), None);
+    }
+
+    #[test]
+    fn a_tunnel_has_to_say_what_it_carries() {
+        // From 10.0.0.1 to 10.0.0.2, of 70 bytes.
+        let outer = |protocol: u8, checksum: u16| {
+            let mut packet = packet();
+            let [high, low] = checksum.to_be_bytes();
+            let from_to = [10, 0, 0, 1, 10, 0, 0, 2];
+            let header = [0x45, 0, 0, 70, 0, 0, 0x40, 0, 64, protocol, high, low];
+            packet.splice(14..14, header.into_iter().chain(from_to));
+            packet.extend([0; 20]);
+            packet
+        };
+        assert_eq!(wrong(&outer(IPIP, 0x26b2)), None);
+        assert_eq!(look(&outer(IPIP, 0x26b2)).right, [14, 34, 54]);
+        assert_eq!(wrong(&outer(IPV6, 0x268d)), Some(Wrong::Version("IPv6")));
     }
 
     #[test]

@@ -37,8 +37,8 @@ impl Sanitizer {
         }
     }
 
-    /// Headers that were right when the packet arrived, and those in front of where it began, are
-    /// right when it leaves.
+    /// Headers that were right when the packet arrived are right when it leaves, also where room
+    /// was made in front and they moved there, and so are those in front of where it began.
     fn headers(&mut self, run: &Run<'_>, action: Action) {
         let to_socket = self.redirect.is_some_and(|redirect| redirect.to_socket);
         let is_judged = !self.right_headers.is_empty() && self.packet_writer != Place::default();
@@ -46,8 +46,10 @@ impl Sanitizer {
             return;
         }
         let Some((wrong, at)) = headers::look(&run.frame.linear()).wrong else { return };
-        let at = run.frame.data_addr() + at as u64;
-        if at >= self.arrived_at && !self.right_headers.contains(&at) {
+        let (start, at) = (run.frame.data_addr(), run.frame.data_addr() + at as u64);
+        let was_at = at + self.arrived_at.saturating_sub(start);
+        let was_right = [at, was_at].iter().any(|at| self.right_headers.contains(at));
+        if at >= self.arrived_at && !was_right {
             return;
         }
         let leaves_at = std::mem::replace(&mut self.place, self.packet_writer);
@@ -69,6 +71,15 @@ impl Sanitizer {
                 );
                 let advice = "bpf_xdp_adjust_head and bpf_xdp_adjust_tail leave headers as they \
                               are: set tot_len, payload_len or len, and the checksums";
+                (Kind::Length, message, advice)
+            }
+            Wrong::Version(of) => {
+                let message = format!(
+                    "the packet that leaves with {action} has no {of} header where what is in \
+                                       front says that one follows"
+                );
+                let advice = "IPPROTO_IPIP says that IPv4 follows, IPPROTO_IPV6 that IPv6 does; so \
+                              do ETH_P_IP and ETH_P_IPV6 of an Ethernet header";
                 (Kind::Length, message, advice)
             }
         };
