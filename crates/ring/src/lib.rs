@@ -7,16 +7,19 @@
 //! side's index says is believed only as far as the ring is long.
 //!
 //! [`Producer`] and [`Consumer`] are the two ends over anything [`Shared`]: [`Mapped`] memory, or
-//! the model that the tests check.
+//! the model that the tests check. [`handoff`] is a ring for two threads of one process, which own
+//! what they move.
 
 #![deny(unsafe_code)]
 
 mod ends;
 mod entry;
+mod handoff_unsafe;
 mod mapped_unsafe;
 
 pub use ends::{Consumer, Producer, Shared, Word};
 pub use entry::{Desc, Entry};
+pub use handoff_unsafe::{Giver, Progress, Taker, handoff};
 pub use mapped_unsafe::{Mapped, Memory};
 
 use rustix::net::xdp::XdpRingOffset;
