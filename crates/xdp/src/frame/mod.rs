@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use towpath_jit::Packet;
 
-use crate::memory::{Block, SharedBytes, SharedBytesMut};
+use crate::memory::{Block, SharedBytes, SharedBytesMut, prefetch_to_write};
 use metadata::{Metadata, flag};
 pub use pool::Pool;
 pub use scatter_unsafe::scatter;
@@ -383,6 +383,13 @@ impl Body {
         self.settle_origin();
         self.head.prefetch(self.data as usize);
         self.len()
+    }
+
+    /// A packet is about to be put into it.
+    #[inline]
+    pub(crate) fn expect_writes(&self) {
+        prefetch_to_write(&raw const *self);
+        self.head.prefetch_to_write(HEADROOM_BYTES);
     }
 
     /// Says by which rank it is to go into a queue ([`crate::FrameQueue`]).

@@ -64,11 +64,20 @@ impl Pool {
     #[inline]
     fn take_many_own(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
         if self.free.len() < count {
-            self.arena.take(count.max(BATCH), &mut self.free);
+            self.refill(count.max(BATCH));
         }
         let taken = count.min(self.free.len());
         move_last(&mut self.free, taken, out);
         taken
+    }
+
+    /// Takes frames from the arena. Another thread may have used them: what is written first of
+    /// each is fetched for all of them at once.
+    #[cold]
+    fn refill(&mut self, count: usize) {
+        let before = self.free.len();
+        self.arena.take(count, &mut self.free);
+        self.free[before..].iter().for_each(|frame| frame.expect_writes());
     }
 
     /// Takes a frame back, its frags included.

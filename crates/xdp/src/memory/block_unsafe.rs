@@ -72,6 +72,13 @@ impl Block {
         let _no_stable_prefetch = offset;
     }
 
+    /// Asks the processor for the cache line at an offset, which is about to be written to, whoever
+    /// has it; changes nothing.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, offset: usize) {
+        prefetch_to_write(self.base.as_ptr().wrapping_add(offset));
+    }
+
     /// Bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -131,3 +138,15 @@ fn layout(len: usize) -> Layout {
 }
 
 const LINE_BYTES: usize = 64;
+/// Asks the processor for a cache line that is about to be written to; changes nothing.
+#[inline]
+pub(crate) fn prefetch_to_write<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_stable_prefetch = address;
+}

@@ -13,6 +13,6 @@ mod shared_unsafe;
 pub(crate) use access_unsafe::{
     Grant, atomic, copy_in, copy_out, load, lock, store, transfer, unlock, unlock_all, view,
 };
-pub(crate) use block_unsafe::Block;
+pub(crate) use block_unsafe::{Block, prefetch_to_write};
 pub(crate) use mapping_unsafe::Mapping;
 pub use shared_unsafe::{SharedBytes, SharedBytesMut};
