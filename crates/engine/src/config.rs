@@ -22,9 +22,9 @@ use crate::error::Error;
 use crate::hook::{Chain, Link};
 use crate::snapshot::{Opened, PortId};
 use crate::sockets::Served;
+use crate::spread::Spread;
 use crate::tap::{self, Tap};
 use index::Index;
-pub(crate) use view::Gone;
 
 /// How a port is set up, whatever its kind.
 #[derive(Debug, Clone)]
@@ -42,6 +42,8 @@ pub struct PortOptions {
     /// has least to do when it is opened, and may move
     /// ([`Engine::balance`](crate::Engine::balance)).
     pub workers: Vec<usize>,
+    /// Which workers run its programs: by flow, its [`PortOptions::workers`] do, or all there are.
+    pub spread: Spread,
     /// Whether it starts up. One that starts down can get its programs before the first frame.
     pub up: bool,
 }
@@ -55,6 +57,7 @@ impl PortOptions {
             mtu: None,
             linearize: true,
             workers: Vec::new(),
+            spread: Spread::Off,
             up: true,
         }
     }
@@ -289,6 +292,12 @@ impl Config {
     /// Switches linearization for programs without frags support.
     pub fn set_linearize(&mut self, id: PortId, on: bool) -> Result<(), Error> {
         self.port_mut(id)?.options.linearize = on;
+        Ok(())
+    }
+
+    /// Says which workers run a port's programs. The frames of each flow stay in their order.
+    pub fn set_spread(&mut self, id: PortId, spread: Spread) -> Result<(), Error> {
+        self.port_mut(id)?.options.spread = spread;
         Ok(())
     }
 

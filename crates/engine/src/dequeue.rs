@@ -118,7 +118,8 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// Gets the frames of queues whose maps go, and counts them as dropped.
+/// Gets frames that no worker takes any more, such as those of queues whose maps go, and counts
+/// them as dropped.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     arena: Arc<Arena>,
@@ -136,18 +137,23 @@ impl Orphans {
     pub(crate) fn counters(&self) -> &FrameCounters {
         &self.counters
     }
-}
 
-impl Keeper for Orphans {
-    fn take_over(&self, frames: &mut Vec<Frame>) {
+    /// Takes frames over and drops them.
+    pub(crate) fn drop_all(&self, frames: &mut Vec<Frame>, why: DropReason) {
         let count = frames.len() as u64;
         Pool::new(&self.arena).give_all(frames);
         let alone = self.adds.lock();
         self.counters.begin_round();
         self.counters.taken_over.add(count);
-        self.counters.dropped[DropReason::QueueGone as usize].add(count);
+        self.counters.dropped[why as usize].add(count);
         self.counters.rest();
         drop(alone);
+    }
+}
+
+impl Keeper for Orphans {
+    fn take_over(&self, frames: &mut Vec<Frame>) {
+        self.drop_all(frames, DropReason::QueueGone);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::load::{Sources, WorkerLoad};
 use crate::port::Device;
 use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
 use crate::watch::{Stopped, Stuck, Watch};
-use crate::worker::{ControlTask, Mode, Worker, WorkerShared};
+use crate::worker::{ControlTask, Fence, Mode, Worker, WorkerShared};
 
 /// How an engine is started.
 #[derive(Debug, Clone)]
@@ -300,9 +300,9 @@ impl Engine {
         }
         let draining = Arc::new(now.config.draining(&now.snapshot, &gone));
         let _before = self.publish(&draining);
-        let start = Instant::now();
-        let waits = |worker: &Arc<WorkerShared>| worker.inbox.holds(&gone);
-        while self.workers.iter().any(waits) && start.elapsed() < DRAIN_TIME_MAX {
+        let end = Instant::now() + DRAIN_TIME_MAX;
+        let mut fence = Fence::new(self.workers.iter().flat_map(|worker| worker.inbox.marks()));
+        while !fence.is_passed(&self.workers) && Instant::now() < end {
             std::thread::sleep(DRAIN_POLL);
         }
         Some(draining)
@@ -356,6 +356,8 @@ impl Engine {
                 let _never = thread.join();
             }
         });
+        // What came when its worker was gone.
+        self.workers.iter().for_each(|worker| worker.inbox.sweep(&self.orphans));
         self.watch.end();
         if let Some(watcher) = self.watcher.lock().take() {
             let _ended = watcher.join();

@@ -15,6 +15,7 @@ use crate::hook::{Chain, HookSpec};
 use crate::port::{Device, Features, Rx, Tx};
 use crate::sockets::{Collect, Served, Sockets};
 use crate::target::{Target, TargetId};
+use crate::worker::{Fence, WorkerShared};
 
 /// A port's number inside one engine. Numbers of removed ports are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -212,6 +213,9 @@ pub struct Port {
     pub bond: Option<Arc<View>>,
     /// By queue: the only socket that receives there, if it lends its memory to receive into.
     pub zero_copy_sockets: Vec<Option<Arc<Served>>>,
+    /// Workers that run its programs on what arrives, each on flows of its own; the one that polls
+    /// a queue does where there are none.
+    pub spread: Option<Arc<[usize]>>,
     /// What becomes of what arrives.
     pub(crate) rx: HookSpec,
     /// What becomes of what is to leave, if somebody looks at it before it does.
@@ -409,17 +413,33 @@ pub(crate) type ParkedRx = Parked<dyn Rx>;
 /// Something only one thread has at a time, when it is nobody's.
 pub(crate) struct Parked<T: ?Sized> {
     thing: Mutex<Option<Box<T>>>,
+    /// What is to be done before somebody has it again.
+    behind: Mutex<Fence>,
     /// Nothing will come of it any more.
     pub(crate) has_ended: AtomicBool,
 }
 
 impl<T: ?Sized> Parked<T> {
     pub(crate) fn new(thing: Box<T>) -> Parked<T> {
-        Parked { thing: Mutex::new(Some(thing)), has_ended: AtomicBool::new(false) }
+        let (behind, has_ended) = (Mutex::default(), AtomicBool::new(false));
+        Parked { thing: Mutex::new(Some(thing)), behind, has_ended }
     }
 
     pub(crate) fn take(&self) -> Option<Box<T>> {
         self.thing.lock().take()
+    }
+
+    /// Puts it down for when a fence is passed.
+    pub(crate) fn put_behind(&self, thing: Box<T>, fence: Fence) {
+        *self.behind.lock() = fence;
+        self.put(thing);
+    }
+
+    /// Takes it, if it is there and what is to be done before has been done.
+    pub(crate) fn take_behind(&self, workers: &[Arc<WorkerShared>]) -> Option<Box<T>> {
+        let mut thing = self.thing.lock();
+        thing.as_ref()?;
+        if self.behind.lock().is_passed(workers) { thing.take() } else { None }
     }
 
     pub(crate) fn put(&self, thing: Box<T>) {

@@ -19,6 +19,26 @@ pub fn returns_byte(offset: i32) -> Linked {
     linked("returns_byte", insns, Vec::new())
 }
 
+/// Mixes a byte of the packet so many times, each time what came of the time before, and drops the
+/// frame: a program that takes as long as one likes, and touches nothing.
+pub fn works(rounds: usize) -> Linked {
+    let step = [
+        Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 3, 0, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_RSH, 3, 0, 0, 13),
+        Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, 0, 3, 0, 0),
+        Insn::new(BPF_ALU64 | BPF_MUL, 0, 0, 0, 0x5bd1_e995),
+    ];
+    let work = [
+        &[Insn::new(BPF_LDX | BPF_MEM | BPF_B, 0, 2, 14, 0)][..],
+        &step.repeat(rounds),
+        // Nobody can tell that it never comes to this.
+        &[Insn::new(BPF_JMP | BPF_JEQ, 0, 0, 1, 0x1234_5678), mov(0, 1), EXIT],
+    ]
+    .concat();
+    let insns = [packet(15, work.len() as i16 - 2), work].concat();
+    linked("works", insns, Vec::new())
+}
+
 /// [`nested_loops`] around nothing.
 pub fn endless() -> Linked {
     linked("endless", nested_loops(&[]), Vec::new())

@@ -9,11 +9,13 @@
 mod asking;
 mod counting;
 mod credit;
+mod flows;
 mod load;
 mod mixed;
 mod moving;
 mod numbered;
 mod repeating;
+mod spreading;
 mod stuck;
 
 use std::sync::Arc;

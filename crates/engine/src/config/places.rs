@@ -6,6 +6,7 @@ use super::{Config, PortConfig};
 use crate::error::Error;
 use crate::place::{Seat, seat};
 use crate::snapshot::PortId;
+use crate::spread::Spread;
 
 /// Which workers serve a port.
 #[derive(Debug, Clone, Default)]
@@ -52,18 +53,30 @@ impl Config {
         pinned.or_else(placed).unwrap_or_else(|| self.home_of(port))
     }
 
+    /// The workers that run a port's programs, if it spreads its flows over several.
+    pub(super) fn spread_of(&self, port: &PortConfig) -> Option<Arc<[usize]>> {
+        let workers = match port.options.spread {
+            Spread::Off => return None,
+            Spread::Flow if port.options.workers.is_empty() => (0..self.workers).collect(),
+            Spread::Flow => port.options.workers.clone(),
+        };
+        let is_one = workers.iter().all(|worker| *worker == workers[0]);
+        (!is_one).then(|| workers.into())
+    }
+
     /// The worker of what belongs to a port and to no queue of it. It stays the same when queues
     /// move.
     pub(super) fn home_of(&self, port: &PortConfig) -> usize {
         port.options.workers.first().copied().or(port.places.home).unwrap_or(0)
     }
 
-    /// All queues that are polled: the port, the number, the worker, and whether it is pinned.
+    /// All queues that are polled: the port, the number, the worker, and whether it stays there: it
+    /// is pinned, or to move it would leave the work where it is.
     pub(crate) fn polled(&self) -> impl Iterator<Item = (PortId, u32, usize, bool)> {
         let up = self.ports.iter().filter(|(_, port)| port.is_up());
         up.flat_map(move |(&id, port)| {
             let queues = port.opened.open_queues().into_iter();
-            let is_pinned = !port.options.workers.is_empty();
+            let is_pinned = !port.options.workers.is_empty() || self.spread_of(port).is_some();
             queues.map(move |queue| (id, queue, self.worker_of(port, queue), is_pinned))
         })
     }

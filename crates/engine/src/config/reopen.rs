@@ -39,6 +39,7 @@ impl Config {
         let port = self.port_mut(id)?;
         port.options.ifindex = options.ifindex;
         port.options.workers = options.workers;
+        port.options.spread = options.spread;
         port.options.up = options.up;
         port.replace(opened);
         port.is_closed = false;

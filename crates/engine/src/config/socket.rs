@@ -56,11 +56,12 @@ impl Config {
 
     /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
     /// into frames that it is given, and until a socket has them only programs look at them that
-    /// check each access.
+    /// check each access. Such memory does not leave the worker that receives.
     pub fn can_zero_copy(&self, id: PortId) -> bool {
         let Some(port) = self.ports.get(&id) else { return false };
         let chain = self.chain(id, port);
         port.opened.device.features().zero_copy
+            && self.spread_of(port).is_none()
             && self.membership(id, port).is_none()
             && chain.iter().all(|chain| chain.checks_accesses())
     }

@@ -24,9 +24,9 @@ impl Gone {
         self.ifindexes.is_empty() && self.programs.is_empty()
     }
 
-    /// Whether what arrived there, or is to run that program, has to be done before.
-    pub(crate) fn has(&self, ifindex: u32, program: u32) -> bool {
-        self.ifindexes.contains(&ifindex) || self.programs.contains(&program)
+    /// Whether nothing is to arrive there any more.
+    fn has(&self, ifindex: u32) -> bool {
+        self.ifindexes.contains(&ifindex)
     }
 }
 
@@ -75,7 +75,7 @@ impl Config {
         let Snapshot { ports, polls, collects, .. } = &mut snapshot;
         let stays = |id: PortId| {
             let port = ports.get(id.0 as usize).and_then(Option::as_ref);
-            port.is_some_and(|port| !gone.has(port.ifindex, 0))
+            port.is_some_and(|port| !gone.has(port.ifindex))
         };
         polls.iter_mut().for_each(|polls| polls.retain(|(port, _)| stays(*port)));
         collects.iter_mut().for_each(|all| all.retain(|collect| stays(collect.port)));
@@ -138,6 +138,7 @@ impl Config {
             member,
             bond,
             zero_copy_sockets,
+            spread: self.spread_of(port),
             rx,
             tx,
             guest_rx: guest(Hook::GuestRx, HookSpec::guest_rx),

@@ -9,8 +9,9 @@ use towpath_xdp::host::Bridges;
 
 use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
+use super::spread::Fan;
 use super::zero_copy::UmemPool;
-use super::{RxQueue, Worker};
+use super::{Fence, RxQueue, Worker};
 use crate::dequeue::Scheduler;
 use crate::snapshot::{Port, PortId, Snapshot};
 
@@ -62,7 +63,9 @@ impl Worker {
         let polls = next.polls.get(number).map_or(&[][..], |polls| polls);
         let mine: HashSet<(PortId, u32)> = polls.iter().copied().collect();
         let (kept, parked): (Vec<RxQueue>, Vec<RxQueue>) = self.queues.drain(..).partition(|it| {
-            let same = |port: &Arc<Port>| Arc::ptr_eq(&port.opened, &it.opened);
+            let same = |port: &Arc<Port>| {
+                Arc::ptr_eq(&port.opened, &it.opened) && Fan::is_as(it.fan.as_ref(), port)
+            };
             mine.contains(&(it.port, it.queue)) && next.port(it.port).is_some_and(same)
         });
         let gone: HashSet<(PortId, u32)> = parked.iter().map(|it| (it.port, it.queue)).collect();
@@ -70,7 +73,10 @@ impl Worker {
             queue.count_missed(number);
             // Before another worker has the queue.
             drop(queue.umem);
-            queue.parked.put(queue.rx);
+            // Nobody receives from it while something waits that came by it before.
+            let fan = queue.fan.iter().flat_map(Fan::marks);
+            let ways = self.graph.ways.iter().map(|way| way.lane.mark());
+            queue.parked.put_behind(queue.rx, Fence::new(fan.chain(ways)));
         }
         if !gone.is_empty() {
             self.wake_for(next, &gone);
@@ -91,16 +97,17 @@ impl Worker {
 
     /// Takes the queues that it should poll and that nobody holds any more.
     pub(super) fn claim_awaited(&mut self) {
-        let Self { awaited, queues, snapshot, shared, .. } = self;
+        let Self { awaited, queues, snapshot, shared, graph, .. } = self;
         awaited.retain(|&(port, queue)| {
             let Some(view) = snapshot.port(port) else { return false };
             let Some(parked) = view.opened.rx(queue) else { return false };
-            let Some(mut rx) = parked.take() else { return true };
+            let Some(mut rx) = parked.take_behind(&graph.workers) else { return true };
             rx.set_waker(&shared.waker);
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
-            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, umem });
+            let fan = Fan::of(view, shared.number, &graph.workers);
+            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, umem, fan });
             false
         });
     }

@@ -15,6 +15,7 @@ use towpath_xdp::{Frame, Pool};
 use super::cpu::CpuQueue;
 use super::dequeue::QueueTarget;
 use super::hook::HookRunner;
+use super::lane::Way;
 use super::launch::Launches;
 use super::port_tx::PortTx;
 use super::tx_ring::arrived_at;
@@ -79,6 +80,8 @@ pub(super) struct Graph {
     /// Programs of devmap entries, by the ports they lead to.
     pub(super) entry_hooks: Vec<EntryHook>,
     pub(super) cpus: Vec<CpuQueue>,
+    /// Lanes to the workers that these name.
+    pub(super) ways: Vec<Way>,
     /// Queues that programs redirect to, who gets what is left in them, and room for what they
     /// refuse.
     pub(super) pifos: Vec<QueueTarget>,
@@ -140,6 +143,7 @@ impl Graph {
             queues: Vec::new(),
             entry_hooks: Vec::new(),
             cpus: Vec::new(),
+            ways: Vec::new(),
             pifos: Vec::new(),
             orphans: Arc::clone(orphans),
             refused: Vec::new(),
@@ -168,7 +172,7 @@ impl Graph {
     pub(super) fn adopt(&mut self, snapshot: &Snapshot) {
         debug_assert!(self.queues.iter().all(|bulk| bulk.frames.is_empty()), "all is flushed");
         self.entry_hooks.clear();
-        self.cpus.clear();
+        self.forget_cpus();
         self.pifos.clear();
         self.targets.clear();
         self.targets.extend_from_slice(&snapshot.targets);

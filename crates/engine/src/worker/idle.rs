@@ -85,6 +85,10 @@ impl Worker {
         if self.waits_for_room() {
             timeout = timeout.min(ROOM_PERIOD);
         }
+        // Whoever has to do something before a queue can be taken up rings for nobody.
+        if !self.awaited.is_empty() {
+            timeout = timeout.min(AWAITED_PERIOD);
+        }
         if let Some(ahead) = self.until_next() {
             timeout = timeout.min(ahead.saturating_sub(WAKE_AHEAD));
         }
@@ -177,6 +181,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 pub(super) const REAP_PERIOD: Duration = Duration::from_millis(1);
 /// How often a sleeping worker asks a port whether it has room for what a dequeue program has.
 const ROOM_PERIOD: Duration = Duration::from_micros(50);
+/// How often a sleeping worker looks whether it may take up a queue.
+const AWAITED_PERIOD: Duration = Duration::from_micros(100);
 /// A worker is awake so long before a timer or a launch time: as late as the system may be to wake
 /// it.
 const WAKE_AHEAD: Duration = Duration::from_micros(150);

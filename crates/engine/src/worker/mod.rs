@@ -14,11 +14,14 @@ mod graph;
 mod guest;
 mod hook;
 mod idle;
+mod inbox;
+mod lane;
 mod launch;
 mod live;
 mod port_tx;
 mod redirect;
 mod scatter;
+mod spread;
 mod tap;
 mod task;
 mod tx_ring;
@@ -38,18 +41,20 @@ use crate::dequeue::Orphans;
 use crate::engine::WorkerOptions;
 use crate::flow::FlowCounts;
 use crate::load::{Load, Stint};
-use crate::offload::complete_checksums;
 use crate::port::Rx;
 use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
 use crate::target::{Owner, Side};
 use crate::waker::Waker;
-pub(crate) use cpu::Inbox;
 use dequeue::DequeueSource;
 use graph::{Glance, Graph};
 use hook::HookRunner;
 use idle::Idle;
+pub(crate) use inbox::Inbox;
+pub(crate) use lane::Fence;
+use lane::Lane;
 pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
+use spread::{Fan, judge};
 use task::Task;
 pub use task::{ControlTask, TaskContext};
 use tx_ring::TxRing;
@@ -168,6 +173,8 @@ struct RxQueue {
     is_finished: bool,
     /// Whose memory it receives into, if not our own.
     umem: Option<UmemPool>,
+    /// Who else runs the port's programs on what comes by it.
+    fan: Option<Fan>,
 }
 
 /// The thread's state.
@@ -181,6 +188,9 @@ pub(crate) struct Worker {
     dequeues: Vec<DequeueSource>,
     /// Queues it should poll and another worker still holds.
     awaited: Vec<(PortId, u32)>,
+    /// By which others hand it frames, and the last one that it looked into.
+    lanes: Vec<Arc<Lane>>,
+    next_lane: usize,
     /// What control code has it do.
     tasks: Vec<Box<dyn Task>>,
     /// The burst in hand, and one that is taken apart.
@@ -211,6 +221,8 @@ impl Worker {
             tx_rings: Vec::new(),
             dequeues: Vec::new(),
             awaited: Vec::new(),
+            lanes: Vec::new(),
+            next_lane: 0,
             tasks: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
@@ -273,7 +285,7 @@ impl Worker {
     /// Receives one burst and sends it on its way.
     #[inline]
     fn poll(&mut self, index: usize) -> usize {
-        let Self { snapshot, queues, frames, runner, graph, shared, stint, .. } = self;
+        let Self { snapshot, queues, frames, batch, runner, graph, shared, stint, .. } = self;
         let queue = &mut queues[index];
         let count = queue.receive(graph, frames);
         if count == 0 {
@@ -304,10 +316,14 @@ impl Worker {
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        if is_judged && port.features.rx_checksum {
-            complete_checksums(frames);
-        }
-        runner.run(snapshot, port.first_hook(), frames, known, graph);
+        let known = match &mut queue.fan {
+            Some(fan) => {
+                fan.share(snapshot, port, frames, batch, graph);
+                None
+            }
+            None => known,
+        };
+        judge(snapshot, port, frames, known, runner, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);
         graph.expects_more = false;

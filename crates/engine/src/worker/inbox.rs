@@ -1,0 +1,218 @@
+//! What others have for a worker: frames, packets to send, and things to do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::graph::Graph;
+use super::lane::{Errand, Lane, Mark};
+use super::task::Task;
+use super::{BURST, Worker};
+use crate::counters::DropReason;
+use crate::dequeue::Orphans;
+use crate::snapshot::{PortId, Snapshot};
+use crate::target::{Door, Owner, Side};
+
+/// What a worker is given by others.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// The lanes that lead here.
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    /// Packets that control code wants to be sent.
+    injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
+    /// What control code wants to be done.
+    tasks: Mutex<Vec<Box<dyn Task>>>,
+    /// Packets, things to do, and changes of the lanes that the worker has not seen.
+    waiting: AtomicUsize,
+    /// The same of lanes alone.
+    changes: AtomicUsize,
+    /// Nobody works on anything any more; read under the lock of what is added.
+    is_closed: AtomicBool,
+}
+
+impl Inbox {
+    /// Adds a lane, made in view of those there are.
+    pub(super) fn add_lane(&self, make: impl FnOnce(&[Arc<Lane>]) -> Lane) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock();
+        lanes.retain(|lane| !lane.is_over());
+        let lane = Arc::new(make(&lanes));
+        if self.is_closed() {
+            lane.close();
+        }
+        lanes.push(Arc::clone(&lane));
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Release);
+        lane
+    }
+
+    /// Brings what the worker knows of lanes up to date.
+    fn see_lanes(&self, known: &mut Vec<Arc<Lane>>) {
+        let lanes = self.lanes.lock();
+        let changes = self.changes.swap(0, Ordering::Relaxed);
+        self.waiting.fetch_sub(changes, Ordering::Release);
+        if changes > 0 {
+            known.clone_from(&lanes);
+        }
+    }
+
+    /// Whether frames were ever handed over.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.lanes.lock().is_empty()
+    }
+
+    /// What was handed over so far and has not been worked on.
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        let marks: Vec<Mark> = self.lanes.lock().iter().map(Lane::mark).collect();
+        marks.into_iter().filter(|mark| !mark.is_passed()).collect()
+    }
+
+    /// Drops what was handed over to a worker that is gone.
+    pub(crate) fn sweep(&self, orphans: &Orphans) {
+        let mut frames = Vec::new();
+        for lane in self.lanes.lock().iter() {
+            while lane.take(&mut frames, BURST) > 0 {}
+            lane.finish();
+        }
+        if !frames.is_empty() {
+            orphans.drop_all(&mut frames, DropReason::Removed);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Has a packet sent, unless too many wait for that.
+    pub(crate) fn inject(&self, port: PortId, packet: &[u8]) -> bool {
+        let mut injected = self.injected.lock();
+        let fits = injected.len() < INJECTED_MAX;
+        if fits {
+            injected.push_back((port, packet.into()));
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
+        fits
+    }
+
+    fn take_injected(&self) -> VecDeque<(PortId, Box<[u8]>)> {
+        let mut injected = self.injected.lock();
+        self.waiting.fetch_sub(injected.len(), Ordering::Release);
+        std::mem::take(&mut injected)
+    }
+
+    /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
+    pub(crate) fn submit(&self, task: Box<dyn Task>) {
+        let mut tasks = self.tasks.lock();
+        if !self.is_closed() {
+            tasks.push(task);
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn take_tasks(&self) -> Vec<Box<dyn Task>> {
+        let mut tasks = self.tasks.lock();
+        self.waiting.fetch_sub(tasks.len(), Ordering::Release);
+        std::mem::take(&mut tasks)
+    }
+
+    /// Nothing will be done any more that is not here yet.
+    pub(crate) fn close(&self) {
+        // Who adds something now does it before, or sees it.
+        let lanes = self.lanes.lock();
+        let mut tasks = self.tasks.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
+        lanes.iter().for_each(|lane| lane.close());
+        let gone = std::mem::take(&mut *tasks);
+        drop((lanes, tasks));
+        drop(gone);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Graph {
+    /// Sends what control code wants to be sent; gives the number of packets.
+    fn send_injected(&mut self, snapshot: &Snapshot) -> usize {
+        let injected = self.shared.inbox.take_injected();
+        let count = injected.len();
+        for (port, packet) in injected {
+            if snapshot.port(port).is_none() {
+                continue;
+            }
+            // What is no frame, or finds no memory, is lost as on a wire.
+            if let Ok(Some(frame)) = self.pool.frame(&packet) {
+                self.shared.counters.created.add(1);
+                self.push(snapshot, Door::Forward.at(port), frame);
+            }
+        }
+        count
+    }
+}
+
+impl Worker {
+    /// Works on what others have for it, of frames a burst; gives how much that was.
+    #[inline]
+    pub(super) fn take_inbox(&mut self) -> usize {
+        let asked = if self.shared.inbox.is_empty() { 0 } else { self.work_inbox() };
+        if self.lanes.is_empty() { asked } else { asked + self.take_lane() }
+    }
+
+    #[cold]
+    fn work_inbox(&mut self) -> usize {
+        let Self { shared, snapshot, runner, graph, tasks, lanes, .. } = self;
+        shared.load.is_elsewhere();
+        shared.inbox.see_lanes(lanes);
+        let known = tasks.len();
+        tasks.extend(shared.inbox.take_tasks());
+        let asked = graph.send_injected(snapshot) + tasks.len() - known;
+        graph.flush(snapshot, runner);
+        asked
+    }
+
+    /// Works on up to a burst of frames of one lane; gives its length.
+    fn take_lane(&mut self) -> usize {
+        let count = self.lanes.len();
+        for _ in 0..count {
+            // The next one first, next time.
+            self.next_lane = (self.next_lane + 1) % count;
+            if self.lanes[self.next_lane].has_frames() {
+                return self.work_lane(self.next_lane);
+            }
+        }
+        0
+    }
+
+    #[inline(never)]
+    fn work_lane(&mut self, index: usize) -> usize {
+        self.shared.load.is_elsewhere();
+        let count = self.lanes[index].take(&mut self.frames, BURST);
+        match self.lanes[index].errand {
+            Errand::Entry(entry) => self.run_entry(entry),
+            Errand::Arrive => self.run_arrived(),
+        }
+        self.lanes[index].finish();
+        count
+    }
+
+    /// Drops what nobody will work on any more.
+    pub(super) fn drain_inbox(&mut self) {
+        let Self { shared, snapshot, frames, graph, lanes, .. } = self;
+        shared.inbox.close();
+        shared.inbox.take_injected();
+        shared.inbox.see_lanes(lanes);
+        for lane in lanes {
+            while lane.take(frames, BURST) > 0 {
+                shared.counters.taken_over.add(frames.len() as u64);
+                let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+                graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+            }
+            lane.finish();
+        }
+    }
+}
+
+/// Packets of control code that wait for a worker.
+const INJECTED_MAX: usize = 1024;
