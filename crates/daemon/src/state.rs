@@ -102,6 +102,10 @@ pub struct PortState {
     /// Workers that poll its queues, in turn; when empty, the daemon chooses, and may move them.
     #[serde(default)]
     pub workers: Vec<usize>,
+    /// Whether several workers run its programs: those of `workers`, or all there are when that is
+    /// empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<SpreadState>,
     /// Faults of its wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultState>,
@@ -133,6 +137,17 @@ pub struct PortState {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub options: Map<String, Json>,
+}
+
+/// Which workers run the programs of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SpreadState {
+    /// The one that polls a queue, on what comes by it.
+    #[default]
+    Off,
+    /// Each flow has one, whichever polls the queue: both directions the same.
+    Flow,
 }
 
 /// A shadow netdev.

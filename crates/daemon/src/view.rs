@@ -88,6 +88,12 @@ fn port(inner: &Inner, port: &LivePort, wanted: Option<&PortState>) -> Option<Po
     })?;
     let device = &slot.opened.device;
     let details = device.details().into_iter();
+    let mut details: BTreeMap<String, String> =
+        details.map(|(name, value)| (name.to_owned(), value)).collect();
+    if let Some(workers) = &slot.spread {
+        let workers: Vec<String> = workers.iter().map(usize::to_string).collect();
+        details.insert("spread".to_owned(), format!("flows, over workers {}", workers.join(", ")));
+    }
     Some(PortView {
         state: state.clone(),
         index: slot.ifindex,
@@ -100,7 +106,7 @@ fn port(inner: &Inner, port: &LivePort, wanted: Option<&PortState>) -> Option<Po
         finished: device.queues() > 0 && slot.opened.is_finished(),
         master,
         delegated_by,
-        details: details.map(|(name, value)| (name.to_owned(), value)).collect(),
+        details,
     })
 }
 

@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde::{Deserialize, Serialize};
-use towpath_engine::{Mode, Moved, PortId, WorkerLoad};
+use towpath_engine::{Mode, Moved, Port, PortId, WorkerLoad};
 use towpath_objects::ProgramObject;
 use towpath_xdp::Standing;
 use utoipa::ToSchema;
@@ -27,6 +27,10 @@ pub struct WorkerView {
     pub mode: String,
     /// The receive queues that it polls, by port.
     pub queues: Vec<PolledView>,
+    /// The ports of which it runs the programs on flows of its own, whoever polls their queues
+    /// (`spread`).
+    #[serde(default)]
+    pub shares: Vec<String>,
     /// Share of the last seconds, 0 to 1, in which it had something to do. To look for frames and
     /// find none is not part of it.
     pub busy: f64,
@@ -95,6 +99,7 @@ pub(crate) fn all(inner: &Inner) -> Vec<WorkerView> {
             cpu: load.cpu,
             mode: mode(load.mode).to_owned(),
             queues,
+            shares: shared(inner, load.worker),
             busy: busy.min(1.0),
             busy_seconds: load.worked.as_secs_f64(),
             frames_per_second: all.saturating_sub(frames) as f64 / seconds,
@@ -130,6 +135,19 @@ fn polled(inner: &Inner) -> Vec<Vec<PolledView>> {
     all
 }
 
+/// The ports whose flows are spread over workers, this one among them.
+fn shared(inner: &Inner, worker: usize) -> Vec<String> {
+    let mut names: Vec<String> = inner.live.engine.read(|_, snapshot| {
+        let takes_part = |port: &&Arc<Port>| {
+            port.up && port.spread.as_ref().is_some_and(|all| all.contains(&worker))
+        };
+        let ports = snapshot.ports.iter().flatten().filter(takes_part);
+        ports.map(|port| port.name.to_string()).collect()
+    });
+    names.sort_by(|one, other| natural(one, other));
+    names
+}
+
 fn share(known: &[Arc<ProgramObject>], (standing, share): &(Arc<Standing>, f64)) -> ProgramShare {
     let is_it = |it: &&Arc<ProgramObject>| Arc::ptr_eq(it.program().standing(), standing);
     ProgramShare {
@@ -160,6 +178,9 @@ pub(crate) fn encode(workers: &[WorkerView], encoder: &mut DescriptorEncoder<'_>
         (label(it), ConstGauge::new(count as i64))
     });
     family(encoder, "worker_queues", "Receive queues that a worker polls", queues)?;
+    let ports = workers.iter().map(|it| (label(it), ConstGauge::new(it.shares.len() as i64)));
+    let help = "Ports of which a worker runs the programs on flows of its own";
+    family(encoder, "worker_shares", help, ports)?;
     let shares = workers.iter().flat_map(|it| {
         it.programs.iter().map(|program| {
             let id = program.id.map_or_else(String::new, |id| id.to_string());

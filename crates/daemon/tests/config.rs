@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use towpath_daemon::file::{Loaded, ObjectFiles, parse};
+use towpath_daemon::state::SpreadState;
 
 fn load(text: &str) -> Result<Loaded, Vec<String>> {
     let here = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures"));
@@ -74,8 +75,8 @@ fn unknown_keys_words_and_sections_get_suggestions() {
     assert_refused(
         "[[port]]\nname = \"a\"\nkind = \"sink\"\nhash = 5\nmtu = 1\n",
         &["t.toml:4:1: port[0].hash: a port of kind \"sink\" has no such key; there are: name, \
-           kind, upper, up, mtu, linearize, ifindex, workers, fault, limit, rx_hash, rx_vlan, \
-           timestamp, record, shadow, trace, offload"],
+           kind, upper, up, mtu, linearize, ifindex, workers, spread, fault, limit, rx_hash, \
+           rx_vlan, timestamp, record, shadow, trace, offload"],
     );
     assert_refused(
         "[[worker]]\nmode = \"bussy\"\n",
@@ -91,6 +92,24 @@ fn unknown_keys_words_and_sections_get_suggestions() {
     assert_refused(
         "[port]\n",
         &["t.toml:1:2: port: expected [[port]], with two brackets: there may be several"],
+    );
+}
+
+#[test]
+fn ports_spread_by_flow_and_bonds_by_their_members() {
+    let port = |spread: &str| {
+        let text = format!("[[port]]\nname = \"a\"\nkind = \"sink\"\nspread = \"{spread}\"\n");
+        load(&text).map(|loaded| loaded.state.ports[0].spread)
+    };
+    assert_eq!(port("flow").expect("nothing is wrong"), Some(SpreadState::Flow));
+    assert_eq!(port("off").expect("nothing is wrong"), Some(SpreadState::Off));
+    assert_refused(
+        "[[port]]\nname = \"a\"\nkind = \"sink\"\nspread = \"flows\"\n",
+        &["t.toml:4:1: port[0].spread: unknown word \"flows\"; did you mean \"flow\"?"],
+    );
+    assert_refused(
+        "[[port]]\nname = \"b\"\nkind = \"bond\"\nspread = \"flow\"\n",
+        &["t.toml:4:1: port[0].spread: a bond has no queues of its own: say it of its members"],
     );
 }
 

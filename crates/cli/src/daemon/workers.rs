@@ -1,6 +1,6 @@
 //! Workers, for people: which queues each polls, how busy it is, with which program.
 
-use towpath_daemon::api::types::{PolledView, WorkerView};
+use towpath_daemon::api::types::WorkerView;
 
 use crate::output::{Align, Table, grouped};
 
@@ -21,7 +21,7 @@ pub(super) fn table(workers: &[WorkerView]) -> Table {
             percent(worker.busy),
             grouped(worker.frames_per_second.round() as u64),
             mostly(worker),
-            polls(&worker.queues),
+            polls(worker),
         ]);
     }
     table
@@ -38,11 +38,13 @@ pub(crate) fn mostly(worker: &WorkerView) -> String {
     most.map_or_else(String::new, |most| format!("{} {}", most.name, percent(most.share)))
 }
 
-/// Ports with their queues, as far as they fit a line: `p0:0-3, p1:1,3 and 7 more ports`.
-pub(crate) fn polls(all: &[PolledView]) -> String {
-    let shown = all.iter().take(PORTS_MAX);
-    let text: Vec<String> = shown.map(|it| format!("{}:{}", it.port, ranges(&it.queues))).collect();
-    match all.len().saturating_sub(PORTS_MAX) {
+/// Ports with their queues, then those whose flows it shares with others, as far as they fit a
+/// line: `p0:0-3, p1:1,3, flows of p2 and 7 more ports`.
+pub(crate) fn polls(worker: &WorkerView) -> String {
+    let polled = worker.queues.iter().map(|it| format!("{}:{}", it.port, ranges(&it.queues)));
+    let shared = worker.shares.iter().map(|port| format!("flows of {port}"));
+    let text: Vec<String> = polled.chain(shared).take(PORTS_MAX).collect();
+    match (worker.queues.len() + worker.shares.len()).saturating_sub(PORTS_MAX) {
         0 => text.join(", "),
         more => {
             format!("{} and {more} more port{}", text.join(", "), if more > 1 { "s" } else { "" })
@@ -65,6 +67,8 @@ const PORTS_MAX: usize = 6;
 
 #[cfg(test)]
 mod tests {
+    use towpath_daemon::api::types::PolledView;
+
     use super::*;
 
     #[test]
@@ -73,10 +77,16 @@ mod tests {
             port: format!("p{number}"),
             queues: queues.to_vec(),
         };
-        let some = [port(0, &[0, 1, 2, 3]), port(1, &[1, 3, 4]), port(2, &[0])];
-        assert_eq!(polls(&some), "p0:0-3, p1:1,3-4, p2:0");
+        let polls = |queues: Vec<PolledView>, shares: &[&str]| {
+            let shares = shares.iter().map(|name| (*name).to_owned()).collect();
+            polls(&WorkerView { queues, shares, ..WorkerView::default() })
+        };
+        let some = vec![port(0, &[0, 1, 2, 3]), port(1, &[1, 3, 4]), port(2, &[0])];
+        assert_eq!(polls(some.clone(), &[]), "p0:0-3, p1:1,3-4, p2:0");
+        assert_eq!(polls(some, &["p2"]), "p0:0-3, p1:1,3-4, p2:0, flows of p2");
         let many: Vec<PolledView> = (0..8).map(|number| port(number, &[0])).collect();
-        assert!(polls(&many).ends_with("p5:0 and 2 more ports"), "{}", polls(&many));
-        assert_eq!((polls(&[]), percent(0.996)), (String::new(), "100%".to_owned()));
+        assert!(polls(many, &[]).ends_with("p5:0 and 2 more ports"));
+        assert_eq!(polls(Vec::new(), &["p0"]), "flows of p0");
+        assert_eq!((polls(Vec::new(), &[]), percent(0.996)), (String::new(), "100%".to_owned()));
     }
 }

@@ -260,7 +260,7 @@ fn workers(now: &Reading, rates: &Rates) -> Vec<Vec<Cell>> {
             Cell::number(frames, short(frames)),
             Cell::text(mostly(worker)),
             counted(queues),
-            Cell::text(polls(&worker.queues)),
+            Cell::text(polls(worker)),
         ]
     };
     now.status.worker_loads.iter().map(row).collect()

@@ -172,6 +172,7 @@ fn check(port: &PortState) -> Result<(), Problem> {
         ("record", port.record.is_some()),
         ("trace", port.trace.is_some()),
         ("workers", !port.workers.is_empty()),
+        ("spread", port.spread.is_some()),
     ];
     if let Some((key, _)) = layers.iter().find(|(_, is_set)| *is_set) {
         return Err(Problem::new(*key, "a bond has no queues of its own: say it of its members"));

@@ -229,7 +229,7 @@ fn within<T: PartialOrd + Copy>(
 }
 
 /// The keys that ports of every kind have.
-pub const COMMON_KEYS: [&str; 17] = [
+pub const COMMON_KEYS: [&str; 18] = [
     "name",
     "kind",
     "upper",
@@ -238,6 +238,7 @@ pub const COMMON_KEYS: [&str; 17] = [
     "linearize",
     "ifindex",
     "workers",
+    "spread",
     "fault",
     "limit",
     "rx_hash",

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use towpath_engine::port::Device;
-use towpath_engine::{Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, UpperName};
+use towpath_engine::{
+    Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, Spread, UpperName,
+};
 use towpath_host::Presence;
 use towpath_xdp::Arena;
 
@@ -15,7 +17,7 @@ use super::{Live, LiveLink, LivePort, Report};
 use crate::failure::FailureCode;
 use crate::kinds::{self, Comeback, Kind};
 use crate::layers;
-use crate::state::{BridgeState, PortState, State};
+use crate::state::{BridgeState, PortState, SpreadState, State};
 
 impl Live {
     /// Takes away ports and bridges that are not wanted any more, and closes the devices of ports
@@ -376,7 +378,16 @@ pub(super) fn port_options(port: &PortState) -> PortOptions {
         mtu: port.mtu,
         linearize: port.linearize,
         workers: port.workers.clone(),
+        spread: spread_of(port),
         up: false,
+    }
+}
+
+/// Which workers are to run a port's programs.
+fn spread_of(port: &PortState) -> Spread {
+    match port.spread.unwrap_or_default() {
+        SpreadState::Off => Spread::Off,
+        SpreadState::Flow => Spread::Flow,
     }
 }
 
@@ -388,6 +399,7 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         up: other.up,
         mtu: other.mtu,
         linearize: other.linearize,
+        spread: other.spread,
         shadow: other.shadow.clone(),
         offload: other.offload.clone(),
         ..one.clone()
@@ -548,19 +560,21 @@ struct Setting {
     shut: bool,
     mtu: Option<u32>,
     linearize: bool,
+    spread: Spread,
 }
 
 impl Setting {
     fn wanted(port: &PortState) -> Setting {
         let upper = port.upper.clone().map_or(UpperName::None, UpperName::Named);
-        Setting { upper, up: port.up, shut: false, mtu: port.mtu, linearize: port.linearize }
+        let (up, mtu, linearize) = (port.up, port.mtu, port.linearize);
+        Setting { upper, up, shut: false, mtu, linearize, spread: spread_of(port) }
     }
 
     /// As the engine says that it is.
     fn of(config: &Config, id: PortId) -> Result<Setting, Error> {
         let (upper, options) = (config.upper(id)?.clone(), config.options(id)?);
-        let PortOptions { up, mtu, linearize, .. } = *options;
-        Ok(Setting { upper, up, shut: config.is_shut(id)?, mtu, linearize })
+        let PortOptions { up, mtu, linearize, spread, .. } = *options;
+        Ok(Setting { upper, up, shut: config.is_shut(id)?, mtu, linearize, spread })
     }
 
     fn put(&self, config: &mut Config, id: PortId, now: &Setting) -> Result<(), Error> {
@@ -569,6 +583,7 @@ impl Setting {
         }
         config.set_mtu(id, self.mtu)?;
         config.set_linearize(id, self.linearize)?;
+        config.set_spread(id, self.spread)?;
         config.set_shut(id, self.shut)?;
         config.set_up(id, self.up)
     }
@@ -590,6 +605,13 @@ impl Setting {
         if self.linearize != next.linearize {
             let on = if next.linearize { "on" } else { "off" };
             lines.push(format!("port {name}: linearize is {on}"));
+        }
+        if self.spread != next.spread {
+            let whose = match next.spread {
+                Spread::Off => "by the workers that poll its queues",
+                Spread::Flow => "by several workers, each on its flows",
+            };
+            lines.push(format!("port {name}: programs run {whose}"));
         }
         if self.shut != next.shut {
             let does = if next.shut { "drops everything" } else { "is filtered as it is wanted" };

@@ -183,6 +183,59 @@ up = false
     assert!(text.contains("towpath_build_info{version=\""), "{text}");
 }
 
+#[test]
+fn ports_that_spread_say_so_and_their_workers_too() {
+    let config = r#"
+[[worker]]
+[[worker]]
+[[worker]]
+[[port]]
+name = "all"
+kind = "generator"
+rate = 1000
+spread = "flow"
+[[port]]
+name = "some"
+kind = "generator"
+rate = 10
+workers = [0, 2]
+spread = "flow"
+[[port]]
+name = "one"
+kind = "generator"
+rate = 10
+"#;
+    let control = start_with(config);
+    let shares = |control: &Control| {
+        let workers = control.read(workers::all);
+        workers.into_iter().map(|it| it.shares).collect::<Vec<_>>()
+    };
+    assert_eq!(shares(&control), [vec!["all", "some"], vec!["all"], vec!["all", "some"]]);
+    let spread = |control: &Control| {
+        let ports = control.read(view::ports);
+        ports.iter().map(|it| it.details.get("spread").cloned()).collect::<Vec<_>>()
+    };
+    let said = |workers: &str| Some(format!("flows, over workers {workers}"));
+    assert_eq!(spread(&control), [said("0, 1, 2"), None, said("0, 2")]);
+    let text = text(read(&control));
+    assert!(text.lines().any(|it| it == "towpath_worker_shares{worker=\"1\"} 1"), "{text}");
+    // It is one of a port's keys that need no new device.
+    let port = control.read(|inner| inner.live.ports["all"].id);
+    let opened = || control.read(|it| it.live.engine.port(port).map(|it| it.opened.is_open()));
+    let before = opened().expect("it is there");
+    let changed = control.change("ports", |state, _| {
+        state.ports.iter_mut().for_each(|port| port.spread = None);
+        Ok(())
+    });
+    changed.expect("nothing is wrong");
+    assert!(before.ptr_eq(&opened().expect("it is there")), "the same device");
+    assert_eq!(
+        (shares(&control), spread(&control)),
+        (vec![Vec::<String>::new(); 3], vec![None; 3])
+    );
+    control.stop();
+}
+
 /// Names of metrics in all queries.
 fn collect(json: &Json, names: &mut BTreeSet<String>) {
     match json {

@@ -22,13 +22,18 @@ export function workersView() {
         it.id == null ? it.name : el("a", { href: `#programs/${it.id}` }, it.name),
         filled(it.share, 1, `${percent(it.share, 1)}%`))),
       worker.programs.length === 0 && el("li", { class: "faint" }, "in no program lately")),
-      el("p", { class: "facts polls" }, "Polls ", polls(worker.queues)));
+      el("p", { class: "facts polls" }, "Polls ", polls(worker.queues),
+        worker.shares?.length > 0 && ["; shares flows of ", worker.shares.map(named)]));
   });
 }
 
 function polls(ports) {
   if (ports.length === 0) return "no queue";
-  return ports.map(({ port, queues }, index) => [index ? ", " : "",
-    el("a", { href: `#ports/${encodeURIComponent(port)}` }, port),
+  return ports.map(({ port, queues }, index) => [named(port, index),
     queues.length === 1 && queues[0] === 0 ? "" : ` ${queues.join(" ")}`]);
+}
+
+// One port of a list.
+function named(port, index) {
+  return [index ? ", " : "", el("a", { href: `#ports/${encodeURIComponent(port)}` }, port)];
 }
