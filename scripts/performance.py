@@ -85,6 +85,11 @@ SECTIONS = [
         " back.",
     ),
     (
+        "spread",
+        "One queue, several workers",
+        "The peer is the same port on one worker. The program takes the time that is said, by itself.",
+    ),
+    (
         "timers",
         "Timers",
         "There is no peer: the kernel runs timers in softirqs, apart from its frames. What counts"
@@ -313,7 +318,6 @@ def scale(results):
                 ["", "here, ns", "kernel, ns", "ratio"],
                 [first(it) for it in result["first_insertions"]],
             ),
-            *large(result.get("large_tables", [])),
             *notes(result),
         ]
     return parts
@@ -328,22 +332,6 @@ def first(row):
     kind = "LRU hash" if row["program"].endswith("lru") else "hash"
     figures = [f"{row[side]:.0f}" for side in ("here_ns", "kernel_ns")]
     return [f"{kind}, {row['flows']:,} flows", *figures, f"{row['ratio']:.1f}"]
-
-
-def large(rows):
-    if not rows:
-        return []
-    sides = ("here_ns", "without_ahead_ns", "kernel_ns")
-    cells = [
-        [f"{it['kind']}, {it['flows']:,} flows", *[f"{it[side]:.0f}" for side in sides]]
-        + [f"{it['share']:.2f}"]
-        for it in rows
-    ]
-    return [
-        "A look-up of a flow that comes with the packet, flows at random, one thread, and our share"
-        " of the\nkernel's time:\n",
-        table(["", "here, ns", "without looking ahead", "kernel, ns", "share"], cells),
-    ]
 
 
 def three(number):
