@@ -120,11 +120,15 @@ programs: ## compile programs/*.c into build/programs, bench/prices and bench/sc
 	@scripts/build-programs.sh --from bench/prices --out build/prices
 	@scripts/build-programs.sh --from bench/scale --out build/scale
 
-programs-all: ## the same with clang 14 and clang 19, into build/clang-14 and build/clang-19
+programs-all: ## the same with clang 14 and clang 19, into build/clang-14* and build/clang-19*
 	@scripts/install-deps.sh test
 	@for clang in clang-14 clang-19; do \
 		if command -v $$clang >/dev/null; then \
-			scripts/build-programs.sh --clang $$clang --out build/$$clang || exit 1; \
+			scripts/build-programs.sh --clang $$clang --out build/$$clang && \
+			for from in prices scale; do \
+				scripts/build-programs.sh --clang $$clang --from bench/$$from \
+					--out build/$$clang-$$from || exit 1; \
+			done || exit 1; \
 		fi; \
 	done
 

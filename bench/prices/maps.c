@@ -99,8 +99,8 @@ struct {
 #define INSERT_AND_DELETE(operation, map)                                                          \
     PRICE(operation, struct value value = {{ctx->ingress_ifindex}}, {                              \
         __u32 key = KEY(n) + ENTRIES;                                                              \
-        done += !bpf_map_update_elem(&map, &key, &value, BPF_NOEXIST) &                            \
-                !bpf_map_delete_elem(&map, &key);                                                  \
+        done += !(bpf_map_update_elem(&map, &key, &value, BPF_NOEXIST) |                           \
+                  bpf_map_delete_elem(&map, &key));                                                \
     })
 #define DELETE_MISS(operation, map)                                                                \
     PRICE(operation, , {                                                                           \
@@ -159,13 +159,13 @@ PRICE(lpm_trie_update, struct value value = {{ctx->ingress_ifindex}}, {
 })
 PRICE(lpm_trie_insert_and_delete, struct value value = {{ctx->ingress_ifindex}}, {
     struct prefix key = PREFIX(KEY(n));
-    done += !bpf_map_update_elem(&lpm_trie, &key, &value, BPF_ANY) &
-            !bpf_map_delete_elem(&lpm_trie, &key);
+    done += !(bpf_map_update_elem(&lpm_trie, &key, &value, BPF_ANY) |
+              bpf_map_delete_elem(&lpm_trie, &key));
 })
 
 #define PUSH_AND_POP(operation, map)                                                               \
     PRICE(operation, struct value value = {{ctx->ingress_ifindex}}, {                              \
-        done += !bpf_map_push_elem(&map, &value, BPF_ANY) & !bpf_map_pop_elem(&map, &value);       \
+        done += !(bpf_map_push_elem(&map, &value, BPF_ANY) | bpf_map_pop_elem(&map, &value));      \
     })
 #define PEEK(operation, map)                                                                       \
     PRICE(operation, struct value value = {}, done += !bpf_map_peek_elem(&map, &value))

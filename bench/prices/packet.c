@@ -58,11 +58,11 @@ PRICE(csum_diff_256, __u32 words[64] = {first}, {
 })
 PRICE(xdp_get_buff_len, , done += bpf_xdp_get_buff_len(ctx) > 64)
 PRICE(xdp_adjust_head_out_and_in, ,
-      done += !bpf_xdp_adjust_head(ctx, -16) & !bpf_xdp_adjust_head(ctx, 16))
+      done += !(bpf_xdp_adjust_head(ctx, -16) | bpf_xdp_adjust_head(ctx, 16)))
 PRICE(xdp_adjust_tail_in_and_out, ,
-      done += !bpf_xdp_adjust_tail(ctx, -16) & !bpf_xdp_adjust_tail(ctx, 16))
+      done += !(bpf_xdp_adjust_tail(ctx, -16) | bpf_xdp_adjust_tail(ctx, 16)))
 PRICE(xdp_adjust_meta_out_and_in, ,
-      done += !bpf_xdp_adjust_meta(ctx, -16) & !bpf_xdp_adjust_meta(ctx, 16))
+      done += !(bpf_xdp_adjust_meta(ctx, -16) | bpf_xdp_adjust_meta(ctx, 16)))
 PRICE(xdp_load_bytes_64, struct bytes bytes = {}, done += !bpf_xdp_load_bytes(ctx, n, &bytes, 64))
 PRICE(xdp_store_bytes_64, struct bytes bytes = {},
       done += !bpf_xdp_store_bytes(ctx, n + 14, &bytes, 64))
