@@ -1,5 +1,6 @@
 //! A worker: what one thread needs to run programs, made once and used for every frame.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use towpath_bpf::insn::{SPILL_BYTES_MAX, STACK_BYTES};
@@ -31,6 +32,8 @@ pub struct Worker {
     spare: Vec<Block>,
     /// Text being made.
     pub(crate) text: Vec<u8>,
+    /// Empty buffers for text that helpers read.
+    pub(crate) texts: RefCell<Vec<Vec<u8>>>,
     /// For runs of one frame.
     pub(crate) single: Burst,
     /// What helpers tell about interfaces, routes and neighbours.
@@ -80,6 +83,7 @@ impl Worker {
             kernel_object: Block::new(KERNEL_OBJECT_BYTES),
             spare: Vec::new(),
             text: Vec::new(),
+            texts: RefCell::default(),
             single: Burst::default(),
             host: Seen::default(),
             bridges: None,

@@ -12,6 +12,8 @@ use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::{Call, KfuncTable, Table, entry};
+use crate::memory;
+use crate::run::Run;
 
 pub(super) const TABLE: Table =
     &[(id::STRTOL, entry(strtol)), (id::STRTOUL, entry(strtoul)), (id::STRNCMP, entry(strncmp))];
@@ -128,8 +130,14 @@ fn digit(byte: u8, base: u64) -> Option<u64> {
 #[inline(always)]
 fn strncmp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [s1, len, s2, ..] = args;
-    let first = call.run.view(s1, u64::from(len as u32).min(STRING_BYTES_MAX as u64))?;
-    for (at, &a) in (0..).zip(&*first) {
+    let len = u64::from(len as u32).min(STRING_BYTES_MAX as u64);
+    if len == 0 {
+        return Ok(0);
+    }
+    let first = call.run.grant(s1, len, false)?;
+    for at in 0..len {
+        // Most texts differ early.
+        let a = memory::load(first.part(at, 1)) as u8;
         let b = call.run.get(s2.wrapping_add(at), 1)? as u8;
         if a != b {
             return Ok((i64::from(a) - i64::from(b)) as u64);
@@ -251,17 +259,31 @@ fn strncasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 
 /// Text in memory that need not be readable.
 struct Text<'a> {
-    run: &'a crate::run::Run<'a>,
+    run: &'a Run<'a>,
     addr: u64,
     /// Its start, as far as it was looked at: asking for permission costs more than looking.
     known: RefCell<Vec<u8>>,
 }
 
 fn text<'a>(call: &'a Call<'_, '_>, addr: u64) -> Text<'a> {
-    Text { run: call.run, addr, known: RefCell::default() }
+    Text::new(call.run, addr)
 }
 
-impl Text<'_> {
+impl Drop for Text<'_> {
+    fn drop(&mut self) {
+        let mut known = self.known.take();
+        known.clear();
+        self.run.worker.texts.borrow_mut().push(known);
+    }
+}
+
+impl<'a> Text<'a> {
+    #[inline]
+    fn new(run: &'a Run<'a>, addr: u64) -> Text<'a> {
+        let known = run.worker.texts.borrow_mut().pop().unwrap_or_default();
+        Text { run, addr, known: RefCell::new(known) }
+    }
+
     /// The byte at a position: `EFAULT` outside readable memory, `E2BIG` beyond the limit.
     /// Positions are asked for without gaps.
     #[inline]
@@ -544,8 +566,7 @@ mod tests {
             let (mut frame, mut worker) = (Frame::new(&bytes).unwrap(), program.worker(0));
             let start = frame.data_addr();
             let run = Run::new(&mut frame, &mut worker, program.maps(), program.surroundings());
-            let text =
-                |at: usize| Text { run: &run, addr: start + at as u64, known: RefCell::default() };
+            let text = |at: usize| Text::new(&run, start + at as u64);
             let (a, b) = (&bytes[from..], &bytes[wanted..]);
             for equal in [same, folded] {
                 let compared = compare(&text(from), &text(wanted), STRING_BYTES_MAX, equal);

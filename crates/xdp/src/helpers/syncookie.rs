@@ -5,12 +5,14 @@
 //! cookies of a kernel are not accepted here, nor ours there.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
 use towpath_bpf::proto::id;
 
 use super::{Call, Table, entry};
+use crate::memory::{self, Grant};
 
 pub(super) const TABLE: Table = &[
     (id::TCP_RAW_GEN_SYNCOOKIE_IPV4, entry(generate_v4)),
@@ -62,7 +64,7 @@ enum Family {
 
 impl Family {
     /// Where source and destination address lie in the IP header, and how long it is.
-    fn addresses(self) -> (std::ops::Range<usize>, usize) {
+    fn addresses(self) -> (Range<u64>, u64) {
         match self {
             Family::V4 => (12..20, 20),
             Family::V6 => (8..40, 40),
@@ -86,18 +88,22 @@ impl Family {
     }
 }
 
+#[inline(always)]
 fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64, Stop> {
     let [ip, tcp, len, ..] = args;
     let len = len as u32 as usize;
     if len < TCP_BYTES {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let tcp = call.run.view(tcp, len.min(TCP_BYTES_MAX) as u64)?;
-    if len != usize::from(tcp[12] >> 4) * 4 {
+    let tcp = call.run.grant(tcp, len.min(TCP_BYTES_MAX) as u64, false)?;
+    if len != (memory::load(tcp.part(12, 1)) as usize >> 4) * 4 {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let flow = Flow::read(call, ip, &tcp, family)?;
-    let wanted = segment_size(&tcp[TCP_BYTES..]).unwrap_or(family.default_size());
+    let flow = Flow::read(call, ip, tcp, family)?;
+    let mut options = [0; TCP_BYTES_MAX - TCP_BYTES];
+    let options = &mut options[..len - TCP_BYTES];
+    memory::copy_out(tcp.part(TCP_BYTES as u64, options.len() as u64), options);
+    let wanted = segment_size(options).unwrap_or(family.default_size());
     let sizes = family.sizes();
     let index = (1..sizes.len()).rev().find(|&index| wanted >= sizes[index]).unwrap_or(0);
     let secret = &call.run.surroundings.cookies;
@@ -105,10 +111,11 @@ fn generate(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u
     Ok(u64::from(cookie) | u64::from(sizes[index]) << 32)
 }
 
+#[inline(always)]
 fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64, Stop> {
     let [ip, tcp, ..] = args;
-    let tcp = call.run.view(tcp, TCP_BYTES as u64)?;
-    let flow = Flow::read(call, ip, &tcp, family)?;
+    let tcp = call.run.grant(tcp, TCP_BYTES as u64, false)?;
+    let flow = Flow::read(call, ip, tcp, family)?;
     let sequence = flow.sequence.wrapping_sub(1);
     let cookie = flow.acknowledged.wrapping_sub(1);
     let secret = &call.run.surroundings.cookies;
@@ -130,50 +137,53 @@ struct Flow {
 }
 
 impl Flow {
-    fn read(call: &Call<'_, '_>, ip: u64, tcp: &[u8], family: Family) -> Result<Flow, Stop> {
+    /// Reads each field as wide as programs write it: what is read wider waits for the writes.
+    #[inline(always)]
+    fn read(call: &Call<'_, '_>, ip: u64, tcp: Grant, family: Family) -> Result<Flow, Stop> {
         let (range, len) = family.addresses();
-        let header = call.run.view(ip, len as u64)?;
-        let (words, _) = header[range].as_chunks::<8>();
+        let ip = call.run.grant(ip, len, false)?;
         let mut addresses = [0; 4];
-        for (word, bytes) in addresses.iter_mut().zip(words) {
-            *word = u64::from_le_bytes(*bytes);
+        let words = ((range.end - range.start) / 8) as usize;
+        for (word, at) in addresses.iter_mut().zip(range.step_by(8)) {
+            *word = memory::load(ip.part(at, 4)) | memory::load(ip.part(at + 4, 4)) << 32;
         }
-        let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-        Ok(Flow {
-            addresses,
-            words: words.len(),
-            ports: word(0),
-            sequence: word(4),
-            acknowledged: word(8),
-        })
+        let word = |at: u64| (memory::load(tcp.part(at, 4)) as u32).swap_bytes();
+        Ok(Flow { addresses, words, ports: word(0), sequence: word(4), acknowledged: word(8) })
     }
 
-    /// `cookie_hash`: SipHash, as in the kernel, over addresses, ports and a count.
-    fn hash(&self, secret: &CookieSecret, count: u32, which: usize) -> u32 {
-        let ports_and_count = u64::from(self.ports) << 32 | u64::from(count);
-        let mut hash = SipHash::new(secret.0[which]);
-        self.addresses[..self.words].iter().for_each(|word| hash.word(*word));
-        hash.word(ports_and_count);
-        hash.finish((self.words as u64 + 1) * 8) as u32
+    /// `cookie_hash` twice: SipHash, as in the kernel, over addresses, ports and a count. The first
+    /// hash is of count 0; each has a key of its own.
+    #[inline(always)]
+    fn hashes(&self, secret: &CookieSecret, count: u32) -> [u32; 2] {
+        let mut hash = SipHashes::new(secret.0);
+        self.addresses[..self.words].iter().for_each(|word| hash.words([*word; 2]));
+        let ports = u64::from(self.ports) << 32;
+        hash.words([ports, ports | u64::from(count)]);
+        hash.finish((self.words as u64 + 1) * 8).map(|hash| hash as u32)
     }
 
     /// `secure_tcp_syn_cookie`
+    #[inline(always)]
     fn cookie(&self, secret: &CookieSecret, sequence: u32, count: u32, data: u32) -> u32 {
-        let hidden = self.hash(secret, count, 1).wrapping_add(data) & DATA_MASK;
-        self.hash(secret, 0, 0)
-            .wrapping_add(sequence)
-            .wrapping_add(count << DATA_BITS)
-            .wrapping_add(hidden)
+        let [base, hidden] = self.hashes(secret, count);
+        let hidden = hidden.wrapping_add(data) & DATA_MASK;
+        base.wrapping_add(sequence).wrapping_add(count << DATA_BITS).wrapping_add(hidden)
     }
 
     /// `check_tcp_syn_cookie`: what was hidden, if the cookie is at most two minutes old.
+    #[inline(always)]
     fn data(&self, secret: &CookieSecret, sequence: u32, now: u32, cookie: u32) -> Option<u32> {
-        let cookie = cookie.wrapping_sub(self.hash(secret, 0, 0)).wrapping_sub(sequence);
+        // Most cookies are of this minute, so its hash is made beside the one that tells the age.
+        let [base, mut hidden] = self.hashes(secret, now);
+        let cookie = cookie.wrapping_sub(base).wrapping_sub(sequence);
         let age = now.wrapping_sub(cookie >> DATA_BITS) & (u32::MAX >> DATA_BITS);
         if age >= MINUTES_MAX {
             return None;
         }
-        Some(cookie.wrapping_sub(self.hash(secret, now.wrapping_sub(age), 1)) & DATA_MASK)
+        if age > 0 {
+            [_, hidden] = self.hashes(secret, now.wrapping_sub(age));
+        }
+        Some(cookie.wrapping_sub(hidden) & DATA_MASK)
     }
 }
 
@@ -198,47 +208,58 @@ fn minutes() -> u32 {
     (now.tv_sec / 60) as u32
 }
 
-/// SipHash-2-4 of whole words (Aumasson and Bernstein, 2012).
-struct SipHash([u64; 4]);
+/// Two hashes at once, SipHash-2-4 of whole words (Aumasson and Bernstein, 2012): each step of one
+/// waits for the step before, so the processor has time for the other.
+struct SipHashes([[u64; 4]; 2]);
 
-impl SipHash {
-    fn new([low, high]: [u64; 2]) -> SipHash {
-        SipHash([
-            low ^ 0x736f_6d65_7073_6575,
-            high ^ 0x646f_7261_6e64_6f6d,
-            low ^ 0x6c79_6765_6e65_7261,
-            high ^ 0x7465_6462_7974_6573,
-        ])
+impl SipHashes {
+    #[inline(always)]
+    fn new(keys: [[u64; 2]; 2]) -> SipHashes {
+        SipHashes(keys.map(|[low, high]| {
+            [
+                low ^ 0x736f_6d65_7073_6575,
+                high ^ 0x646f_7261_6e64_6f6d,
+                low ^ 0x6c79_6765_6e65_7261,
+                high ^ 0x7465_6462_7974_6573,
+            ]
+        }))
     }
 
-    #[inline]
-    fn word(&mut self, word: u64) {
-        self.0[3] ^= word;
+    #[inline(always)]
+    fn words(&mut self, words: [u64; 2]) {
+        let [first, second] = &mut self.0;
+        (first[3], second[3]) = (first[3] ^ words[0], second[3] ^ words[1]);
         self.round();
         self.round();
-        self.0[0] ^= word;
+        let [first, second] = &mut self.0;
+        (first[0], second[0]) = (first[0] ^ words[0], second[0] ^ words[1]);
     }
 
-    /// The hash of `bytes` bytes: the last block holds nothing but their number.
-    #[inline]
-    fn finish(mut self, bytes: u64) -> u64 {
-        self.word(bytes << 56);
-        self.0[2] ^= 0xff;
+    /// The hashes of `bytes` bytes each: the last block holds nothing but their number.
+    #[inline(always)]
+    fn finish(mut self, bytes: u64) -> [u64; 2] {
+        self.words([bytes << 56; 2]);
+        self.0.iter_mut().for_each(|state| state[2] ^= 0xff);
         (0..4).for_each(|_| self.round());
-        self.0.into_iter().fold(0, |hash, word| hash ^ word)
+        self.0.map(|state| state.into_iter().fold(0, |hash, word| hash ^ word))
     }
 
-    #[inline]
+    #[inline(always)]
     fn round(&mut self) {
-        let [mut a, mut b, mut c, mut d] = self.0;
-        (a, c) = (a.wrapping_add(b), c.wrapping_add(d));
-        (b, d) = (b.rotate_left(13) ^ a, d.rotate_left(16) ^ c);
-        a = a.rotate_left(32);
-        (c, a) = (c.wrapping_add(b), a.wrapping_add(d));
-        (b, d) = (b.rotate_left(17) ^ c, d.rotate_left(21) ^ a);
-        c = c.rotate_left(32);
-        self.0 = [a, b, c, d];
+        self.0 = self.0.map(round);
     }
+}
+
+/// One round of SipHash.
+#[inline(always)]
+fn round([mut a, mut b, mut c, mut d]: [u64; 4]) -> [u64; 4] {
+    (a, c) = (a.wrapping_add(b), c.wrapping_add(d));
+    (b, d) = (b.rotate_left(13) ^ a, d.rotate_left(16) ^ c);
+    a = a.rotate_left(32);
+    (c, a) = (c.wrapping_add(b), a.wrapping_add(d));
+    (b, d) = (b.rotate_left(17) ^ c, d.rotate_left(21) ^ a);
+    c = c.rotate_left(32);
+    [a, b, c, d]
 }
 
 const TCP_BYTES: usize = 20;
@@ -267,6 +288,7 @@ mod tests {
         assert_eq!(flow(1).data(&secret, 77, 1001, cookie), Some(3));
         assert_eq!(flow(1).data(&secret, 77, 1002, cookie), None);
         assert_ne!(flow(2).data(&secret, 77, 1000, cookie), Some(3));
+        assert_eq!(flow(1).data(&secret, 77, 1000, cookie), Some(3));
     }
 
     /// The reference implementation's vectors: keys 0 to 15, text 0, 1, 2 and so on.
@@ -274,12 +296,12 @@ mod tests {
     fn the_hash_is_sip_hash() {
         let bytes = |start: u8| u64::from_le_bytes(std::array::from_fn(|at| start + at as u8));
         let hash = |words: u8| {
-            let mut hash = SipHash::new([bytes(0), bytes(8)]);
-            (0..words).for_each(|word| hash.word(bytes(word * 8)));
+            let mut hash = SipHashes::new([[bytes(0), bytes(8)]; 2]);
+            (0..words).for_each(|word| hash.words([bytes(word * 8); 2]));
             hash.finish(u64::from(words) * 8)
         };
-        assert_eq!(hash(0), 0x726f_db47_dd0e_0e31);
-        assert_eq!(hash(1), 0x93f5_f579_9a93_2462);
+        assert_eq!(hash(0), [0x726f_db47_dd0e_0e31; 2]);
+        assert_eq!(hash(1), [0x93f5_f579_9a93_2462; 2]);
     }
 
     #[test]
