@@ -2,13 +2,14 @@
 //! page at a time, beside the programs. The kernel allocates it when a map is created; here that
 //! takes no time, and a daemon starts at once.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use towpath_maps::Map;
 
+use crate::api::types::PopulationView;
 use crate::control::Control;
 use crate::memory::{available, gib};
 
@@ -22,46 +23,76 @@ pub(crate) fn start(control: &Arc<Control>) {
 }
 
 fn watch(control: &Weak<Control>) {
-    // Where there is not enough: memory comes when it is used.
-    let mut left_alone = BTreeSet::new();
     loop {
         let Some(there) = control.upgrade() else { return };
-        let maps = there.read(|inner| inner.live.registry.maps());
+        let maps = known(&there);
+        let news = Arc::clone(&there.news);
         drop(there);
-        left_alone.retain(|id| maps.iter().any(|map| map.id() == *id));
-        let maps: Vec<Weak<Map>> = maps.iter().map(Arc::downgrade).collect();
-        for map in maps {
-            if let Err((id, why)) = populate(&map, &left_alone) {
+        news.unpopulated.lock().retain(|number, _| maps.iter().any(|(known, _)| known == number));
+        for (number, map) in maps {
+            if news.unpopulated.lock().contains_key(&number) {
+                continue;
+            }
+            if let Err(why) = populate(&map) {
+                let Some(there) = control.upgrade() else { return };
+                let why = format!("map {}: {why}", label(&there, number));
                 tracing::warn!("{why}");
-                left_alone.insert(id);
+                news.unpopulated.lock().insert(number, why);
             }
         }
         thread::sleep(PERIOD);
     }
 }
 
+/// All maps, by their numbers in this process. A map that goes is not to wait for its memory, so
+/// none is held.
+fn known(control: &Control) -> Vec<(u32, Weak<Map>)> {
+    let maps = control.read(|inner| inner.live.registry.maps());
+    maps.iter().map(|map| (map.id(), Arc::downgrade(map))).collect()
+}
+
+/// Name and id of a map, as they are shown. Its number among the process's maps is another one.
+fn label(control: &Control, number: u32) -> String {
+    let maps = control.read(|inner| inner.session().maps());
+    let object = maps.iter().find(|object| object.map().id() == number);
+    object.map_or_else(String::new, |it| format!("{} (id {})", it.name(), it.id()))
+}
+
 /// Makes all memory of a map be there, if there is enough; holds the map for a step at a time.
-fn populate(map: &Weak<Map>, left_alone: &BTreeSet<u32>) -> Result<(), (u32, String)> {
+fn populate(map: &Weak<Map>) -> Result<(), String> {
     for step in 0.. {
         let Some(map) = map.upgrade() else { return Ok(()) };
-        let population = map.population().filter(|(done, all)| done < all);
-        let Some((done, all)) = population.filter(|_| !left_alone.contains(&map.id())) else {
+        let Some((done, all)) = map.population().filter(|(done, all)| done < all) else {
             return Ok(());
         };
         if step % CHECK_STEPS == 0
             && let Some(there) = available()
             && all - done + LEFT_BYTES > there
         {
-            let (name, missing) = (map.name(), gib(all - done));
-            let why = format!(
-                "map {name}: {missing} of its memory come when they are used: {} are available",
-                gib(there)
-            );
-            return Err((map.id(), why));
+            let (missing, there) = (gib(all - done), gib(there));
+            return Err(format!(
+                "{missing} of its memory come when they are used: {there} are available"
+            ));
         }
         map.populate_step();
     }
     Ok(())
+}
+
+/// Memory of maps that is being made; none where all is there that is to come.
+pub(crate) fn view<'a>(
+    maps: impl Iterator<Item = &'a Map>,
+    unpopulated: &BTreeMap<u32, String>,
+) -> Option<PopulationView> {
+    let mut view = PopulationView::default();
+    for map in maps.filter(|map| !unpopulated.contains_key(&map.id())) {
+        if let Some((done, all)) = map.population().filter(|(done, all)| done < all) {
+            view.maps += 1;
+            view.bytes_done += done;
+            view.bytes += all;
+        }
+    }
+    (view.maps > 0).then_some(view)
 }
 
 /// How often it is looked for new maps.

@@ -21,6 +21,7 @@ use crate::guests;
 use crate::kinds;
 use crate::live::{LiveLink, LivePort, bridges};
 use crate::natural::natural;
+use crate::population;
 use crate::queues;
 use crate::run_config::{ACTIONS, action_names};
 use crate::state::{HookState, PortState};
@@ -311,6 +312,10 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         worker_loads: workers::all(inner),
         frames: inner.live.engine.arena().total(),
         huge_pages: inner.live.engine.arena().has_huge_pages(),
+        population: {
+            let maps = inner.live.registry.maps();
+            population::view(maps.iter().map(|map| &**map), &inner.news.unpopulated.lock())
+        },
     }
 }
 
@@ -322,6 +327,7 @@ fn warnings(inner: &Inner) -> Vec<String> {
         let said = slot.map(|slot| slot.opened.device.warnings()).unwrap_or_default();
         warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
     }
+    warnings.extend(inner.news.unpopulated.lock().values().cloned());
     warnings
 }
 

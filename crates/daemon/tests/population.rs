@@ -40,5 +40,10 @@ fn memory_of_a_large_map_comes_by_itself() {
     assert!(resident() - before > 500_000 * 72, "{} bytes", resident() - before);
     assert_eq!(percent(&grows), Value::Null);
     assert_eq!(percent(&huge), json!(0), "it is left alone");
+    served.wait("end of it", LIMIT, || served.get("/v1/status")["population"] == Value::Null);
+    let status = served.get("/v1/status");
+    let warnings = status["warnings"].as_array().expect("a list");
+    let is_said = |it: &Value| it.as_str().is_some_and(|it| it.starts_with("map huge (id "));
+    assert_eq!(warnings.iter().filter(|it| is_said(it)).count(), 1, "{warnings:?}");
     served.end();
 }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use towpath_daemon::api::types::{LinkView, StatusView};
+use towpath_daemon::api::types::{LinkView, PopulationView, StatusView};
 use towpath_daemon::failure::Failure;
 use towpath_daemon::state::HookState;
 
@@ -81,6 +81,11 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
             let LinkView { name, prog_id, .. } = link;
             output.prose("", &format!("{name} (id {prog_id}): {why}"))?;
         }
+    }
+    if let Some(PopulationView { maps, bytes_done, bytes }) = &status.population {
+        let (percent, mib) = (bytes_done * 100 / bytes.max(&1), bytes >> 20);
+        let line = format!("memory of maps: {percent} % of {mib} MiB is there, in {maps} maps");
+        output.prose("", &line)?;
     }
     for line in &status.restart {
         output.prose("", &format!("needs a restart: {line}"))?;

@@ -503,6 +503,20 @@ pub struct StatusView {
     /// Whether that memory is in huge pages.
     #[serde(default)]
     pub huge_pages: bool,
+    /// Memory of maps that is still being made; absent where all is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub population: Option<PopulationView>,
+}
+
+/// Memory of maps that is being made in the background, so that no packet waits for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PopulationView {
+    /// Maps whose memory is not all there yet.
+    pub maps: usize,
+    /// Bytes of these maps that are there.
+    pub bytes_done: u64,
+    /// Bytes that these maps have in all.
+    pub bytes: u64,
 }
 
 /// Counters of everything.

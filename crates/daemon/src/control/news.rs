@@ -1,5 +1,7 @@
 //! What happens, and what is told of it.
 
+use std::collections::BTreeMap;
+
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
@@ -22,6 +24,8 @@ pub struct News {
     /// What isn't as it should be, beside what is wanted of the data plane.
     pub(crate) standing: Standing,
     pub(crate) told: Told,
+    /// Maps whose memory comes when it is used, by their numbers in this process, and why.
+    pub(crate) unpopulated: Mutex<BTreeMap<u32, String>>,
     /// What the last minutes were like.
     pub(crate) history: History,
 }
@@ -35,6 +39,7 @@ impl Default for News {
             step: Mutex::default(),
             standing: Standing::default(),
             told: Told::default(),
+            unpopulated: Mutex::default(),
             history: History::new(),
         }
     }
