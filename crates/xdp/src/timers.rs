@@ -6,7 +6,10 @@
 //! up for long.
 //!
 //! Most timers are pushed back again and again, by each packet of a flow. That moves nothing: a
-//! timer stands where it stood, and goes on to its new place when it is looked at there.
+//! timer stands where it stood, and goes on to its new place when it is looked at there. When it is
+//! due is in the value itself ([`Word`]), so nobody else's memory is touched for that.
+
+mod word;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,6 +22,8 @@ use towpath_bpf::interp::Code;
 use towpath_maps::{Map, MapSet};
 
 use crate::memory::Block;
+
+pub(crate) use word::Word;
 
 /// All timers of the programs of one object file, by the address of their `struct bpf_timer`.
 #[derive(Debug)]
@@ -53,8 +58,9 @@ struct Timer {
     /// Added to the timer's clock gives monotonic time.
     to_monotonic_ns: i64,
     callback: Option<Callback>,
-    due_ns: Option<u64>,
-    /// Its place among the looks: no later than it is due.
+    /// When it is due. The map keeps its memory.
+    word: Word,
+    /// Its place among the looks: no later than it is due, if it waits.
     look_ns: Option<u64>,
 }
 
@@ -99,15 +105,17 @@ impl Timers {
     /// `bpf_timer_init`: `EBUSY` when it is one already.
     pub(crate) fn init(
         &self,
-        place: u64,
+        word: Word,
         map: Arc<Map>,
         to_monotonic_ns: i64,
     ) -> Result<(), Errno> {
+        let place = word.place();
         let mut places = self.shard(place).lock();
         if places.timers.contains_key(&place) {
             return Err(Errno::EBUSY);
         }
-        let timer = Timer { map, to_monotonic_ns, callback: None, due_ns: None, look_ns: None };
+        word.stop();
+        let timer = Timer { map, to_monotonic_ns, callback: None, word, look_ns: None };
         places.timers.insert(place, timer);
         Ok(())
     }
@@ -120,7 +128,22 @@ impl Timers {
     }
 
     /// `bpf_timer_start`: at `when_ns` of its own clock, or so long after `now_ns` (monotonic).
+    #[inline]
     pub(crate) fn start(
+        &self,
+        word: Word,
+        when_ns: u64,
+        absolute: bool,
+        now_ns: u64,
+    ) -> Result<(), Errno> {
+        if !absolute && word.push_back(now_ns.saturating_add(when_ns)) {
+            return Ok(());
+        }
+        self.start_locked(word.place(), when_ns, absolute, now_ns)
+    }
+
+    #[inline(never)]
+    fn start_locked(
         &self,
         place: u64,
         when_ns: u64,
@@ -138,7 +161,8 @@ impl Timers {
         } else {
             now_ns.saturating_add(when_ns)
         };
-        timer.due_ns = Some(due);
+        // A worker that takes what is due waits for the shard's lock, and finds the look as well.
+        timer.word.wait(due);
         if timer.look_ns.is_some_and(|look| look <= due) {
             return Ok(());
         }
@@ -155,13 +179,15 @@ impl Timers {
         let mut places = self.shard(place).lock();
         let timer = places.timers.get_mut(&place).ok_or(Errno::EINVAL)?;
         timer.callback = None;
-        Ok(timer.due_ns.take().is_some())
+        Ok(timer.word.stop())
     }
 
     /// The value around the timer is gone.
     pub(crate) fn forget(&self, place: u64) {
         let mut places = self.shard(place).lock();
-        if let Some(Timer { look_ns: Some(look), .. }) = places.timers.remove(&place) {
+        let Some(timer) = places.timers.remove(&place) else { return };
+        timer.word.clear();
+        if let Some(look) = timer.look_ns {
             places.looks.remove(&(look, place));
         }
     }
@@ -214,14 +240,20 @@ impl Places {
             self.looks.pop_first();
             let Some(timer) = self.timers.get_mut(&place) else { continue };
             timer.look_ns = None;
-            match (timer.due_ns, &timer.callback) {
-                (Some(at), Some(callback)) if at <= now_ns => {
+            while let Some(at) = timer.word.due() {
+                if at > now_ns {
+                    timer.look_at(place, at, &mut self.looks);
+                    break;
+                }
+                if !timer.word.fire(at) {
+                    // It was pushed back just now.
+                    continue;
+                }
+                if let Some(callback) = &timer.callback {
                     let (map, callback) = (Arc::clone(&timer.map), callback.clone());
                     due.push((at, Due { place, map, callback }));
-                    timer.due_ns = None;
                 }
-                (Some(at), _) => timer.look_at(place, at, &mut self.looks),
-                (None, _) => {}
+                break;
             }
         }
     }

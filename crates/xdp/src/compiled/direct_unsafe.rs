@@ -117,8 +117,7 @@ unsafe extern "C" fn csum_diff(from: u64, from_size: u64, to: u64, to_size: u64,
 
 unsafe extern "C" fn ktime(machine: *mut Machine) -> u64 {
     // SAFETY: called by compiled code, with the machine it was entered with.
-    let run = unsafe { run_of(machine) };
-    run.surroundings.clock.set_time().unwrap_or_else(|| run.worker.ticks.now())
+    unsafe { run_of(machine) }.monotonic_ns()
 }
 
 unsafe extern "C" fn jiffies(machine: *mut Machine) -> u64 {

@@ -10,7 +10,7 @@ use super::call::status;
 use super::time::{boot_ns, monotonic_ns, real_ns};
 use super::{Call, KfuncTable, Table, entry};
 use crate::run::share;
-use crate::timers::Callback;
+use crate::timers::{Callback, Word};
 
 pub(super) const TABLE: Table = &[
     (id::TIMER_INIT, entry(init)),
@@ -30,11 +30,11 @@ pub(super) const KFUNCS: KfuncTable = &[
 /// `bpf_timer_init(timer, map, flags)`: the flags are a clock.
 fn init(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_timer_init", &args, 2)?;
-    let now = monotonic_ns(call) as i64;
+    let behind = |clock: u64| monotonic_ns(call) as i64 - clock as i64;
     let to_monotonic = match args[2] {
         CLOCK_MONOTONIC => 0,
-        CLOCK_REALTIME => now - real_ns(call) as i64,
-        CLOCK_BOOTTIME => now - boot_ns(call) as i64,
+        CLOCK_REALTIME => behind(real_ns(call)),
+        CLOCK_BOOTTIME => behind(boot_ns(call)),
         _ => return Ok(Errno::EINVAL.to_reg()),
     };
     let map = share(map);
@@ -47,12 +47,12 @@ fn begin(
     map: Arc<towpath_maps::Map>,
     to_monotonic: i64,
 ) -> Result<u64, Stop> {
-    let result = call.run.surroundings.timers.init(place, map, to_monotonic);
-    if result.is_ok() {
-        // The map gives the value's fields up only where it finds something.
-        call.write(place, &place.to_le_bytes())?;
-    }
-    Ok(status(result))
+    let word = word(call, place)?;
+    Ok(status(call.run.surroundings.timers.init(word, map, to_monotonic)))
+}
+
+fn word(call: &Call<'_, '_>, place: u64) -> Result<Word, Stop> {
+    Ok(Word::new(call.run.grant(place, 8, true)?))
 }
 
 /// `bpf_timer_set_callback(timer, callback)`
@@ -74,8 +74,10 @@ fn start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if flags & !(F_ABS | F_CPU_PIN) != 0 {
         return Ok(Errno::EINVAL.to_reg());
     }
+    let word = word(call, timer)?;
+    let now = call.run.monotonic_ns();
     let timers = &call.run.surroundings.timers;
-    Ok(status(timers.start(timer, when, flags & F_ABS != 0, monotonic_ns(call))))
+    Ok(status(timers.start(word, when, flags & F_ABS != 0, now)))
 }
 
 /// `bpf_timer_cancel(timer)`: 1 when it was waiting.

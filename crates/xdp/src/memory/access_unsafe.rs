@@ -34,6 +34,20 @@ impl Grant {
         Grant { addr, len }
     }
 
+    /// Permission for memory that is never given back.
+    #[cfg(test)]
+    pub(crate) fn leaked(len: usize) -> Grant {
+        let block = std::mem::ManuallyDrop::new(super::Block::new(len));
+        // SAFETY: nobody else knows the block, which is exposed and never freed.
+        unsafe { Grant::new(block.addr(), len as u64) }
+    }
+
+    /// The address of its first byte.
+    #[inline(always)]
+    pub(crate) fn addr(self) -> u64 {
+        self.addr
+    }
+
     /// Permission for a part of it.
     ///
     /// # Panics
@@ -107,6 +121,7 @@ fn store_unaligned(Grant { addr, len }: Grant, value: u64) {
 }
 
 /// One atomic operation on a whole, aligned grant; returns the old value.
+#[inline]
 pub(crate) fn atomic(grant: Grant, op: AtomicOp, operand: u64) -> u64 {
     let Grant { addr, len } = grant;
     assert!(addr.is_multiple_of(len), "atomics are aligned, checked with the grant");

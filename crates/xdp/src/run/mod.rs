@@ -177,6 +177,12 @@ impl<'a> Run<'a> {
         self.extras.clear();
     }
 
+    /// The monotonic time that programs are shown, by the worker's counter.
+    #[inline]
+    pub(crate) fn monotonic_ns(&mut self) -> u64 {
+        self.surroundings.clock.set_time().unwrap_or_else(|| self.worker.ticks.now())
+    }
+
     /// Whether the run may go on.
     #[inline]
     pub(crate) fn may_go_on(&self) -> Result<(), Violation> {

@@ -10,6 +10,7 @@ use towpath_maps::AnyEnvironment;
 
 use super::*;
 use crate::LoadOptions;
+use crate::memory::Grant;
 use crate::program::Shared;
 use crate::program::testing::{self, map_def};
 
@@ -34,10 +35,17 @@ impl Parts {
         Callback { code: Arc::clone(&self.code), maps: Arc::clone(&self.maps), function }
     }
 
-    fn init(&self, timers: &Timers, place: u64) {
-        timers.init(place, Arc::clone(&self.map), 0).unwrap();
+    fn init(&self, timers: &Timers, word: Word) {
+        let place = word.place();
+        timers.init(word, Arc::clone(&self.map), 0).unwrap();
         timers.set_callback(place, self.callback(place)).unwrap();
     }
+}
+
+/// Values with a timer each: their words, by address.
+fn words(count: usize, stride: usize) -> Vec<Word> {
+    let values = Grant::leaked(count * stride);
+    (0..count).map(|at| Word::new(values.part((at * stride) as u64, 8))).collect()
 }
 
 fn places(due: &[Due]) -> Vec<u64> {
@@ -51,14 +59,15 @@ fn looks(timers: &Timers) -> usize {
 
 #[test]
 fn those_that_are_due_come_in_order() {
-    let (timers, parts) = (Timers::default(), Parts::new());
-    for place in 0..100 {
-        parts.init(&timers, place * 16);
-        timers.start(place * 16, 1000 - place, true, 0).unwrap();
+    let (timers, parts, words) = (Timers::default(), Parts::new(), words(100, 16));
+    for (&word, number) in words.iter().zip(0..) {
+        parts.init(&timers, word);
+        timers.start(word, 1000 - number, true, 0).unwrap();
     }
+    let wanted = [99, 98, 97].map(|at: usize| words[at].place());
     assert_eq!(timers.next_ns(), Some(901));
     assert!(timers.take_due(900, usize::MAX).is_empty());
-    assert_eq!(places(&timers.take_due(903, usize::MAX)), [99 * 16, 98 * 16, 97 * 16]);
+    assert_eq!(places(&timers.take_due(903, usize::MAX)), wanted);
     assert_eq!(timers.next_ns(), Some(904));
     assert_eq!(timers.take_due(u64::MAX - 1, usize::MAX).len(), 97);
     assert_eq!((timers.next_ns(), looks(&timers)), (None, 0));
@@ -68,9 +77,9 @@ fn those_that_are_due_come_in_order() {
 #[test]
 fn a_round_takes_no_more_than_it_is_to() {
     let (timers, parts) = (Timers::default(), Parts::new());
-    for place in 0..16_384 {
-        parts.init(&timers, place * 72);
-        timers.start(place * 72, 5, false, 0).unwrap();
+    for word in words(16_384, 72) {
+        parts.init(&timers, word);
+        timers.start(word, 5, false, 0).unwrap();
     }
     let (mut rounds, mut seen) = (0, HashSet::new());
     while timers.next_ns().is_some_and(|next| next <= 10) {
@@ -84,17 +93,65 @@ fn a_round_takes_no_more_than_it_is_to() {
 
 #[test]
 fn one_that_is_pushed_back_is_looked_at_once_more() {
-    let (timers, parts) = (Timers::default(), Parts::new());
-    parts.init(&timers, 64);
-    (0..1000).for_each(|now| timers.start(64, 1000, false, now).unwrap());
+    let (timers, parts, word) = (Timers::default(), Parts::new(), words(1, 8)[0]);
+    parts.init(&timers, word);
+    (0..1000).for_each(|now| timers.start(word, 1000, false, now).unwrap());
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1000)));
     assert!(timers.take_due(1500, usize::MAX).is_empty());
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1999)));
     // Sooner than it stands: it moves at once.
-    timers.start(64, 1600, true, 1500).unwrap();
+    timers.start(word, 1600, false, 0).unwrap();
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1600)));
-    assert_eq!(places(&timers.take_due(1600, usize::MAX)), [64]);
+    assert_eq!(places(&timers.take_due(1600, usize::MAX)), [word.place()]);
     assert_eq!(looks(&timers), 0);
+}
+
+/// A program may still have the address of a value that was deleted.
+#[test]
+fn one_that_is_gone_cannot_be_started() {
+    let (timers, parts, word) = (Timers::default(), Parts::new(), words(1, 8)[0]);
+    assert_eq!(timers.start(word, 5, false, 0), Err(Errno::EINVAL), "it is none yet");
+    parts.init(&timers, word);
+    timers.start(word, 5, false, 0).unwrap();
+    timers.forget(word.place());
+    assert_eq!(timers.start(word, 9, false, 0), Err(Errno::EINVAL));
+    assert_eq!((looks(&timers), timers.take_due(100, usize::MAX).len()), (0, 0));
+}
+
+/// Four push their timers back while two take what is due: a timer fires as often as its owner
+/// found that it no longer waited and started it again.
+#[test]
+fn one_that_is_pushed_back_meanwhile_fires_once() {
+    let (timers, parts) = (Timers::default(), Parts::new());
+    let (is_over, now) = (AtomicBool::new(false), AtomicU64::new(2));
+    let (started, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let takers = || {
+            while !is_over.load(SeqCst) {
+                let due = timers.take_due(now.fetch_add(1, SeqCst), 7).len() as u64;
+                taken.fetch_add(due, SeqCst);
+            }
+        };
+        (0..2).for_each(|_| _ = scope.spawn(takers));
+        let starter = || {
+            let own = words(8, 24);
+            own.iter().for_each(|&word| parts.init(&timers, word));
+            for turn in 0..40_000 {
+                let word = own[turn % own.len()];
+                let due = now.load(SeqCst) + 3;
+                if !word.push_back(due) {
+                    // Nobody else starts it, so it waits no more, or for later than that.
+                    started.fetch_add(u64::from(word.due().is_none()), SeqCst);
+                    timers.start(word, due, true, 0).unwrap();
+                }
+            }
+        };
+        let starters: Vec<_> = (0..4).map(|_| scope.spawn(starter)).collect();
+        starters.into_iter().for_each(|starter| starter.join().unwrap());
+        is_over.store(true, SeqCst);
+    });
+    let left = timers.take_due(u64::MAX - 1, usize::MAX).len() as u64;
+    assert_eq!(taken.load(SeqCst) + left, started.load(SeqCst));
 }
 
 /// What may happen to timers at random, beside a map of when each is due.
@@ -102,13 +159,15 @@ fn one_that_is_pushed_back_is_looked_at_once_more() {
 fn at_random_they_come_as_from_a_list() {
     for seed in 0..50 {
         let (timers, parts, mut random) = (Timers::default(), Parts::new(), Rng::with_seed(seed));
-        let (mut model, mut now) = (BTreeMap::<u64, Option<u64>>::new(), 0);
+        let (mut model, mut now) = (BTreeMap::<u64, Option<u64>>::new(), 2);
+        let words = words(64, 48);
         for step in 0..4000 {
-            let place = random.u64(..64) * 48;
+            let word = words[random.usize(..64)];
+            let place = word.place();
             let is_there = model.contains_key(&place);
             match random.u32(..8) {
                 0 if !is_there => {
-                    parts.init(&timers, place);
+                    parts.init(&timers, word);
                     model.insert(place, None);
                 }
                 1 => {
@@ -122,7 +181,7 @@ fn at_random_they_come_as_from_a_list() {
                 }
                 3..=6 if is_there => {
                     let after = random.u64(..500);
-                    timers.start(place, after, false, now).unwrap();
+                    timers.start(word, after, false, now).unwrap();
                     model.insert(place, Some(now + after));
                 }
                 _ => {
@@ -160,13 +219,12 @@ fn none_is_lost_between_workers() {
         };
         (0..2).for_each(|_| _ = scope.spawn(takers));
         let (timers, parts) = (&timers, &parts);
-        let starters: Vec<_> = (0..4u64)
-            .map(|starter| {
+        let starters: Vec<_> = (0..4)
+            .map(|_| {
                 scope.spawn(move || {
-                    for number in 0..EACH {
-                        let place = (starter * EACH + number) * 40;
-                        parts.init(timers, place);
-                        timers.start(place, number, true, 0).unwrap();
+                    for (word, number) in words(EACH as usize, 40).into_iter().zip(0..) {
+                        parts.init(timers, word);
+                        timers.start(word, number, true, 0).unwrap();
                     }
                 })
             })
