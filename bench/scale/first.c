@@ -14,7 +14,6 @@ struct entry {
 
 TABLE(hash, HASH, ENTRIES, struct flow, struct entry);
 TABLE(lru_hash, LRU_HASH, ENTRIES, struct flow, struct entry);
-TABLE(numbers, PERCPU_ARRAY, 1, __u32, __u64);
 
 #define FIRST(program, map)                                                                        \
     SEC("xdp") int program(struct xdp_md *ctx)                                                     \

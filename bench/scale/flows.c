@@ -19,7 +19,6 @@ struct prefix {
     __u32 address;
 };
 
-TABLE(numbers, PERCPU_ARRAY, 1, __u32, __u64);
 TABLE(stamps, ARRAY, 1, __u32, __u64);
 TABLE(lru, LRU_HASH, 1250000, struct flow, struct entry);
 TABLE(small_lru, LRU_HASH, PLACES, struct flow, struct entry);
@@ -35,36 +34,6 @@ struct {
     __type(key, struct prefix);
     __type(value, __u64);
 } routes SEC(".maps");
-
-// A number that differs from run to run and from processor to processor (splitmix64). The first one
-// is the benchmark's.
-static __always_inline __u64 next_number(void)
-{
-    __u32 zero = 0;
-    __u64 *state = bpf_map_lookup_elem(&numbers, &zero);
-    if (!state)
-        return 0;
-    __u64 number = *state += 0x9e3779b97f4a7c15;
-    number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
-    number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
-    return number ^ (number >> 31);
-}
-
-static __always_inline __u32 below(__u32 limit)
-{
-    return (next_number() >> 32) * limit >> 32;
-}
-
-static __always_inline struct flow flow_of(__u64 number)
-{
-    struct flow flow = {
-        .source = number,
-        .target = 0x0a000001,
-        .ports = {number >> 32, 443},
-        .protocol = 6,
-    };
-    return flow;
-}
 
 // A table of connections that is too small for its flows.
 SEC("xdp") int lru_evict(struct xdp_md *ctx)

@@ -32,7 +32,7 @@ pub(crate) fn fill(
 }
 
 /// `flow_of` of a number.
-fn flow(number: u32) -> [u8; 16] {
+pub(crate) fn flow(number: u32) -> [u8; 16] {
     let mut key = [0; 16];
     key[..4].copy_from_slice(&number.to_ne_bytes());
     key[4..8].copy_from_slice(&0x0a00_0001u32.to_ne_bytes());

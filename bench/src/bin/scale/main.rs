@@ -12,6 +12,7 @@ mod first;
 mod flows;
 mod here;
 mod kernel;
+mod large;
 mod order;
 mod report;
 mod threads;
@@ -24,7 +25,7 @@ use towpath_bpf::{Env, Object};
 
 use here::Here;
 use kernel::InKernel;
-use report::{Row, Sides};
+use report::{Measured, Row, Sides};
 
 /// Options.
 #[derive(Debug, Parser)]
@@ -47,9 +48,16 @@ struct Args {
     /// Leaves the kernel out.
     #[arg(long)]
     alone: bool,
-    /// Leaves out what is measured of the order of evictions, and of the first insertions.
+    /// Leaves out what is measured of the order of evictions, of the first insertions, and of large
+    /// tables.
     #[arg(long)]
     only_rates: bool,
+    /// Measures large tables only.
+    #[arg(long, conflicts_with = "only_rates")]
+    only_large: bool,
+    /// Flows in large tables; 10^7 of them take 6 GB.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 10_000_000])]
+    large: Vec<u32>,
     /// Writes the figures to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -57,41 +65,57 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let object = open(&args, "flows")?;
     let env = Env::builtin();
+    println!("{}", report::machine());
+    let mut measured = match args.only_large {
+        true => Measured::default(),
+        false => of_threads(&args, &env)?,
+    };
+    if !args.only_rates {
+        let object = || open(&args, "large");
+        measured.large = large::measure(object, &env, &args.large, args.rounds, !args.alone)?;
+        println!("\n{}", large::HEADING);
+        measured.large.iter().for_each(|large| println!("{large}"));
+    }
+    if let Some(path) = &args.json {
+        let options = format!("--rounds {} --window-ms {}", args.rounds, args.window_ms);
+        let document = measured.json(&options);
+        std::fs::write(path, serde_json::to_string_pretty(&document)? + "\n")?;
+    }
+    Ok(())
+}
+
+/// What many threads do in the same maps, and the first insertions.
+fn of_threads(args: &Args, env: &Env) -> anyhow::Result<Measured> {
+    let object = open(args, "flows")?;
     let cpus = threads::cpus()?;
     let counts = if args.threads.is_empty() { powers(cpus.len()) } else { args.threads.clone() };
     let most = counts.iter().copied().max().unwrap_or(1);
-    let here = Here::new(&object, &env, &cpus[..most.min(cpus.len())])?;
+    let here = Here::new(&object, env, &cpus[..most.min(cpus.len())])?;
     let kernel = match args.alone {
         true => None,
-        false => Some(InKernel::new(&object, &env, &cpus)?),
+        false => Some(InKernel::new(&object, env, &cpus)?),
     };
-    println!("{}\n\n{}", report::machine(), report::heading(&counts));
-    let mut rows = Vec::new();
+    println!("\n{}", report::heading(&counts));
+    let mut measured = Measured::default();
     for (program, about) in PROGRAMS {
         if !args.only.is_empty() && !args.only.iter().any(|name| name == program) {
             continue;
         }
-        let row = measure(&args, (program, about), &counts, &here, kernel.as_ref())?;
+        let row = measure(args, (program, about), &counts, &here, kernel.as_ref())?;
         println!("{row}");
-        rows.push(row);
+        measured.rows.push(row);
     }
-    let (mut orders, mut firsts) = (Vec::new(), Vec::new());
     if !args.only_rates {
-        orders = order::measure(&counts, &here, kernel.as_ref())?;
+        measured.orders = order::measure(&counts, &here, kernel.as_ref())?;
         println!("\n{}", order::HEADING);
-        orders.iter().for_each(|order| println!("{order}"));
-        firsts = first::measure(&open(&args, "first")?, &env, args.rounds, !args.alone)?;
+        measured.orders.iter().for_each(|order| println!("{order}"));
+        measured.firsts = first::measure(&open(args, "first")?, env, args.rounds, !args.alone)?;
         println!("\n{}", first::HEADING);
-        firsts.iter().for_each(|first| println!("{first}"));
+        measured.firsts.iter().for_each(|first| println!("{first}"));
     }
-    if let Some(path) = &args.json {
-        let options = format!("--rounds {} --window-ms {}", args.rounds, args.window_ms);
-        let document = report::json(&options, (&counts, &rows), &orders, &firsts);
-        std::fs::write(path, serde_json::to_string_pretty(&document)? + "\n")?;
-    }
-    Ok(())
+    measured.counts = counts;
+    Ok(measured)
 }
 
 /// Measures one program on each number of threads.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use towpath_bench::median;
 
 use crate::first::First;
+use crate::large::Large;
 use crate::order::{Early, Order};
 
 /// Runs a second of one program on one number of threads, in each round.
@@ -34,6 +35,17 @@ impl Sides {
         let ratios: Vec<f64> = self.here.iter().zip(&self.kernel).map(|(a, b)| a / b).collect();
         median(&ratios).0
     }
+}
+
+/// All figures of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Numbers of threads.
+    pub(crate) counts: Vec<usize>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) firsts: Vec<First>,
+    pub(crate) large: Vec<Large>,
 }
 
 pub(crate) fn heading(counts: &[usize]) -> String {
@@ -68,46 +80,56 @@ pub(crate) fn machine() -> String {
     format!("{model}, {cpus} processors, kernel {}", kernel.trim())
 }
 
-pub(crate) fn json(
-    options: &str,
-    (counts, rows): (&[usize], &[Row]),
-    orders: &[Order],
-    firsts: &[First],
-) -> Value {
-    let row = |row: &Row| {
-        let column = |(threads, sides): (&usize, &Sides)| {
-            let [here, kernel] = sides.middles();
-            json!({
-                "threads": threads, "here_mrps": rounded(here), "kernel_mrps": rounded(kernel),
-                "ratio": rounded(sides.ratio()),
-            })
-        };
-        let columns: Vec<Value> = counts.iter().zip(&row.figures).map(column).collect();
-        json!({ "program": row.name, "about": row.about, "figures": columns })
-    };
-    let early = |early: &Early| {
-        let [median, most_of_all, most] = early.younger;
+impl Measured {
+    pub(crate) fn json(&self, options: &str) -> Value {
         json!({
-            "missing": early.missing, "younger_p50": median, "younger_p99": most_of_all,
-            "younger_max": most,
+            "benchmark": "scale", "machine": machine(), "options": options,
+            "programs": self.rows.iter().map(|row| of_row(row, &self.counts)).collect::<Vec<_>>(),
+            "evicted_too_early": self.orders.iter().map(of_order).collect::<Vec<_>>(),
+            "first_insertions": self.firsts.iter().map(of_first).collect::<Vec<_>>(),
+            "large_tables": self.large.iter().map(of_large).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn of_row(row: &Row, counts: &[usize]) -> Value {
+    let column = |(threads, sides): (&usize, &Sides)| {
+        let [here, kernel] = sides.middles();
+        json!({
+            "threads": threads, "here_mrps": rounded(here), "kernel_mrps": rounded(kernel),
+            "ratio": rounded(sides.ratio()),
         })
     };
-    let order = |order: &Order| {
-        let kernel = order.kernel.as_ref().map(early);
-        json!({ "threads": order.threads, "here": early(&order.here), "kernel": kernel })
-    };
-    let first = |first: &First| {
-        let [here, kernel, ratio] = first.figures().map(rounded);
-        json!({
-            "program": first.program, "flows": first.flows, "here_ns": here, "kernel_ns": kernel,
-            "ratio": ratio,
-        })
-    };
+    let columns: Vec<Value> = counts.iter().zip(&row.figures).map(column).collect();
+    json!({ "program": row.name, "about": row.about, "figures": columns })
+}
+
+fn of_early(early: &Early) -> Value {
+    let [median, most_of_all, most] = early.younger;
     json!({
-        "benchmark": "scale", "machine": machine(), "options": options,
-        "programs": rows.iter().map(row).collect::<Vec<_>>(),
-        "evicted_too_early": orders.iter().map(order).collect::<Vec<_>>(),
-        "first_insertions": firsts.iter().map(first).collect::<Vec<_>>(),
+        "missing": early.missing, "younger_p50": median, "younger_p99": most_of_all,
+        "younger_max": most,
+    })
+}
+
+fn of_order(order: &Order) -> Value {
+    let kernel = order.kernel.as_ref().map(of_early);
+    json!({ "threads": order.threads, "here": of_early(&order.here), "kernel": kernel })
+}
+
+fn of_first(first: &First) -> Value {
+    let [here, kernel, ratio] = first.figures().map(rounded);
+    json!({
+        "program": first.program, "flows": first.flows, "here_ns": here, "kernel_ns": kernel,
+        "ratio": ratio,
+    })
+}
+
+fn of_large(large: &Large) -> Value {
+    let [here, plain, kernel, share] = large.figures().map(rounded);
+    json!({
+        "kind": large.kind, "flows": large.flows, "here_ns": here, "without_ahead_ns": plain,
+        "kernel_ns": kernel, "share": share,
     })
 }
 
