@@ -64,7 +64,7 @@ impl Worker {
         let mine: HashSet<(PortId, u32)> = polls.iter().copied().collect();
         let (kept, parked): (Vec<RxQueue>, Vec<RxQueue>) = self.queues.drain(..).partition(|it| {
             let same = |port: &Arc<Port>| {
-                Arc::ptr_eq(&port.opened, &it.opened) && Fan::is_as(it.fan.as_ref(), port)
+                Arc::ptr_eq(&port.opened, &it.opened) && Fan::is_as(it.fan.as_deref(), port)
             };
             mine.contains(&(it.port, it.queue)) && next.port(it.port).is_some_and(same)
         });
@@ -74,7 +74,7 @@ impl Worker {
             // Before another worker has the queue.
             drop(queue.umem);
             // Nobody receives from it while something waits that came by it before.
-            let fan = queue.fan.iter().flat_map(Fan::marks);
+            let fan = queue.fan.iter().flat_map(|fan| fan.marks());
             let ways = self.graph.ways.iter().map(|way| way.lane.mark());
             queue.parked.put_behind(queue.rx, Fence::new(fan.chain(ways)));
         }
@@ -106,7 +106,7 @@ impl Worker {
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
-            let fan = Fan::of(view, shared.number, &graph.workers);
+            let fan = Fan::of(view, shared.number, &graph.workers).map(Box::new);
             queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, umem, fan });
             false
         });

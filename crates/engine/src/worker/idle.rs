@@ -85,7 +85,7 @@ impl Worker {
         if self.waits_for_room() {
             timeout = timeout.min(ROOM_PERIOD);
         }
-        // Whoever has to do something before a queue can be taken up rings for nobody.
+        // The worker that this one waits for wakes nobody when it is done.
         if !self.awaited.is_empty() {
             timeout = timeout.min(AWAITED_PERIOD);
         }

@@ -3,8 +3,8 @@
 //! Each is one worker's way to an entry of a cpumap, or to another worker that runs programs for a
 //! port that spreads ([`super::spread`]). One worker gives, one takes, in bursts, and neither waits
 //! for the other; a burst costs the giver one store and a look at whether the taker sleeps. A lane
-//! is known to its taker's [`Inbox`](super::Inbox) too, so that whoever waits for what is in it
-//! sees how far it is ([`Mark`]), and gets what is left when its taker is gone.
+//! is known to its taker's [`Inbox`](super::Inbox) too, so that the engine sees how far it is
+//! ([`Mark`]), and gets what is left when its taker is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -205,7 +205,7 @@ impl Way {
         let credit = room.map_or(frames.len(), |room| room.reserve(frames.len()));
         let count = self.giver.give(frames, credit);
         debug_assert!(room.is_none() || count == credit, "the ring has the room that it says");
-        // Who never sleeps need not be asked.
+        // A worker that never sleeps need not be woken.
         if count > 0 && self.to.number != from && self.to.mode == Mode::Adaptive {
             self.to.waker.wake();
         }
@@ -219,6 +219,6 @@ impl Drop for Way {
     }
 }
 
-/// A program of a cpumap's entry may hand a frame on to another entry, and so on. Whoever waits for
-/// what comes of it waits no longer than for so many in a row.
+/// A program of a cpumap's entry may hand a frame on to another entry, and so on. A fence waits for
+/// no more than so many hand-overs in a row.
 const HOPS_MAX: usize = 4;

@@ -174,7 +174,7 @@ struct RxQueue {
     /// Whose memory it receives into, if not our own.
     umem: Option<UmemPool>,
     /// Who else runs the port's programs on what comes by it.
-    fan: Option<Fan>,
+    fan: Option<Box<Fan>>,
 }
 
 /// The thread's state.
@@ -316,13 +316,10 @@ impl Worker {
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        let known = match &mut queue.fan {
-            Some(fan) => {
-                fan.share(snapshot, port, frames, batch, graph);
-                None
-            }
-            None => known,
-        };
+        if let Some(fan) = &mut queue.fan {
+            fan.share(snapshot, port, frames, batch, graph);
+        }
+        let known = known.filter(|_| queue.fan.is_none());
         judge(snapshot, port, frames, known, runner, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);

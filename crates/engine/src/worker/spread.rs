@@ -62,6 +62,7 @@ impl Fan {
 
     /// Gives other workers what is theirs of a burst; what they have no room for is dropped where
     /// it arrived.
+    #[inline(never)]
     pub(super) fn share(
         &mut self,
         snapshot: &Snapshot,
