@@ -82,10 +82,9 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
             output.prose("", &format!("{name} (id {prog_id}): {why}"))?;
         }
     }
-    if let Some(PopulationView { maps, bytes_done, bytes }) = &status.population {
+    if let Some(PopulationView { bytes_done, bytes, .. }) = &status.population {
         let (percent, mib) = (bytes_done * 100 / bytes.max(&1), bytes >> 20);
-        let line = format!("memory of maps: {percent} % of {mib} MiB is there, in {maps} maps");
-        output.prose("", &line)?;
+        output.prose("", &format!("populating maps: {percent} % of {mib} MiB"))?;
     }
     for line in &status.restart {
         output.prose("", &format!("needs a restart: {line}"))?;
