@@ -93,7 +93,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Object("nf_conn"),
         "Finds a tracked connection.",
     )
-    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL, KfuncFlags::TRUSTED_ARGS])
     .backed(CONNTRACK),
     kfunc(
         KfuncId::XdpCtAlloc,
@@ -107,7 +107,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Object("nf_conn___init"),
         "Makes a connection that is not tracked yet.",
     )
-    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
+    .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL, KfuncFlags::TRUSTED_ARGS])
     .backed(CONNTRACK),
     kfunc(
         KfuncId::CtInsertEntry,
