@@ -28,7 +28,7 @@ struct Args {
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 300)]
     window: u64,
-    /// What the programs take, in nanoseconds; 0 is one that drops at once.
+    /// Times that the programs take for a frame, in nanoseconds; 0 is a program that only drops.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 25, 50, 100, 200, 400])]
     takes: Vec<u64>,
     /// Flows.
@@ -127,8 +127,7 @@ impl Scene {
     }
 }
 
-/// What a program takes by itself for a frame that is in the cache, in nanoseconds of processor
-/// time.
+/// Processor time of a program for a frame that is in the cache, in nanoseconds.
 fn program_ns(rounds: usize) -> anyhow::Result<f64> {
     let program = load(small::works(rounds), 1)?;
     let arena = Arena::new(256)?;

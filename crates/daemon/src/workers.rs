@@ -27,8 +27,7 @@ pub struct WorkerView {
     pub mode: String,
     /// The receive queues that it polls, by port.
     pub queues: Vec<PolledView>,
-    /// The ports of which it runs the programs on flows of its own, whoever polls their queues
-    /// (`spread`).
+    /// Names of ports that spread their flows over workers, this one among them (`spread`).
     #[serde(default)]
     pub shares: Vec<String>,
     /// Share of the last seconds, 0 to 1, in which it had something to do. To look for frames and

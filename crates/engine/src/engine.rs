@@ -356,7 +356,7 @@ impl Engine {
                 let _never = thread.join();
             }
         });
-        // What came when its worker was gone.
+        // Frames may have been handed to a worker that had ended.
         self.workers.iter().for_each(|worker| worker.inbox.sweep(&self.orphans));
         self.watch.end();
         if let Some(watcher) = self.watcher.lock().take() {

@@ -413,7 +413,7 @@ pub(crate) type ParkedRx = Parked<dyn Rx>;
 /// Something only one thread has at a time, when it is nobody's.
 pub(crate) struct Parked<T: ?Sized> {
     thing: Mutex<Option<Box<T>>>,
-    /// What is to be done before somebody has it again.
+    /// The frames that are to be worked on before a thread may take the thing again.
     behind: Mutex<Fence>,
     /// Nothing will come of it any more.
     pub(crate) has_ended: AtomicBool,

@@ -150,7 +150,7 @@ mod tests {
 
     /// Hosts and ports of both ends.
     type Pair = [(u32, u16); 2];
-    /// One end of a flow: the link's address, the network's, and the port.
+    /// One end of a flow: its link-layer address, its IP address, and its port.
     type End = ([u8; 6], Vec<u8>, u16);
 
     /// A packet from one end to the other: tags, then an IP header, other bytes random.

@@ -1,4 +1,5 @@
-//! What a look-up costs in tables that fit no cache, here with and without looking ahead.
+//! Look-ups in tables that are larger than the caches: their cost here, with and without looking
+//! ahead, and in the kernel.
 
 use std::fmt;
 
@@ -104,7 +105,7 @@ fn filled<'a>(
 /// Runs [`RUNS`] frames through a program; gives the nanoseconds of each.
 type Timed<'a> = Box<dyn FnMut() -> anyhow::Result<f64> + 'a>;
 
-/// What a look-up takes in each of [`TABLES`], by the times of the programs of one side.
+/// Nanoseconds of a look-up in each of [`TABLES`], from the times of one side's programs.
 fn look_ups([bare, tables @ ..]: &mut [Timed<'_>; 3]) -> anyhow::Result<[f64; 2]> {
     let bare = bare()?;
     let [first, second] = tables;
@@ -181,7 +182,7 @@ impl fmt::Display for Large {
 const PROGRAMS: [&str; 3] = ["no_table", "large_hash", "large_lru"];
 /// Maps there, and what they are.
 const TABLES: [(&str, &str); 2] = [("hash", "hash"), ("lru", "LRU hash")];
-/// One packet was counted.
+/// The value of each entry: a count of one packet.
 const ENTRY: [u8; 16] = 1u128.to_ne_bytes();
 /// Frames of a measurement.
 const RUNS: u32 = 1 << 19;

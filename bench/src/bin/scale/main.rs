@@ -85,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What many threads do in the same maps, and the first insertions.
+/// Measures many threads that share maps, and first insertions.
 fn of_threads(args: &Args, env: &Env) -> anyhow::Result<Measured> {
     let object = open(args, "flows")?;
     let cpus = threads::cpus()?;

@@ -73,7 +73,7 @@ impl Worker {
             queue.count_missed(number);
             // Before another worker has the queue.
             drop(queue.umem);
-            // Nobody receives from it while something waits that came by it before.
+            // The queue is received from again when all frames that it brought have been worked on.
             let fan = queue.fan.iter().flat_map(|fan| fan.marks());
             let ways = self.graph.ways.iter().map(|way| way.lane.mark());
             queue.parked.put_behind(queue.rx, Fence::new(fan.chain(ways)));

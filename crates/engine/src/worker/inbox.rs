@@ -1,4 +1,4 @@
-//! What others have for a worker: frames, packets to send, and things to do.
+//! A worker's inbox: frames from other workers, packets to send, and tasks of control code.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
