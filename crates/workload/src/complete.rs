@@ -13,10 +13,9 @@ pub fn complete(linked: &mut Linked) -> bool {
             map.inner = Some(Box::new(plain_map("inner", MapType::Array, (4, 4, 1))));
             changed = true;
         }
-        // Of these 0 is a size, for local storage the only one.
-        let may_be_zero = map.kind.values() == Values::Events || map.kind.keys() == Keys::Owner;
-        if map.max_entries == 0 && !may_be_zero {
-            map.max_entries = 64;
+        let size = size(map.kind);
+        if map.max_entries == 0 && size != 0 {
+            map.max_entries = size;
             changed = true;
         }
     }
@@ -24,6 +23,16 @@ pub fn complete(linked: &mut Linked) -> bool {
         linked.maps = maps.into();
     }
     changed
+}
+
+/// A size that the kernel takes: rings are measured in bytes, a page at least. 0 stands for a
+/// place for each CPU in an array of events, and is the only size of local storage.
+fn size(kind: MapType) -> u32 {
+    match (kind.values(), kind.keys()) {
+        (Values::Records, _) => RING_BYTES,
+        (Values::Events, _) | (_, Keys::Owner) => 0,
+        _ => ENTRIES,
+    }
 }
 
 /// Whether a program asks for something that differs from run to run: clock, random numbers, CPU,
@@ -42,7 +51,34 @@ pub fn plain_map(
     MapDef::new(name, kind, key_size, value_size, max_entries)
 }
 
+const ENTRIES: u32 = 64;
+const RING_BYTES: u32 = 4096;
+
 const VOLATILE_HELPERS: &[i32] = &[
     5, 7, 8, 14, 15, 16, 17, 22, 35, 42, 55, 80, 112, 113, 114, 115, 118, 120, 123, 125, 141, 148,
     153, 154, 158, 160, 165, 175, 176, 208,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A size that breaks a rule would be refused by the kernel, by name, on a machine whose
+    /// objects leave this kind of map open.
+    #[test]
+    fn what_is_left_open_is_given_a_size_that_can_be() {
+        for &kind in MapType::ALL {
+            let breaks = |(key, value), word| {
+                let entries = kind.entries_of(size(kind), 1);
+                let def = MapDef::new("open", kind, key, value, entries);
+                def.check().is_err_and(|broken| broken.rule.contains(word))
+            };
+            let mut fitting = SHAPES.iter().filter(|&&shape| !breaks(shape, "_size")).peekable();
+            assert!(fitting.peek().is_some(), "{kind:?}: no key and value of SHAPES fit");
+            assert!(!fitting.any(|&shape| breaks(shape, "max_entries")), "{kind:?}");
+        }
+    }
+
+    /// Bytes of a key and of a value: one of these fits each kind of map.
+    const SHAPES: &[(u32, u32)] = &[(4, 4), (0, 0), (0, 4), (4, 8), (4, 16), (8, 8), (16, 64)];
+}
