@@ -5,8 +5,7 @@
 # usage: build-wheel.sh [--out DIR] [TARGET...]
 #
 #   DIR     where wheels go [build/wheels]
-#   TARGET  Rust's names of machines [this one]; aarch64-unknown-linux-gnu needs
-#           `install-deps.sh aarch64`
+#   TARGET  Rust's names of machines [this one]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wheels=build/wheels
@@ -19,6 +18,7 @@ mkdir -p build/release "$wheels"
 . scripts/release-env.sh
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=("$host")
+prepare_for "${targets[@]}"
 
 # The same for each machine: BPF is one of its own. No paths of this one are in objects.
 share=$out/share

@@ -34,6 +34,20 @@ export SOURCE_DATE_EPOCH RUSTFLAGS CFLAGS CARGO_INCREMENTAL CARGO_TARGET_DIR PAT
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 host=$(rustc -vV | sed -n 's/^host: //p')
 
+# TARGET...: what the system needs for these machines, so that a lack of it is known at once.
+prepare_for() {
+    local target machine
+    for target in "$@"; do
+        machine=${target%%-*}
+        [ "$target" != "$host" ] || continue
+        [ "$machine" != aarch64 ] || scripts/install-deps.sh aarch64
+        command -v "$machine-linux-gnu-strip" >/dev/null || {
+            echo "$target needs $machine-linux-gnu-strip (binutils for that machine)" >&2
+            return 1
+        }
+    done
+}
+
 # TARGET PACKAGE...: what of these Cargo builds for the target, for old C libraries, too.
 build_for() {
     local target=$1

@@ -16,6 +16,7 @@ mkdir -p build/release
 . scripts/release-env.sh
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=("$host")
+prepare_for "${targets[@]}"
 fail() { echo "release: $*" >&2; exit 1; }
 
 [ -z "$(git status --porcelain)" ] || fail "there are changes that aren't committed"
