@@ -10,6 +10,7 @@ use super::call;
 use super::env::{Access, Result, Verifier};
 use super::facts::AccessFact;
 use super::reg::{Base, Flags, Payload, Reg};
+use super::rejection::Rejection;
 use super::show::type_name;
 use super::stack::VAR_OFF_MAX;
 
@@ -92,7 +93,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn invalid_mem_access(&self, regno: u8, reg: &Reg) -> Box<super::Rejection> {
+    fn invalid_mem_access(&self, regno: u8, reg: &Reg) -> Box<Rejection> {
         let void = self.void_hint(reg);
         let hint = if let Some(void) = &void {
             void
@@ -239,7 +240,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn cannot_write(&self, regno: u8, reg: &Reg) -> Box<super::Rejection> {
+    fn cannot_write(&self, regno: u8, reg: &Reg) -> Box<Rejection> {
         let name = type_name(reg.kind);
         self.reject(Errno::EACCES, format!("R{regno} cannot write into {name}"))
     }
@@ -355,7 +356,7 @@ impl Verifier<'_> {
         self.check_span(regno, off, size, range, zero_size_allowed)
     }
 
-    fn negative_index(&self, regno: u8) -> Box<super::Rejection> {
+    fn negative_index(&self, regno: u8) -> Box<Rejection> {
         let message = format!(
             "R{regno} min value is negative, either use unsigned index or do a if (index >=0) check."
         );

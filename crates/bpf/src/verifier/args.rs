@@ -6,34 +6,10 @@ use crate::errno::Errno;
 
 use super::call;
 use super::env::{Result, Verifier};
+use super::info::{ArgKind, SubprogArgs};
 use super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, Payload, Reg, RegType};
+use super::rejection::Rejection;
 use super::state::{SlotKind, State, slot_index};
-
-/// One argument of a global function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArgKind {
-    /// A number.
-    Anything,
-    Ctx,
-    /// Memory of so many bytes.
-    Mem {
-        size: u32,
-        nullable: bool,
-    },
-    Dynptr(DynptrKind),
-    Arena,
-    /// A typed kernel pointer.
-    Trusted {
-        ty: BtfRef,
-        nullable: bool,
-        untrusted: bool,
-    },
-    /// Memory of any size, read with probe semantics.
-    UntrustedMem,
-}
-
-/// The arguments of a global function, checked.
-pub(crate) type SubprogArgs = Vec<ArgKind>;
 
 /// Attributes of one argument (`__arg_ctx` ...: `btf_decl_tag("arg:ctx")`), by bit.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -232,7 +208,7 @@ impl Verifier<'_> {
         kinds.collect()
     }
 
-    fn refuse_arg(&self, param: &Param<'_>, why: &str) -> Box<super::Rejection> {
+    fn refuse_arg(&self, param: &Param<'_>, why: &str) -> Box<Rejection> {
         let (index, name) = (param.index, param.function);
         self.reject(Errno::EINVAL, format!("arg#{index} {why} in {name}()"))
     }

@@ -8,7 +8,8 @@ use crate::errno::Errno;
 use crate::insn::*;
 
 use super::call::{self, CallTraits};
-use super::env::{Result, Subprog, Verifier};
+use super::env::{Result, Verifier};
+use super::info::Subprog;
 
 /// Functions of one program (`BPF_MAX_SUBPROGS`).
 const SUBPROGS_MAX: usize = 256;

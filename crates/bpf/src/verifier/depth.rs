@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use crate::errno::Errno;
 use crate::insn::STACK_BYTES;
 
-use super::env::{Result, Subprog, Verifier};
+use super::env::{Result, Verifier};
+use super::info::Subprog;
 use super::state::FRAME_COUNT_MAX;
 
 /// What the callers of a function with a tail call may use of the stack.

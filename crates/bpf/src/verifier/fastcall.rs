@@ -12,19 +12,8 @@ use crate::insn::*;
 
 use super::call;
 use super::env::Verifier;
+use super::info::Spills;
 use super::state::SLOT_BYTES;
-
-/// Where a function's stack holds nothing but such spills.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spills {
-    /// The offset below which there are only spills (`fastcall_stack_off`); 0 without any, and as
-    /// low as can be once something else was seen to touch them.
-    limit: i64,
-    /// Some call keeps its registers, so that spills are removed.
-    removed: bool,
-    /// Some call with spills like these does not, so that they are still needed.
-    needed: bool,
-}
 
 impl Verifier<'_> {
     /// Finds the spills of every function; done before paths are followed.

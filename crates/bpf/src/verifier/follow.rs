@@ -7,18 +7,19 @@ use crate::map::Values;
 use super::access::MemAccess;
 use super::call;
 use super::cfg::{jump_distance, relative};
-use super::env::{Access, Result, Verifier};
+use super::env::{Access, Pending, Result, Verifier};
 use super::facts::Range;
+use super::loops::Loops;
 use super::reg::{Base, Flags, MapRef, Payload, Reg, RegType};
 use super::show::type_name;
-use super::state::NO_INSN;
+use super::state::{NO_INSN, State};
 
 impl Verifier<'_> {
     /// Verifies one function with all paths from its start.
     pub(crate) fn follow_function(&mut self, subprog: usize) -> Result<()> {
         self.pending.clear();
         self.arena.clear();
-        self.loops = super::scc::Loops::default();
+        self.loops = Loops::default();
         self.insns_at_last_state = self.stats.insns_processed;
         self.jumps_at_last_state = self.jumps_processed;
         self.prev_insn_idx = NO_INSN;
@@ -378,6 +379,58 @@ impl Verifier<'_> {
         let branch = &mut self.aux[self.insn_idx].facts.branch;
         branch.taken |= taken;
         branch.fallthrough |= fallthrough;
+    }
+
+    /// Reads of a register (`check_reg_arg(SRC_OP)`).
+    pub(crate) fn check_reg_read(&self, regno: u8) -> Result<()> {
+        if usize::from(regno) >= REG_COUNT {
+            return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
+        }
+        if self.reg(regno).is(Base::NotInit) {
+            return Err(self.reject_hint(
+                Errno::EACCES,
+                format!("R{regno} !read_ok"),
+                "the register has no value here: on some path it was never set, or a call \
+                 destroyed it (calls keep only r6..r9); initialise the variable on every path",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes to a register (`check_reg_arg(DST_OP)`); `mark` makes it unknown.
+    pub(crate) fn check_reg_write(&mut self, regno: u8, mark: bool) -> Result<()> {
+        if usize::from(regno) >= REG_COUNT {
+            return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
+        }
+        if regno == REG_FP {
+            return Err(self.reject(Errno::EACCES, "frame pointer is read only"));
+        }
+        if mark {
+            self.mark_reg_unknown(regno);
+        }
+        Ok(())
+    }
+
+    /// Follow a path that starts in `state` later.
+    pub(crate) fn push_pending_state(
+        &mut self,
+        mut state: State,
+        insn_idx: usize,
+        prev_insn_idx: usize,
+    ) -> Result<()> {
+        if self.pending.len() >= self.options.pending_max {
+            let message =
+                format!("The sequence of {} jumps is too complex.", self.pending.len() + 1);
+            let hint = "a loop runs so often on one path that too many others wait: give it a \
+                        constant bound, or make its body a function for bpf_loop()";
+            return Err(self.reject_hint(Errno::E2BIG, message, hint));
+        }
+        state.branches = 1;
+        if let Some(parent) = state.parent {
+            self.arena.state_mut(parent).branches += 1;
+        }
+        self.pending.push(Pending { state, insn_idx, prev_insn_idx });
+        Ok(())
     }
 }
 

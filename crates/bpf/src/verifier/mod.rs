@@ -5,12 +5,13 @@
 //! instruction, `prune.rs` ends it where a state equal to an earlier one is reached, and
 //! `precision.rs` finds out which numbers mattered, so that most states are equal.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::insn::{BPF_ALU, BPF_ALU64};
 use crate::program::Linked;
 
 use env::Verifier;
+use info::Subprog;
 
 mod access;
 mod alu;
@@ -29,16 +30,20 @@ mod facts;
 mod fastcall;
 mod follow;
 mod hints;
+mod info;
 mod jump;
 mod ksym;
 mod liveness;
 mod log;
+mod loops;
 mod notes;
+mod options;
 mod pointer;
 mod precision;
 mod prune;
 mod reg;
 mod rejection;
+mod report;
 mod rights;
 mod scalar;
 mod scc;
@@ -53,111 +58,14 @@ mod tests;
 mod tnum;
 mod verified;
 
-pub use call::record::{FieldKind, SpecialField, special_fields, special_fields_of};
+pub use call::field::{FieldKind, SpecialField};
+pub use call::record::{special_fields, special_fields_of};
 pub use facts::{
     AccessFact, BranchFact, ConstantKey, InsnFacts, MapFact, Range, StackArg, StackBytes,
 };
-pub use notes::Note;
-pub use rejection::{RejectedInsn, Rejection, SourceLine};
+pub use options::{Options, Stats};
+pub use rejection::{Note, RejectedInsn, Rejection, SourceLine};
 pub use verified::{SubprogramFacts, SubprogramKind, Verified};
-
-/// Limits and wishes of one verification.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// 0: no log; 1: paths and states as the kernel logs them at level 1; 2: every instruction.
-    pub log_level: u32,
-    /// Bytes of log kept; the rest is dropped, and the log says so.
-    pub log_bytes_max: usize,
-    /// Instructions followed over all paths (`BPF_COMPLEXITY_LIMIT_INSNS`).
-    pub insns_processed_max: u64,
-    /// Paths remembered to be followed later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
-    pub pending_max: usize,
-    /// The program is bound to a device and may ask for what that knows of a frame.
-    pub device_bound: bool,
-    /// States are equal only if their numbers are, also those that no check depended on; a way that
-    /// a jump's operands contradict is not followed; and a comparison tells of every copy of what
-    /// it compares, not of six. It takes longer, and what is known of operands then holds whatever
-    /// path the program takes ([`InsnFacts::dst`]). For those who check proofs.
-    pub every_number: bool,
-    /// Numbers that change from one round of a loop to the next, and on which no check has depended
-    /// yet, are forgotten, so that loops without an end in sight come to one. Without it they are
-    /// followed as far as the limits allow. For those who check proofs.
-    pub forget_in_loops: bool,
-    /// Addresses may become numbers: be stored, compared, returned. The kernel's name, as of those
-    /// below; without `CAP_PERFMON` all four are false ([`Options::unprivileged`]).
-    pub allow_ptr_leaks: bool,
-    /// Stack may be read that was never written.
-    pub allow_uninit_stack: bool,
-    /// Pointers may be offset as far as no access is wrong that is executed. Without it, also those
-    /// that a CPU executes ahead of a check (Spectre v1).
-    pub bypass_spec_v1: bool,
-    /// Loads may overtake stores (Spectre v4). No program is refused for that, here or by the
-    /// kernel: it is for who makes machine code.
-    pub bypass_spec_v4: bool,
-    /// Where pointers may not leak: the distance and order of pointers to one packet may be known,
-    /// and that they are not null. No address comes of it, but the kernel refuses it.
-    pub packet_distances: bool,
-}
-
-impl Options {
-    /// The rules for programs of those who are not trusted: the kernel's for who lacks
-    /// `CAP_PERFMON`.
-    pub fn unprivileged() -> Options {
-        let mut options = Options::default();
-        options.restrict();
-        options
-    }
-
-    /// Takes away what `CAP_PERFMON` gives.
-    pub fn restrict(&mut self) {
-        (self.allow_ptr_leaks, self.allow_uninit_stack) = (false, false);
-        (self.bypass_spec_v1, self.bypass_spec_v4) = (false, false);
-        self.packet_distances = false;
-    }
-
-    /// The same for programs that run only as machine code which masks every access: what would
-    /// merely keep the kernel from masking is no reason to refuse one.
-    pub fn restrict_masked(&mut self) {
-        self.restrict();
-        (self.bypass_spec_v1, self.packet_distances) = (true, true);
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            log_level: 0,
-            log_bytes_max: 16 << 20,
-            insns_processed_max: 1_000_000,
-            pending_max: 8192,
-            device_bound: false,
-            every_number: false,
-            forget_in_loops: true,
-            allow_ptr_leaks: true,
-            allow_uninit_stack: true,
-            bypass_spec_v1: true,
-            bypass_spec_v4: true,
-            packet_distances: true,
-        }
-    }
-}
-
-/// What a verification took; the kernel's words.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Instructions followed, over all paths.
-    pub insns_processed: u64,
-    /// States kept to compare with.
-    pub total_states: u64,
-    /// States kept at one time.
-    pub peak_states: u64,
-    /// The most states looked through at one instruction.
-    pub max_states_per_insn: u32,
-    /// Time taken.
-    pub elapsed: Duration,
-}
 
 /// The outcome of a verification that was asked for a log.
 #[derive(Debug)]
@@ -252,7 +160,7 @@ impl Verifier<'_> {
     }
 
     fn subprogram_facts(&self) -> Vec<SubprogramFacts> {
-        let kind = |index: usize, subprog: &env::Subprog| match subprog {
+        let kind = |index: usize, subprog: &Subprog| match subprog {
             _ if index == 0 => SubprogramKind::Entry,
             subprog if subprog.is_exception_callback => SubprogramKind::ExceptionCallback,
             subprog if subprog.is_async_callback => SubprogramKind::AsyncCallback,
@@ -274,7 +182,7 @@ impl Verifier<'_> {
 
     /// What is known of reached stack bytes at the end: an instruction whose paths do not agree on
     /// one offset reaches even those bytes that it touched at a constant one.
-    fn reached(&self, subprog: &env::Subprog) -> StackBytes {
+    fn reached(&self, subprog: &Subprog) -> StackBytes {
         let mut reached = subprog.reached;
         let own = self.aux.get(subprog.start..subprog.end).unwrap_or_default();
         for facts in own.iter().map(|aux| &aux.facts).filter(|facts| !facts.is_own_stack()) {

@@ -9,19 +9,8 @@ use crate::program::MapDef;
 
 use super::env::Verifier;
 use super::reg::Base;
-use super::rejection::RejectedInsn;
-use super::stack::kind_index;
-use super::state::{SlotKind, slot_index};
-
-/// Something worth a look at an instruction.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Note {
-    /// The instruction.
-    pub insn: RejectedInsn,
-    /// The mistake, and what to do.
-    pub message: String,
-}
+use super::rejection::Note;
+use super::state::{SlotKind, kind_index, slot_index};
 
 impl Verifier<'_> {
     /// Notes a key that the call may read from the stack, if some of its bytes were never written.

@@ -67,3 +67,13 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+/// Something worth a look at an instruction.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Note {
+    /// The instruction.
+    pub insn: RejectedInsn,
+    /// The mistake, and what to do.
+    pub message: String,
+}

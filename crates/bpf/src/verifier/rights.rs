@@ -9,6 +9,7 @@ use crate::map::Values;
 
 use super::env::{Access, Result, Verifier};
 use super::reg::{Base, Flags, Reg, Void};
+use super::rejection::Rejection;
 
 impl Verifier<'_> {
     /// The register holds an address that must not be told (`is_pointer_value`).
@@ -148,7 +149,7 @@ impl Verifier<'_> {
         Err(self.prohibited_comparison(insn.dst))
     }
 
-    fn prohibited_comparison(&self, regno: u8) -> Box<super::Rejection> {
+    fn prohibited_comparison(&self, regno: u8) -> Box<Rejection> {
         let hint = "without CAP_PERFMON a pointer is compared with NULL where it may be NULL, and \
                     a packet pointer with data_end, and with nothing else";
         self.reject_hint(Errno::EACCES, format!("R{regno} pointer comparison prohibited"), hint)

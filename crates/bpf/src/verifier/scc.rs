@@ -4,50 +4,12 @@
 //! and liveness marks are final. Such ends are remembered as back edges of the loop's visit, and
 //! the marks are carried over them once the loop has been explored (`propagate_backedges`).
 
-use std::collections::HashMap;
-
 use super::env::Verifier;
+use super::loops::{Backedge, LoopKey};
 use super::state::{State, StateId};
-
-/// Which loop, entered through which calls (`struct bpf_scc_callchain`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LoopKey {
-    callsites: Vec<usize>,
-    scc: u32,
-}
-
-/// One exploration of a loop.
-#[derive(Debug, Default)]
-pub(crate) struct LoopVisit {
-    /// The first state inside the loop; the visit is over when all its paths are.
-    pub(crate) entry: Option<StateId>,
-    pub(crate) backedges: Vec<Backedge>,
-}
-
-/// A path that ended in a state equal to an unfinished one.
-#[derive(Debug)]
-pub(crate) struct Backedge {
-    pub(crate) state: State,
-    pub(crate) equal: StateId,
-}
-
-/// Loops being explored.
-#[derive(Debug, Default)]
-pub(crate) struct Loops {
-    pub(crate) visits: HashMap<LoopKey, LoopVisit>,
-    /// Back edges of all visits.
-    open: usize,
-}
 
 /// Rounds of carrying marks over back edges before everything is marked (`MAX_BACKEDGE_ITERS`).
 const ROUNDS_MAX: u32 = 64;
-
-impl State {
-    /// The instruction at which a frame stands: its own, or the call it waits for.
-    pub(crate) fn frame_insn(&self, frame: usize) -> usize {
-        self.frames.get(frame + 1).map_or(self.insn_idx, |callee| callee.callsite)
-    }
-}
 
 impl Verifier<'_> {
     /// The outermost loop a state is in (`compute_scc_callchain`).

@@ -10,20 +10,9 @@ use crate::insn::{BPF_ADD, BPF_SUB, Insn, STACK_BYTES};
 
 use super::call;
 use super::env::{Access, Result, Verifier};
+use super::info::Masking;
 use super::reg::{Base, Reg};
-
-/// How an instruction's operand would be masked, over all paths (`alu_state`, `alu_limit`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Masking {
-    /// Numbers only.
-    Number,
-    Pointer {
-        negative: bool,
-        constant: bool,
-        pointer_is_dst: bool,
-        limit: u32,
-    },
-}
+use super::rejection::Rejection;
 
 /// Why it can't be masked (`REASON_*`).
 enum Unmaskable {
@@ -168,12 +157,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn unmaskable_offset(
-        &self,
-        insn: &Insn,
-        why: &Unmaskable,
-        add: Offset<'_>,
-    ) -> Box<super::Rejection> {
+    fn unmaskable_offset(&self, insn: &Insn, why: &Unmaskable, add: Offset<'_>) -> Box<Rejection> {
         let (pointer, number) =
             if add.pointer_is_dst { (insn.dst, insn.src) } else { (insn.src, insn.dst) };
         self.unmaskable(insn, why, pointer, number)
@@ -186,7 +170,7 @@ impl Verifier<'_> {
         why: &Unmaskable,
         pointer_regno: u8,
         number_regno: u8,
-    ) -> Box<super::Rejection> {
+    ) -> Box<Rejection> {
         const END: &str = "pointer arithmetic with it prohibited for !root";
         let verb = if insn.op() == BPF_ADD { "add" } else { "sub" };
         let dst = insn.dst;

@@ -7,20 +7,15 @@
 use crate::errno::Errno;
 use crate::insn::{BPF_ATOMIC, BPF_JMP, BPF_JMP32, BPF_MEM, BPF_ST, BPF_STX, STACK_BYTES};
 
-use super::call;
 use super::env::{Access, Result, Verifier};
 use super::facts::StackArg;
 use super::reg::{ADD_CONST, Base, Reg};
+use super::rejection::Rejection;
 use super::scalar::Scalar;
-use super::state::{Frame, SLOT_BYTES, SlotKind, StackSlot, slot_index};
+use super::state::{Frame, SLOT_BYTES, SlotKind, StackSlot, kind_index, slot_index};
 
 /// Pointers with a variable part beyond this are useless (`BPF_MAX_VAR_OFF`).
 pub(crate) const VAR_OFF_MAX: i64 = 1 << 29;
-
-/// Index into [`StackSlot::kinds`] of the byte at a negative offset.
-pub(crate) fn kind_index(off: i64) -> usize {
-    ((-off - 1) % SLOT_BYTES as i64) as usize
-}
 
 /// Bits needed for any value of a scalar (`get_reg_width`).
 pub(crate) fn value_bits(reg: &Reg) -> u32 {
@@ -133,7 +128,7 @@ impl Verifier<'_> {
     fn overwrite_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
         let slot = self.cur.slot(frame, spi);
         if slot.is_some_and(|slot| slot.special() == Some(SlotKind::Dynptr)) {
-            call::destroy_if_dynptr(self, frame, spi)?;
+            self.destroy_dynptr(frame, spi)?;
         }
         Ok(())
     }
@@ -409,7 +404,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn unwritten(&self, off: i64, byte: i64, size: u32) -> Box<super::Rejection> {
+    fn unwritten(&self, off: i64, byte: i64, size: u32) -> Box<Rejection> {
         let message = format!("invalid read from stack off {off}+{} size {size}", byte - off);
         let hint = "without CAP_PERFMON (a guest's programs) stack is read only where it was \
                     written, padding too: clear it with __builtin_memset()";

@@ -356,6 +356,16 @@ impl State {
     pub(crate) fn slot(&self, frame: usize, spi: usize) -> Option<&StackSlot> {
         self.frames.get(frame)?.stack.get(spi)
     }
+
+    /// The instruction at which a frame stands: its own, or the call it waits for.
+    pub(crate) fn frame_insn(&self, frame: usize) -> usize {
+        self.frames.get(frame + 1).map_or(self.insn_idx, |callee| callee.callsite)
+    }
+}
+
+/// Index into [`StackSlot::kinds`] of the byte at a negative offset.
+pub(crate) fn kind_index(off: i64) -> usize {
+    ((-off - 1) % SLOT_BYTES as i64) as usize
 }
 
 /// The byte offset from the frame pointer as a slot index, for a negative offset.

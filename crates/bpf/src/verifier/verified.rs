@@ -2,8 +2,8 @@
 
 use crate::program::Linked;
 
-use super::Stats;
 use super::facts::{InsnFacts, StackBytes};
+use super::options::Stats;
 
 /// The only thing that may be run or compiled. Made by [`super::verify`] alone.
 #[derive(Debug, Clone)]

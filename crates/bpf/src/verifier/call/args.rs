@@ -7,9 +7,9 @@ use crate::proto::{self, Arg, ArgKind, HelperProto, id};
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Reg};
 use super::super::show::type_name;
+use super::field::FieldKind;
 use super::lock::LockKind;
 use super::meta::CallMeta;
-use super::record::FieldKind;
 
 impl Verifier<'_> {
     /// Checks argument `index` of a helper call.

@@ -91,8 +91,8 @@ impl Verifier<'_> {
         let (Some((frame, spi)), Some(kind)) = (self.dynptr_place(&reg)?, wanted.kind) else {
             return Err(self.internal("a dynptr outside of the stack, or of no kind"));
         };
-        super::destroy_if_dynptr(self, frame, spi)?;
-        super::destroy_if_dynptr(self, frame, spi - 1)?;
+        self.destroy_dynptr(frame, spi)?;
+        self.destroy_dynptr(frame, spi - 1)?;
         let id = self.new_id();
         let ref_id = match kind {
             DynptrKind::Ringbuf if wanted.clone_ref_id != 0 => wanted.clone_ref_id,
@@ -252,7 +252,7 @@ impl Verifier<'_> {
     }
 
     /// A store is about to overwrite a slot of a dynptr (`destroy_if_dynptr_stack_slot`).
-    pub(super) fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
+    pub(crate) fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
         let Some(slot) = self.cur.slot(frame, spi).copied() else { return Ok(()) };
         if slot.special() != Some(SlotKind::Dynptr) {
             return Ok(());

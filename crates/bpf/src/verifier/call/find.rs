@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::btf::{Btf, Kind, TypeId};
 
 use super::super::reg::{BtfRef, BtfSource};
-use super::record::{Field, FieldKind, FieldType, Record};
+use super::field::{Field, FieldKind, FieldType, Record};
 
 /// The records of all structures of an object file (`btf_parse_struct_metas`). `None` when one of
 /// them breaks a rule: the kernel then refuses the whole of the file's type information, and

@@ -5,8 +5,9 @@ use crate::proto::KfuncId;
 
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Payload, Reg};
+use super::super::rejection::Rejection;
+use super::field::{Field, FieldKind, FieldType};
 use super::meta::CallMeta;
-use super::record::{Field, FieldKind, FieldType};
 use super::refs::is_alloc_object;
 
 impl Verifier<'_> {
@@ -142,7 +143,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn variable_offset(&self, regno: u8, name: &str) -> Box<super::super::Rejection> {
+    fn variable_offset(&self, regno: u8, name: &str) -> Box<Rejection> {
         let message = format!(
             "R{regno} doesn't have constant offset. {name} has to be at the constant offset"
         );

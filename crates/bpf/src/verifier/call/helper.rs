@@ -13,8 +13,8 @@ use super::super::reg::{Base, BtfRef, BtfSource, DynptrKind, Flags, MapRef, Payl
 use super::super::rejection::Rejection;
 use super::super::scalar::Scalar;
 use super::super::show::type_name;
+use super::field::{FieldKind, FieldType};
 use super::meta::CallMeta;
-use super::record::{FieldKind, FieldType};
 use crate::btf::Kind;
 
 impl Verifier<'_> {

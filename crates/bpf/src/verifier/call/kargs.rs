@@ -8,9 +8,9 @@ use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, DynptrKind, Flags, IrqClass, Reg};
 use super::super::show::type_name;
 use super::dynptr::Wanted;
+use super::field::FieldKind;
 use super::lock::LockKind;
 use super::meta::CallMeta;
-use super::record::FieldKind;
 use super::refs::is_alloc_object;
 
 impl Verifier<'_> {

@@ -6,8 +6,8 @@ use crate::insn::{BPF_LDX, BPF_MEM, BPF_ST, BPF_STX};
 use super::super::env::{Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Reg};
 use super::super::show::type_name;
+use super::field::{Field, FieldKind, FieldType};
 use super::meta::CallMeta;
-use super::record::{Field, FieldKind, FieldType};
 use super::walk::Loaded;
 
 impl Verifier<'_> {

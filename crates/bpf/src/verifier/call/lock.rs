@@ -6,7 +6,7 @@ use crate::proto::KfuncId;
 use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, Flags, IrqClass, Payload, Reg};
 use super::super::state::{LockOwner, Ref, RefKind, SlotKind};
-use super::record::FieldKind;
+use super::field::FieldKind;
 
 /// Which lock a call means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

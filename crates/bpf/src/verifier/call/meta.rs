@@ -1,7 +1,7 @@
 //! What is collected about one call while its arguments are checked.
 
 use super::super::reg::{BtfRef, DynptrKind, MapRef, Reg};
-use super::record::Field;
+use super::field::Field;
 
 /// `struct bpf_call_arg_meta` and `struct bpf_kfunc_call_arg_meta` in one.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,6 +6,7 @@
 mod args;
 mod callback;
 mod dynptr;
+pub(super) mod field;
 mod find;
 mod format;
 mod graph;
@@ -26,7 +27,6 @@ mod traits;
 mod trust;
 mod walk;
 
-pub(crate) use record::Records;
 pub(crate) use traits::{CallTraits, traits};
 
 use crate::insn::Insn;
@@ -83,11 +83,6 @@ pub(crate) fn check_map_fields(
     helper: bool,
 ) -> Result<bool> {
     v.check_field_access(regno, off, size, value_regno, helper)
-}
-
-/// A store is about to overwrite a slot of a dynptr (`destroy_if_dynptr_stack_slot`).
-pub(crate) fn destroy_if_dynptr(v: &mut Verifier<'_>, frame: usize, spi: usize) -> Result<()> {
-    v.destroy_dynptr(frame, spi)
 }
 
 /// Sets a dynptr argument register of a global function or callback

@@ -64,7 +64,7 @@ impl Verifier<'_> {
         }
         let counted = self
             .record_of(reg)
-            .is_some_and(|record| record.unique(super::record::FieldKind::Refcount).is_some());
+            .is_some_and(|record| record.unique(super::field::FieldKind::Refcount).is_some());
         Ok(if counted { Flags::NON_OWN_REF | Flags::RCU } else { Flags::NON_OWN_REF })
     }
 

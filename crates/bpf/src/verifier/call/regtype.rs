@@ -197,7 +197,7 @@ impl Verifier<'_> {
     }
 
     /// The special fields of the map value or object a register points into (`reg_btf_record`).
-    pub(super) fn record_of(&self, reg: &Reg) -> Option<std::rc::Rc<super::record::Record>> {
+    pub(super) fn record_of(&self, reg: &Reg) -> Option<std::rc::Rc<super::field::Record>> {
         match reg.base() {
             Base::MapValue => self.records.of_map(reg.map()?),
             Base::BtfId if is_alloc_object(reg) => self.records.of_type(reg.btf()?),
