@@ -39,9 +39,10 @@ pub struct HelperProto {
     pub pkt_access: bool,
     /// Packet pointers are void afterwards (`bpf_helper_changes_pkt_data`).
     pub changes_packet: bool,
+    /// Writes no packet bytes except through an argument that is there to be written to.
+    pub keeps_packet: bool,
     /// May sleep: never callable from XDP, which runs in softirq.
     pub might_sleep: bool,
-
     /// One sentence: what it does.
     pub summary: &'static str,
     /// Where its answers come from in Towpath.

@@ -36,6 +36,18 @@ fn every_size_argument_follows_memory() {
 }
 
 #[test]
+fn helpers_that_write_packets_do_not_keep_them() {
+    let writers = [id::XDP_STORE_BYTES, id::DYNPTR_WRITE, id::XDP_ADJUST_HEAD, id::XDP_ADJUST_TAIL];
+    for writer in writers.into_iter().filter_map(helper) {
+        assert!(!writer.keeps_packet, "{}", writer.name);
+    }
+    for proto in helpers().filter(|proto| proto.keeps_packet) {
+        let runs_program = proto.args.iter().any(|arg| arg.kind == ArgKind::Func);
+        assert!(!proto.changes_packet && !runs_program, "{}", proto.name);
+    }
+}
+
+#[test]
 fn kfunc_numbers_and_tables_agree() {
     let listed: Vec<KfuncId> = kfuncs().map(|proto| proto.id).collect();
     assert_eq!(listed, KfuncId::ALL, "one row for each number, in order");

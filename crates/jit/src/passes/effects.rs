@@ -52,24 +52,5 @@ fn of_helper(helper: u32, args: &[Arg]) -> Writes {
     let through_pointer = proto.args.iter().zip(args).any(|(proto, arg)| {
         writes(proto.flags) && proto.kind != ArgKind::Dynptr && matches!(arg, Arg::Value(_))
     });
-    Writes { all: false, packet: through_pointer || !LEAVES_PACKET.contains(&helper) }
+    Writes { all: false, packet: through_pointer || !proto.keeps_packet }
 }
-
-/// Helpers that write nothing, or only what an argument with that purpose points to. All others
-/// (`bpf_xdp_store_bytes`, `bpf_dynptr_write`, ...) may write packet bytes.
-const LEAVES_PACKET: &[u32] = &[
-    1, 2, 3, // map_lookup_elem, map_update_elem, map_delete_elem
-    5, 6, 7, 8, // ktime_get_ns, trace_printk, get_prandom_u32, get_smp_processor_id
-    23, 25, 28, // redirect, perf_event_output, csum_diff
-    42, 51, 69, // get_numa_node_id, redirect_map, fib_lookup
-    84, 85, 86, 99, // sk_lookup_tcp, sk_lookup_udp, sk_release, skc_lookup_tcp
-    87, 88, 89, // map_push_elem, map_pop_elem, map_peek_elem
-    93, 94, // spin_lock, spin_unlock
-    100, 110, // tcp_check_syncookie, tcp_gen_syncookie
-    118, 125, 160, 208, // jiffies64, ktime_get_boot_ns, ktime_get_coarse_ns, ktime_get_tai_ns
-    130, 131, 132, 133, 134, // ringbuf_output, _reserve, _submit, _discard, _query
-    163, 188, 189, // check_mtu, xdp_get_buff_len, xdp_load_bytes
-    195, // map_lookup_percpu_elem
-    204, 205, 206,
-    207, // tcp_raw_gen_syncookie_ipv4, _ipv6, tcp_raw_check_syncookie_ipv4, _ipv6
-];

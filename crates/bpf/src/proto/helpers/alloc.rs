@@ -3,8 +3,11 @@
 use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
-    helper(id::SPIN_LOCK, LOCK, "Takes the lock in a map value or object.").cap_bpf().ret(VOID),
-    helper(id::SPIN_UNLOCK, LOCK, "Gives the lock back.").cap_bpf().ret(VOID),
+    helper(id::SPIN_LOCK, LOCK, "Takes the lock in a map value or object.")
+        .keeps_packet()
+        .cap_bpf()
+        .ret(VOID),
+    helper(id::SPIN_UNLOCK, LOCK, "Gives the lock back.").keeps_packet().cap_bpf().ret(VOID),
     helper(id::TIMER_INIT, &[TIMER, MAP, ANY], "Prepares the timer in a map value.")
         .gpl()
         .cap_bpf(),

@@ -3,13 +3,14 @@
 use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
-    helper(id::KTIME_GET_NS, &[], "Monotonic clock in nanoseconds."),
-    helper(id::KTIME_GET_BOOT_NS, &[], "Monotonic clock that counts suspended time."),
-    helper(id::KTIME_GET_COARSE_NS, &[], "Monotonic clock of the last tick."),
-    helper(id::KTIME_GET_TAI_NS, &[], "International atomic time in nanoseconds."),
-    helper(id::JIFFIES64, &[], "Timer ticks since boot.").cap_bpf(),
-    helper(id::GET_PRANDOM_U32, &[], "A pseudo-random number."),
-    helper(id::GET_NUMA_NODE_ID, &[], "Number of the NUMA node."),
+    helper(id::KTIME_GET_NS, &[], "Monotonic clock in nanoseconds.").keeps_packet(),
+    helper(id::KTIME_GET_BOOT_NS, &[], "Monotonic clock that counts suspended time.")
+        .keeps_packet(),
+    helper(id::KTIME_GET_COARSE_NS, &[], "Monotonic clock of the last tick.").keeps_packet(),
+    helper(id::KTIME_GET_TAI_NS, &[], "International atomic time in nanoseconds.").keeps_packet(),
+    helper(id::JIFFIES64, &[], "Timer ticks since boot.").keeps_packet().cap_bpf(),
+    helper(id::GET_PRANDOM_U32, &[], "A pseudo-random number.").keeps_packet(),
+    helper(id::GET_NUMA_NODE_ID, &[], "Number of the NUMA node.").keeps_packet(),
     helper(id::GET_CURRENT_PID_TGID, &[], "Thread and process id of the current task.")
         .backed(Backing::Process("thread and process id")),
     helper(id::GET_CURRENT_UID_GID, &[], "User and group id of the current task.")

@@ -3,10 +3,16 @@
 use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
-    helper(id::MAP_LOOKUP_ELEM, &[MAP, KEY], "Finds the value of a key.").pkt().ret(VALUE_OR_NULL),
-    helper(id::MAP_UPDATE_ELEM, &[MAP, KEY, VALUE, ANY], "Sets the value of a key.").pkt(),
-    helper(id::MAP_DELETE_ELEM, &[MAP, KEY], "Removes a key.").pkt(),
+    helper(id::MAP_LOOKUP_ELEM, &[MAP, KEY], "Finds the value of a key.")
+        .keeps_packet()
+        .pkt()
+        .ret(VALUE_OR_NULL),
+    helper(id::MAP_UPDATE_ELEM, &[MAP, KEY, VALUE, ANY], "Sets the value of a key.")
+        .keeps_packet()
+        .pkt(),
+    helper(id::MAP_DELETE_ELEM, &[MAP, KEY], "Removes a key.").keeps_packet().pkt(),
     helper(id::MAP_LOOKUP_PERCPU_ELEM, &[MAP, KEY, ANY], "Finds the value of a key on a CPU.")
+        .keeps_packet()
         .pkt()
         .ret(VALUE_OR_NULL),
     helper(
@@ -14,9 +20,12 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[MAP, VALUE, ANY],
         "Adds a value to a queue, stack or bloom filter.",
     )
+    .keeps_packet()
     .pkt(),
-    helper(id::MAP_POP_ELEM, &[MAP, VALUE_UNINIT], "Takes a value from a queue or stack."),
-    helper(id::MAP_PEEK_ELEM, &[MAP, VALUE_UNINIT], "Reads the next value; tests a bloom filter."),
+    helper(id::MAP_POP_ELEM, &[MAP, VALUE_UNINIT], "Takes a value from a queue or stack.")
+        .keeps_packet(),
+    helper(id::MAP_PEEK_ELEM, &[MAP, VALUE_UNINIT], "Reads the next value; tests a bloom filter.")
+        .keeps_packet(),
     helper(
         id::FOR_EACH_MAP_ELEM,
         &[MAP, FUNC, STACK_OR_NULL, ANY],
@@ -24,17 +33,24 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .ties(Ties::CALLBACK)
     .cap_bpf(),
-    helper(id::RINGBUF_OUTPUT, &[MAP, MEM_READ, SIZE_OR_ZERO, ANY], "Copies a record in."),
+    helper(id::RINGBUF_OUTPUT, &[MAP, MEM_READ, SIZE_OR_ZERO, ANY], "Copies a record in.")
+        .keeps_packet(),
     helper(
         id::RINGBUF_RESERVE,
         &[MAP, Arg::new(ArgKind::ConstAllocSizeOrZero), ANY],
         "Reserves room for a record.",
     )
+    .keeps_packet()
     .ties(Ties::OWN)
     .ret(Ret::new(RetKind::Mem).with(Flags::RINGBUF).with(Flags::NULL)),
-    helper(id::RINGBUF_SUBMIT, &[RECORD, ANY], "Publishes a reserved record.").ret(VOID),
-    helper(id::RINGBUF_DISCARD, &[RECORD, ANY], "Gives a reserved record up.").ret(VOID),
-    helper(id::RINGBUF_QUERY, &[MAP, ANY], "Reads positions and size of a ring buffer."),
+    helper(id::RINGBUF_SUBMIT, &[RECORD, ANY], "Publishes a reserved record.")
+        .keeps_packet()
+        .ret(VOID),
+    helper(id::RINGBUF_DISCARD, &[RECORD, ANY], "Gives a reserved record up.")
+        .keeps_packet()
+        .ret(VOID),
+    helper(id::RINGBUF_QUERY, &[MAP, ANY], "Reads positions and size of a ring buffer.")
+        .keeps_packet(),
     helper(
         id::RINGBUF_RESERVE_DYNPTR,
         &[MAP, ANY, ANY, RING_DYNPTR.with(Flags::UNINIT).with(Flags::WRITE)],

@@ -29,6 +29,7 @@ const fn helper(id: u32, args: &'static [Arg], summary: &'static str) -> HelperP
         ties: Ties::NONE,
         pkt_access: false,
         changes_packet: false,
+        keeps_packet: false,
         might_sleep: false,
         summary,
         backing: Backing::Full,
@@ -62,6 +63,10 @@ impl HelperProto {
 
     const fn changes_packet(self) -> Self {
         HelperProto { changes_packet: true, ..self }
+    }
+
+    const fn keeps_packet(self) -> Self {
+        HelperProto { keeps_packet: true, ..self }
     }
 
     const fn sleeps(self) -> Self {

@@ -8,6 +8,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[CTX, MEM_WRITE, SIZE, ANY],
         "Looks up route and neighbour of an address.",
     )
+    .keeps_packet()
     .gpl()
     .backed(Backing::Tables("the routes, rules and neighbours of `--fib`")),
     helper(
@@ -15,6 +16,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[CTX, ANY, Arg::fixed(4).with(Flags::WRITE).with(Flags::ALIGNED), ANY, ANY],
         "Compares a length with the MTU of a port.",
     )
+    .keeps_packet()
     .gpl()
     .backed(Backing::Tables("the ports that `--fib` or the engine knows")),
     helper(
@@ -22,6 +24,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[IPV4_HEADER, MEM_READ, SIZE_OR_ZERO],
         "Makes a SYN cookie and its MSS without a socket, for IPv4.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(COOKIE),
@@ -30,6 +33,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[IPV6_HEADER, MEM_READ, SIZE_OR_ZERO],
         "Makes a SYN cookie and its MSS without a socket, for IPv6.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(COOKIE),
@@ -38,6 +42,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[IPV4_HEADER, TCP_HEADER],
         "Checks the SYN cookie that an ACK carries, for IPv4.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(COOKIE),
@@ -46,6 +51,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[IPV6_HEADER, TCP_HEADER],
         "Checks the SYN cookie that an ACK carries, for IPv6.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(COOKIE),

@@ -4,26 +4,31 @@ use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
     helper(id::SK_LOOKUP_TCP, LOOKUP, "Finds a TCP socket by addresses and ports.")
+        .keeps_packet()
         .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
         .backed(SOCKETS),
     helper(id::SK_LOOKUP_UDP, LOOKUP, "Finds a UDP socket by addresses and ports.")
+        .keeps_packet()
         .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
         .backed(SOCKETS),
     helper(id::SKC_LOOKUP_TCP, LOOKUP, "As `bpf_sk_lookup_tcp`, also finding request sockets.")
+        .keeps_packet()
         .ties(Ties::OWN)
         .pkt()
         .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
         .backed(SOCKETS),
-    helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket."),
+    helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket.")
+        .keeps_packet(),
     helper(
         id::TCP_CHECK_SYNCOOKIE,
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
         "Checks a SYN cookie for a listening socket.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),
@@ -32,6 +37,7 @@ pub(super) const TABLE: &[HelperProto] = &[
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
         "Makes a SYN cookie for a listening socket.",
     )
+    .keeps_packet()
     .gpl()
     .pkt()
     .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),

@@ -4,6 +4,7 @@ use super::*;
 
 pub(super) const TABLE: &[HelperProto] = &[
     helper(id::TRACE_PRINTK, &[MEM_READ, SIZE], "Prints up to three values.")
+        .keeps_packet()
         .gpl()
         .cap_perfmon()
         .backed(LOG),
