@@ -63,7 +63,7 @@ impl Verifier<'_> {
                 self.load_unknown(&m);
             }
             Base::Mem => self.mem_access(&m, &reg, off)?,
-            Base::Ctx if self.prog.attach == AttachType::Dequeue => {
+            Base::Ctx if self.input.prog.attach == AttachType::Dequeue => {
                 self.dequeue_ctx_access(&m, &reg, off)?;
             }
             Base::Ctx | Base::Frame => self.ctx_access(&m, &reg, off)?,
@@ -74,7 +74,7 @@ impl Verifier<'_> {
             Base::Packet | Base::PacketMeta => {
                 self.forbid_stored_leak(m.access, m.value_regno, "into packet")?;
                 self.check_packet_access(m.regno, off, m.size, false)?;
-                self.changes_packet |= reg.is(Base::Packet) && m.access == Access::Write;
+                self.learned.changes_packet |= reg.is(Base::Packet) && m.access == Access::Write;
                 self.load_unknown(&m);
             }
             Base::Socket | Base::SockCommon | Base::TcpSock | Base::XdpSock => {
@@ -229,7 +229,7 @@ impl Verifier<'_> {
             return Err(self.cannot_write(m.regno, reg));
         }
         self.forbid_stored_leak(m.access, m.value_regno, "into mem")?;
-        self.changes_packet |= reg.has(Flags::PACKET_SLICE) && m.access == Access::Write;
+        self.learned.changes_packet |= reg.has(Flags::PACKET_SLICE) && m.access == Access::Write;
         // Untrusted memory is read by instructions that survive a fault, wherever that is.
         if reg.has(Flags::UNTRUSTED) {
             self.forbid_part(m.regno, "is an address at which nothing may be read")?;
@@ -273,7 +273,8 @@ impl Verifier<'_> {
             v.reject_hint(Errno::EACCES, message, hint)
         };
         let in_md = (0..24).contains(&off) && off % 4 == 0 && m.size == 4;
-        let egress = off == i64::from(EGRESS_IFINDEX) && self.prog.attach != AttachType::Devmap;
+        let egress =
+            off == i64::from(EGRESS_IFINDEX) && self.input.prog.attach != AttachType::Devmap;
         if !in_md || egress || m.access == Access::Write {
             return Err(invalid(self));
         }
@@ -446,7 +447,7 @@ impl Verifier<'_> {
         match reg.base() {
             _ if reg.maybe_null() => {}
             Base::Packet | Base::PacketMeta => {
-                self.changes_packet |= reg.is(Base::Packet) && access == Access::Write;
+                self.learned.changes_packet |= reg.is(Base::Packet) && access == Access::Write;
                 return self.check_packet_access(regno, off, size, zero_size_allowed);
             }
             Base::MapKey => {
@@ -467,7 +468,8 @@ impl Verifier<'_> {
                 if reg.has(Flags::RDONLY) && access == Access::Write {
                     return Err(self.cannot_write(regno, &reg));
                 }
-                self.changes_packet |= reg.has(Flags::PACKET_SLICE) && access == Access::Write;
+                self.learned.changes_packet |=
+                    reg.has(Flags::PACKET_SLICE) && access == Access::Write;
                 return self.check_region(regno, off, size, reg.mem_size(), zero_size_allowed);
             }
             Base::Stack => {
@@ -501,14 +503,14 @@ impl Verifier<'_> {
         let offset = offset.and_then(|offset| i32::try_from(offset).ok());
         let fact = match reg.base() {
             // Its only field is that one of the frame's.
-            Base::Ctx if self.prog.attach == AttachType::Dequeue => {
+            Base::Ctx if self.input.prog.attach == AttachType::Dequeue => {
                 AccessFact::Ctx { offset: EGRESS_IFINDEX }
             }
             Base::Ctx => AccessFact::Ctx { offset: offset.unwrap_or(0) },
             Base::Frame => AccessFact::Frame { offset: offset.unwrap_or(0) },
             Base::Packet | Base::PacketMeta => AccessFact::Packet,
             Base::Stack => AccessFact::Stack {
-                up: (self.cur.depth() as u32).saturating_sub(reg.frame),
+                up: (self.path.cur.depth() as u32).saturating_sub(reg.frame),
                 offset,
             },
             Base::MapValue => match reg.map() {
@@ -525,7 +527,7 @@ impl Verifier<'_> {
             Base::ConstMapPtr => AccessFact::ProbeRead,
             _ => AccessFact::Btf,
         };
-        self.aux[self.insn_idx].facts.add_access(fact);
+        self.learned.aux[self.path.insn_idx].facts.add_access(fact);
     }
 }
 

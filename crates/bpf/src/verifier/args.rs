@@ -113,7 +113,7 @@ impl Verifier<'_> {
     /// The state in which a global function (or the program) is verified on its own.
     pub(crate) fn entry_state(&mut self, subprog: usize) -> Result<State> {
         let mut state = State::new(subprog);
-        let start = self.subprogs[subprog].start;
+        let start = self.learned.subprogs[subprog].start;
         (state.insn_idx, state.first_insn_idx) = (start, start);
         let ctx = Reg::pointer(Base::Ctx, Flags::NONE, Payload::None);
         if subprog == 0 {
@@ -121,7 +121,7 @@ impl Verifier<'_> {
             return Ok(state);
         }
         let args = self.subprog_args(subprog)?;
-        if self.subprogs[subprog].is_exception_callback {
+        if self.learned.subprogs[subprog].is_exception_callback {
             if *args != [ArgKind::Anything] {
                 let message = "exception cb only supports single integer argument";
                 return Err(self.reject(Errno::EINVAL, message));
@@ -162,17 +162,18 @@ impl Verifier<'_> {
 
     /// The arguments of a global function, worked out once.
     fn subprog_args(&mut self, subprog: usize) -> Result<SubprogArgs> {
-        if let Some(args) = &self.subprogs[subprog].args {
+        if let Some(args) = &self.learned.subprogs[subprog].args {
             return Ok(args.clone());
         }
         let args = self.work_out_args(subprog)?;
-        self.subprogs[subprog].args = Some(args.clone());
+        self.learned.subprogs[subprog].args = Some(args.clone());
         Ok(args)
     }
 
     fn work_out_args(&self, subprog: usize) -> Result<SubprogArgs> {
-        let function = self.subprogs[subprog].function.map(|i| &self.prog.functions[i]);
-        let known = function.and_then(|f| Some((f, f.type_id?, self.prog.btf.as_deref()?)));
+        let function =
+            self.learned.subprogs[subprog].function.map(|i| &self.input.prog.functions[i]);
+        let known = function.and_then(|f| Some((f, f.type_id?, self.input.prog.btf.as_deref()?)));
         let Some((function, func, btf)) = known else {
             let message = format!("global func#{subprog} has no type information");
             return Err(self.reject_hint(Errno::EINVAL, message, "compile with -g"));
@@ -286,7 +287,7 @@ impl Verifier<'_> {
     fn kernel_type(&self, param: &Param<'_>, target: TypeId) -> Result<BtfRef> {
         let name = crate::btf::essential_name(param.btf.name(target));
         let is_composite = matches!(param.btf.kind(target), Kind::Composite { .. });
-        let found = self.prog.kernel_btf.find_composite(name).filter(|_| is_composite);
+        let found = self.input.prog.kernel_btf.find_composite(name).filter(|_| is_composite);
         let Some(id) = found.filter(|_| !name.is_empty()) else {
             let what = format!("reference type('{name}') has no matches");
             return Err(self.refuse_arg(param, &what));

@@ -131,7 +131,7 @@ impl Verifier<'_> {
     ) -> Result<(), Lost> {
         match insn.op() {
             BPF_CALL if insn.is_pseudo_call() => self.back_over_call(insn, idx, wanted),
-            BPF_CALL if self.aux[idx].calls_callback && next != Some(idx + 1) => {
+            BPF_CALL if self.learned.aux[idx].calls_callback && next != Some(idx + 1) => {
                 // From the first instruction of a callback to the call that runs it.
                 if wanted.regs[wanted.frame] & !ARGUMENTS != 0 || wanted.slots[wanted.frame] != 0 {
                     return Err(Lost);
@@ -171,7 +171,7 @@ impl Verifier<'_> {
     fn back_over_call(&self, insn: &Insn, idx: usize, wanted: &mut Wanted) -> Result<(), Lost> {
         let callee = self.callee(idx, insn).ok_or(Lost)?;
         let regs = wanted.regs[wanted.frame];
-        if self.subprogs[callee].global {
+        if self.learned.subprogs[callee].global {
             // Its body is not on the path; the result is any number.
             if regs & ARGUMENTS != 0 {
                 return Err(Lost);
@@ -189,8 +189,8 @@ impl Verifier<'_> {
     }
 
     fn back_over_exit(&self, next: Option<usize>, wanted: &mut Wanted) -> Result<(), Lost> {
-        let to_callback_call =
-            next.is_some_and(|next| self.aux.get(next).is_some_and(|aux| aux.calls_callback));
+        let to_callback_call = next
+            .is_some_and(|next| self.learned.aux.get(next).is_some_and(|aux| aux.calls_callback));
         if to_callback_call {
             wanted.regs[wanted.frame] &= !ARGUMENTS;
         }

@@ -20,14 +20,14 @@ impl Verifier<'_> {
         is_sleepable: bool,
         set_up: impl FnOnce(&mut Self, &Frame, &mut Frame) -> Result<()>,
     ) -> Result<()> {
-        let Some(start) = self.subprogs.get(subprog).map(|subprog| subprog.start) else {
+        let Some(start) = self.learned.subprogs.get(subprog).map(|subprog| subprog.start) else {
             return Err(self.internal("a callback is no function"));
         };
-        self.subprogs[subprog].is_callback = true;
-        let idx = self.insn_idx;
-        let caller = self.cur.frame().clone();
+        self.learned.subprogs[subprog].is_callback = true;
+        let idx = self.path.insn_idx;
+        let caller = self.path.cur.frame().clone();
         if is_async {
-            self.subprogs[subprog].is_async_callback = true;
+            self.learned.subprogs[subprog].is_async_callback = true;
             let mut state = State::new(subprog);
             state.in_sleepable = is_sleepable;
             let mut callee = Frame::new(0, NO_INSN, subprog);
@@ -41,25 +41,25 @@ impl Verifier<'_> {
         let mut callee = self.new_frame(idx, subprog, |_, _| {})?;
         callee.in_callback = true;
         set_up(self, &caller, &mut callee)?;
-        let mut state = self.cur.clone();
+        let mut state = self.path.cur.clone();
         state.callback_unroll_depth += 1;
         state.frame_mut().callback_depth += 1;
         state.frames.push(callee);
         self.push_pending_state(state, start, idx)?;
-        self.cur.frame_mut().callback_depth = 0;
+        self.path.cur.frame_mut().callback_depth = 0;
         Ok(())
     }
 
     /// `*_next` of the open-coded iterator at `frame`/`spi`: follows both the drained and the
     /// active iterator. Call after r0 is set for the active case, possibly null.
     pub(crate) fn process_iter_next(&mut self, frame: usize, spi: usize) -> Result<()> {
-        let idx = self.insn_idx;
-        let payload = self.cur.slot(frame, spi).map(|slot| slot.reg.payload);
+        let idx = self.path.insn_idx;
+        let payload = self.path.cur.slot(frame, spi).map(|slot| slot.reg.payload);
         let Some(Payload::Iter { ty, state, depth }) = payload else {
             return Err(self.internal("an iterator's slot holds no iterator"));
         };
         if state == IterState::Active {
-            let mut queued = self.cur.clone();
+            let mut queued = self.path.cur.clone();
             let active = Payload::Iter { ty, state: IterState::Active, depth: depth + 1 };
             set_iterator(&mut queued, frame, spi, active);
             if let Some(previous) = self.find_previous_entry(self.before_checkpoint(), idx) {
@@ -69,7 +69,7 @@ impl Verifier<'_> {
             self.push_pending_state(queued, idx + 1, idx)?;
         }
         let drained = Payload::Iter { ty, state: IterState::Drained, depth };
-        set_iterator(&mut self.cur, frame, spi, drained);
+        set_iterator(&mut self.path.cur, frame, spi, drained);
         *self.reg_mut(0) = Reg::constant(0);
         Ok(())
     }

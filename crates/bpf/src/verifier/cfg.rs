@@ -48,12 +48,12 @@ impl Verifier<'_> {
 
     /// The function an instruction belongs to.
     pub(crate) fn subprog_of(&self, idx: usize) -> usize {
-        self.subprogs.partition_point(|subprog| subprog.start <= idx).saturating_sub(1)
+        self.learned.subprogs.partition_point(|subprog| subprog.start <= idx).saturating_sub(1)
     }
 
     /// The function that starts at an instruction.
     pub(crate) fn subprog_at(&self, idx: usize) -> Option<usize> {
-        self.subprogs.binary_search_by_key(&idx, |subprog| subprog.start).ok()
+        self.learned.subprogs.binary_search_by_key(&idx, |subprog| subprog.start).ok()
     }
 
     /// The function a call or function reference means.
@@ -89,9 +89,9 @@ impl Verifier<'_> {
     }
 
     fn find_subprograms(&mut self) -> Result<()> {
-        let count = self.prog.insns.len();
+        let count = self.input.prog.insns.len();
         let mut starts = BTreeSet::from([0]);
-        starts.extend(self.prog.functions.iter().map(|function| function.start as usize));
+        starts.extend(self.input.prog.functions.iter().map(|function| function.start as usize));
         for idx in self.insn_starts() {
             let insn = self.insn_at(idx);
             if !insn.is_pseudo_call() && !insn.is_func_ref() {
@@ -109,14 +109,14 @@ impl Verifier<'_> {
         }
         let starts: Vec<usize> = starts.into_iter().collect();
         let ends = starts.iter().copied().skip(1).chain([count]);
-        self.subprogs =
+        self.learned.subprogs =
             starts.iter().zip(ends).map(|(&start, end)| self.new_subprog(start, end)).collect();
         Ok(())
     }
 
     fn new_subprog(&self, start: usize, end: usize) -> Subprog {
-        let function = self.prog.functions.iter().position(|f| f.start as usize == start);
-        let linkage = function.map(|index| self.prog.functions[index].linkage);
+        let function = self.input.prog.functions.iter().position(|f| f.start as usize == start);
+        let linkage = function.map(|index| self.input.prog.functions[index].linkage);
         Subprog {
             start,
             end,
@@ -128,7 +128,7 @@ impl Verifier<'_> {
 
     /// Slots that begin an instruction.
     fn insn_starts(&self) -> impl Iterator<Item = usize> + use<> {
-        let wide: Vec<bool> = self.prog.insns.iter().map(|insn| insn.is_ld_imm64()).collect();
+        let wide: Vec<bool> = self.input.prog.insns.iter().map(|insn| insn.is_ld_imm64()).collect();
         let mut idx = 0;
         std::iter::from_fn(move || {
             let start = idx;
@@ -142,7 +142,7 @@ impl Verifier<'_> {
         let starts: BTreeSet<usize> = self.insn_starts().collect();
         for idx in starts.iter().copied() {
             let insn = self.insn_at(idx);
-            let subprog = &self.subprogs[self.subprog_of(idx)];
+            let subprog = &self.learned.subprogs[self.subprog_of(idx)];
             let (start, end) = (subprog.start, subprog.end);
             let is_jump = matches!(insn.class(), BPF_JMP | BPF_JMP32);
             let is_last = idx + if insn.is_ld_imm64() { 2 } else { 1 } >= end;
@@ -166,7 +166,7 @@ impl Verifier<'_> {
                 ));
             }
         }
-        for subprog in &self.subprogs {
+        for subprog in &self.learned.subprogs {
             if !starts.contains(&subprog.start) {
                 let message = "call into the middle of ldimm64 insn";
                 return Err(self.reject_at(subprog.start, Errno::EINVAL, message));
@@ -194,8 +194,8 @@ impl Verifier<'_> {
                 }
                 op => {
                     if op != BPF_JA {
-                        self.aux[idx].prune_point = true;
-                        self.aux[idx].force_checkpoint |= op == BPF_JCOND;
+                        self.learned.aux[idx].prune_point = true;
+                        self.learned.aux[idx].force_checkpoint |= op == BPF_JCOND;
                     }
                     if let Some(target) = relative(idx, jump_distance(&insn)) {
                         self.mark_jump_target(target);
@@ -206,7 +206,7 @@ impl Verifier<'_> {
     }
 
     fn mark_special_calls(&mut self, idx: usize, traits: &CallTraits) {
-        let aux = &mut self.aux[idx];
+        let aux = &mut self.learned.aux[idx];
         aux.iter_next = traits.iter_next;
         aux.throws = traits.throws;
         if traits.calls_back_async || traits.iter_next || traits.calls_back_sync {
@@ -220,7 +220,7 @@ impl Verifier<'_> {
             aux.jump_point = true;
         }
         let subprog = self.subprog_of(idx);
-        let subprog = &mut self.subprogs[subprog];
+        let subprog = &mut self.learned.subprogs[subprog];
         subprog.changes_packet |= traits.changes_packet;
         subprog.might_sleep |= traits.might_sleep;
         subprog.might_throw |= traits.throws;
@@ -230,13 +230,13 @@ impl Verifier<'_> {
     fn mark_call_points(&mut self, idx: usize, insn: &Insn, enters: bool) {
         self.mark_jump_target(idx + if insn.is_ld_imm64() { 2 } else { 1 });
         if enters && let Some(target) = relative(idx, insn.imm.into()) {
-            self.aux[idx].prune_point = true;
+            self.learned.aux[idx].prune_point = true;
             self.mark_jump_target(target);
         }
     }
 
     fn mark_jump_target(&mut self, idx: usize) {
-        if let Some(aux) = self.aux.get_mut(idx) {
+        if let Some(aux) = self.learned.aux.get_mut(idx) {
             aux.prune_point = true;
             aux.jump_point = true;
         }
@@ -244,10 +244,10 @@ impl Verifier<'_> {
 
     /// Every instruction must be reachable by jumps, calls and function references.
     fn check_reachable(&mut self) -> Result<()> {
-        let mut reached = vec![false; self.prog.insns.len()];
+        let mut reached = vec![false; self.input.prog.insns.len()];
         let mut todo = vec![0];
-        if let Some(callback) = self.exception_callback {
-            todo.push(self.subprogs[callback].start);
+        if let Some(callback) = self.learned.exception_callback {
+            todo.push(self.learned.subprogs[callback].start);
         }
         while let Some(idx) = todo.pop() {
             if idx >= reached.len() || std::mem::replace(&mut reached[idx], true) {
@@ -282,10 +282,10 @@ impl Verifier<'_> {
         while changed {
             changed = false;
             for &(caller, callee) in &calls {
-                let from = &self.subprogs[callee];
+                let from = &self.learned.subprogs[callee];
                 let (packet, sleep, throw) =
                     (from.changes_packet, from.might_sleep, from.might_throw);
-                let to = &mut self.subprogs[caller];
+                let to = &mut self.learned.subprogs[caller];
                 let before = (to.changes_packet, to.might_sleep, to.might_throw);
                 to.changes_packet |= packet;
                 to.might_sleep |= sleep;

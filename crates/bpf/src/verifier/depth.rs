@@ -25,8 +25,8 @@ impl Verifier<'_> {
     /// Checks every call chain from the entry and from each function that starts a stack.
     pub(crate) fn check_stack_depth(&mut self) -> Result<()> {
         let edges = self.call_edges();
-        let roots: Vec<usize> = (0..self.subprogs.len())
-            .filter(|&index| index == 0 || self.subprogs[index].starts_stack())
+        let roots: Vec<usize> = (0..self.learned.subprogs.len())
+            .filter(|&index| index == 0 || self.learned.subprogs[index].starts_stack())
             .collect();
         // The most stack seen above a function, so that each is walked again only when deeper.
         let mut seen = HashMap::new();
@@ -44,21 +44,21 @@ impl Verifier<'_> {
         let throws = |subprog: &Subprog| {
             subprog.might_throw && (subprog.is_callback || subprog.is_exception_callback)
         };
-        let Some(index) = self.subprogs.iter().position(throws) else { return Ok(()) };
-        let Subprog { start, end, .. } = self.subprogs[index];
-        let own = (start..end).find(|&idx| self.aux[idx].throws);
+        let Some(index) = self.learned.subprogs.iter().position(throws) else { return Ok(()) };
+        let Subprog { start, end, .. } = self.learned.subprogs[index];
+        let own = (start..end).find(|&idx| self.learned.aux[idx].throws);
         let idx = own.unwrap_or(start);
         let message = format!("bpf_throw kfunc cannot be called from callback subprog {index}");
         Err(self.reject_at(idx, Errno::EINVAL, message))
     }
 
     fn call_edges(&mut self) -> Vec<Vec<Edge>> {
-        let mut edges = vec![Vec::new(); self.subprogs.len()];
-        for idx in 0..self.prog.insns.len() {
+        let mut edges = vec![Vec::new(); self.learned.subprogs.len()];
+        for idx in 0..self.input.prog.insns.len() {
             let insn = self.insn_at(idx);
             let owner = self.subprog_of(idx);
             if insn.is_tail_call() {
-                self.subprogs[owner].has_tail_call = true;
+                self.learned.subprogs[owner].has_tail_call = true;
             }
             let direct = insn.is_pseudo_call();
             if (direct || insn.is_func_ref())
@@ -83,8 +83,8 @@ impl Verifier<'_> {
         seen: &mut HashMap<(usize, usize), u32>,
     ) -> Result<()> {
         let Some(&subprog) = chain.last() else { return Ok(()) };
-        let start = self.subprogs[subprog].start;
-        if chain.len() > 1 && self.subprogs[subprog].has_tail_call {
+        let start = self.learned.subprogs[subprog].start;
+        if chain.len() > 1 && self.learned.subprogs[subprog].has_tail_call {
             if above >= TAIL_CALL_STACK_MAX {
                 let message = format!(
                     "tail_calls are not allowed when call stack of previous frames is {above} bytes. Too large"
@@ -93,10 +93,11 @@ impl Verifier<'_> {
                 return Err(self.rejection_at(Some(start), Errno::EACCES, message, &hint));
             }
             for &caller in chain.iter() {
-                self.subprogs[caller].tail_call_reachable = true;
+                self.learned.subprogs[caller].tail_call_reachable = true;
             }
         }
-        self.subprogs[subprog].tail_call_reachable |= self.subprogs[subprog].has_tail_call;
+        self.learned.subprogs[subprog].tail_call_reachable |=
+            self.learned.subprogs[subprog].has_tail_call;
         let depth = above + self.frame_bytes(subprog);
         if depth > STACK_BYTES as u32 {
             let count = chain.len();
@@ -105,12 +106,12 @@ impl Verifier<'_> {
             return Err(self.rejection_at(Some(start), Errno::EACCES, message, &hint));
         }
         for edge in &edges[subprog] {
-            if self.subprogs[edge.callee].is_exception_callback {
+            if self.learned.subprogs[edge.callee].is_exception_callback {
                 let message = format!("insn {} cannot call exception cb directly", edge.idx);
                 return Err(self.reject_at(edge.idx, Errno::EINVAL, message));
             }
             // Async callbacks start on a stack of their own.
-            if !edge.direct && self.subprogs[edge.callee].is_async_callback {
+            if !edge.direct && self.learned.subprogs[edge.callee].is_async_callback {
                 continue;
             }
             if chain.len() >= FRAME_COUNT_MAX {
@@ -118,7 +119,7 @@ impl Verifier<'_> {
                 return Err(self.reject_at(edge.idx, Errno::E2BIG, message));
             }
             let key = (edge.callee, chain.len());
-            let tail_calls = self.subprogs[edge.callee].tail_call_reachable;
+            let tail_calls = self.learned.subprogs[edge.callee].tail_call_reachable;
             if !tail_calls && seen.get(&key).is_some_and(|&deepest| deepest >= depth) {
                 continue;
             }

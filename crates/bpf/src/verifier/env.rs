@@ -39,40 +39,61 @@ impl Access {
 
 /// The environment of one verification.
 pub(crate) struct Verifier<'p> {
+    pub(crate) input: Input<'p>,
+    pub(crate) path: Path,
+    pub(crate) search: Search,
+    pub(crate) learned: Learned,
+    pub(crate) log: Log,
+    pub(crate) stats: Stats,
+    last_id: u32,
+}
+
+/// What is given, and never changes.
+pub(crate) struct Input<'p> {
     pub(crate) prog: &'p Linked,
     pub(crate) options: &'p Options,
-    /// The state of the path being followed.
+    /// Special fields of maps and types.
+    pub(crate) records: Records,
+}
+
+/// The path being followed: its state, and the instruction it has come to.
+pub(crate) struct Path {
     pub(crate) cur: State,
     pub(crate) insn_idx: usize,
     pub(crate) prev_insn_idx: usize,
     /// The current instruction has an entry in the path's history.
     pub(crate) history_entry: bool,
-    /// By instruction slot.
-    pub(crate) aux: Vec<InsnAux>,
-    pub(crate) subprogs: Vec<Subprog>,
+}
+
+/// What has been explored of the current function, and what is left to explore.
+#[derive(Default)]
+pub(crate) struct Search {
     /// Explored states, and which of them were taken at which instruction.
     pub(crate) arena: Arena,
     /// Paths still to be followed (`push_stack`).
     pub(crate) pending: Vec<Pending>,
-    pub(crate) log: Log,
-    pub(crate) stats: Stats,
     /// Loops over several states being explored (see `scc.rs`).
     pub(crate) loops: Loops,
     /// Instructions and jumps processed when the last state was kept.
     pub(crate) insns_at_last_state: u64,
     pub(crate) jumps_at_last_state: u64,
     pub(crate) jumps_processed: u64,
+}
+
+/// What was found out of the program, over all paths.
+#[derive(Default)]
+pub(crate) struct Learned {
+    /// By instruction slot.
+    pub(crate) aux: Vec<InsnAux>,
+    pub(crate) subprogs: Vec<Subprog>,
     /// The function that runs when the program throws, if it named one.
     pub(crate) exception_callback: Option<usize>,
-    /// Special fields of maps and types.
-    pub(crate) records: Records,
     /// Some path may change what the packet says.
     pub(crate) changes_packet: bool,
     /// Where the distance between two packet pointers was computed last, for hints.
     pub(crate) distance_at: Option<usize>,
     /// Likely mistakes, at most one an instruction.
     pub(crate) notes: Vec<Note>,
-    last_id: u32,
 }
 
 /// A path to be followed later.
@@ -86,27 +107,20 @@ impl<'p> Verifier<'p> {
     /// A verifier about to look at the entry function.
     pub(crate) fn new(prog: &'p Linked, options: &'p Options) -> Self {
         Verifier {
-            prog,
-            options,
-            cur: State::new(0),
-            insn_idx: 0,
-            prev_insn_idx: NO_INSN,
-            history_entry: false,
-            aux: vec![InsnAux::default(); prog.insns.len()],
-            subprogs: Vec::new(),
-            arena: Arena::default(),
-            pending: Vec::new(),
+            input: Input { prog, options, records: Records::of(prog) },
+            path: Path {
+                cur: State::new(0),
+                insn_idx: 0,
+                prev_insn_idx: NO_INSN,
+                history_entry: false,
+            },
+            search: Search::default(),
+            learned: Learned {
+                aux: vec![InsnAux::default(); prog.insns.len()],
+                ..Learned::default()
+            },
             log: Log::new(options.log_level, options.log_bytes_max),
             stats: Stats::default(),
-            loops: Loops::default(),
-            insns_at_last_state: 0,
-            jumps_at_last_state: 0,
-            jumps_processed: 0,
-            exception_callback: None,
-            records: Records::of(prog),
-            changes_packet: false,
-            distance_at: None,
-            notes: Vec::new(),
             last_id: 0,
         }
     }
@@ -119,34 +133,34 @@ impl<'p> Verifier<'p> {
 
     /// The instruction being checked.
     pub(crate) fn insn(&self) -> Insn {
-        self.insn_at(self.insn_idx)
+        self.insn_at(self.path.insn_idx)
     }
 
     /// The instruction at a slot; an empty one behind the end.
     pub(crate) fn insn_at(&self, idx: usize) -> Insn {
-        self.prog.insns.get(idx).copied().unwrap_or_default()
+        self.input.prog.insns.get(idx).copied().unwrap_or_default()
     }
 
     /// A register of the running frame.
     pub(crate) fn reg(&self, regno: u8) -> &Reg {
-        &self.cur.frame().regs[usize::from(regno)]
+        &self.path.cur.frame().regs[usize::from(regno)]
     }
 
     /// As [`Verifier::reg`], to be changed.
     pub(crate) fn reg_mut(&mut self, regno: u8) -> &mut Reg {
-        &mut self.cur.frame_mut().regs[usize::from(regno)]
+        &mut self.path.cur.frame_mut().regs[usize::from(regno)]
     }
 
     /// The frame a stack pointer points into (`func()` of the kernel).
     pub(crate) fn frame_of(&self, reg: &Reg) -> &Frame {
-        let last = self.cur.depth();
-        &self.cur.frames[(reg.frame as usize).min(last)]
+        let last = self.path.cur.depth();
+        &self.path.cur.frames[(reg.frame as usize).min(last)]
     }
 
     /// As [`Verifier::frame_of`], to be changed.
     pub(crate) fn frame_of_mut(&mut self, reg: &Reg) -> &mut Frame {
-        let last = self.cur.depth();
-        &mut self.cur.frames[(reg.frame as usize).min(last)]
+        let last = self.path.cur.depth();
+        &mut self.path.cur.frames[(reg.frame as usize).min(last)]
     }
 
     /// Makes a register an unknown number (`mark_reg_unknown`).
@@ -161,7 +175,7 @@ impl<'p> Verifier<'p> {
 
     /// The definition a map reference means.
     pub(crate) fn map_def(&self, map: MapRef) -> Option<&'p MapDef> {
-        let def = self.prog.maps.get(map.index as usize)?;
+        let def = self.input.prog.maps.get(map.index as usize)?;
         if map.inner { def.inner.as_deref() } else { Some(def) }
     }
 
@@ -173,8 +187,8 @@ impl<'p> Verifier<'p> {
     /// A type table.
     pub(crate) fn btf(&self, source: BtfSource) -> Option<&'p Btf> {
         match source {
-            BtfSource::Kernel => Some(&self.prog.kernel_btf),
-            BtfSource::Object => self.prog.btf.as_deref(),
+            BtfSource::Kernel => Some(&self.input.prog.kernel_btf),
+            BtfSource::Object => self.input.prog.btf.as_deref(),
         }
     }
 }

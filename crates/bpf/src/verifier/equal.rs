@@ -100,7 +100,7 @@ impl Verifier<'_> {
         if old.callback_depth > current.callback_depth {
             return false;
         }
-        let live = self.aux.get(insn_idx).map_or(u16::MAX, |aux| aux.live_regs);
+        let live = self.learned.aux.get(insn_idx).map_or(u16::MAX, |aux| aux.live_regs);
         let regs = old.regs.iter().zip(&current.regs).enumerate();
         let mut live_regs = regs.filter(|(regno, _)| live & (1 << regno) != 0);
         live_regs.all(|(_, (a, b))| regs_equal(a, b, exact, ids))
@@ -122,7 +122,7 @@ impl Verifier<'_> {
         exact: Exact,
         ids: &mut IdMap,
     ) -> bool {
-        let may_read_unwritten = self.options.allow_uninit_stack;
+        let may_read_unwritten = self.input.options.allow_uninit_stack;
         // In a loop nothing is known yet of what is read later: a slot that the first round wrote
         // tells it from the second.
         if exact != Exact::Not && old.kinds != current.kinds {

@@ -18,7 +18,7 @@ impl Verifier<'_> {
             let message = "multiple exception callback tags for main subprog";
             return Err(self.rejection_at(None, Errno::EEXIST, message.to_owned(), ""));
         }
-        let function = self.prog.functions.iter().find(|function| function.name == *name);
+        let function = self.input.prog.functions.iter().find(|function| function.name == *name);
         let Some(function) = function else {
             let message = format!("exception callback '{name}' is not in the program");
             return Err(self.rejection_at(None, Errno::EINVAL, message, ""));
@@ -33,15 +33,15 @@ impl Verifier<'_> {
             let message = format!("exception callback '{name}' is no function of its own");
             return Err(self.rejection_at(None, Errno::EINVAL, message, ""));
         };
-        let subprog = &mut self.subprogs[index];
+        let subprog = &mut self.learned.subprogs[index];
         (subprog.global, subprog.called, subprog.is_exception_callback) = (true, true, true);
-        self.exception_callback = Some(index);
+        self.learned.exception_callback = Some(index);
         Ok(())
     }
 
     fn exception_callback_names(&self) -> Vec<String> {
-        let Some(btf) = self.prog.btf.as_deref() else { return Vec::new() };
-        let entry = self.prog.functions.iter().find(|function| function.start == 0);
+        let Some(btf) = self.input.prog.btf.as_deref() else { return Vec::new() };
+        let entry = self.input.prog.functions.iter().find(|function| function.start == 0);
         let Some(entry) = entry.and_then(|entry| entry.type_id) else { return Vec::new() };
         let names = btf.decl_tags(entry, -1).filter_map(|tag| tag.strip_prefix(TAG));
         names.map(str::to_owned).collect()

@@ -18,8 +18,8 @@ use super::state::SLOT_BYTES;
 impl Verifier<'_> {
     /// Finds the spills of every function; done before paths are followed.
     pub(crate) fn mark_fastcall_spills(&mut self) {
-        for index in 0..self.subprogs.len() {
-            let range = self.subprogs[index].start..self.subprogs[index].end;
+        for index in 0..self.learned.subprogs.len() {
+            let range = self.learned.subprogs[index].start..self.learned.subprogs[index].end;
             let stores = range.clone().map(|idx| self.insn_at(idx)).filter(is_spill);
             let lowest = stores.map(|store| store.off).min().unwrap_or(0).min(0);
             for idx in range {
@@ -51,14 +51,14 @@ impl Verifier<'_> {
             }
             kept.swap_remove(at);
             for pair in [before, idx + step] {
-                self.aux[pair].around_call = true;
+                self.learned.aux[pair].around_call = true;
             }
             off = off.saturating_add(SLOT_BYTES as i16);
         }
         if off == lowest {
             return;
         }
-        let spills = &mut self.subprogs[subprog].spills;
+        let spills = &mut self.learned.subprogs[subprog].spills;
         spills.limit = spills.limit.min(off.into());
         spills.removed |= traits.fastcall;
         spills.needed |= !traits.fastcall;
@@ -67,18 +67,18 @@ impl Verifier<'_> {
     /// The current instruction touches a function's stack from `min` up: unless it is one of the
     /// spills or keeps above them, they count (`check_fastcall_stack_contract`).
     pub(crate) fn check_spills_untouched(&mut self, subprog: usize, min: i64) {
-        let spills = &mut self.subprogs[subprog].spills;
-        if spills.limit <= min || self.aux[self.insn_idx].around_call {
+        let spills = &mut self.learned.subprogs[subprog].spills;
+        if spills.limit <= min || self.learned.aux[self.path.insn_idx].around_call {
             return;
         }
         *spills = Spills { limit: i64::MIN, ..Spills::default() };
-        let range = self.subprogs[subprog].start..self.subprogs[subprog].end;
-        self.aux[range].iter_mut().for_each(|aux| aux.around_call = false);
+        let range = self.learned.subprogs[subprog].start..self.learned.subprogs[subprog].end;
+        self.learned.aux[range].iter_mut().for_each(|aux| aux.around_call = false);
     }
 
     /// Bytes of stack that count: without spills that Linux removes.
     pub(crate) fn counted_stack(&self, subprog: usize) -> u32 {
-        let subprog = &self.subprogs[subprog];
+        let subprog = &self.learned.subprogs[subprog];
         let Spills { limit, removed, needed } = subprog.spills;
         if removed && !needed { limit.unsigned_abs() as u32 } else { subprog.stack_depth }
     }

@@ -17,21 +17,21 @@ use super::state::{NO_INSN, State};
 impl Verifier<'_> {
     /// Verifies one function with all paths from its start.
     pub(crate) fn follow_function(&mut self, subprog: usize) -> Result<()> {
-        self.pending.clear();
-        self.arena.clear();
-        self.loops = Loops::default();
-        self.insns_at_last_state = self.stats.insns_processed;
-        self.jumps_at_last_state = self.jumps_processed;
-        self.prev_insn_idx = NO_INSN;
-        self.insn_idx = self.subprogs[subprog].start;
-        self.cur = self.entry_state(subprog)?;
+        self.search.pending.clear();
+        self.search.arena.clear();
+        self.search.loops = Loops::default();
+        self.search.insns_at_last_state = self.stats.insns_processed;
+        self.search.jumps_at_last_state = self.search.jumps_processed;
+        self.path.prev_insn_idx = NO_INSN;
+        self.path.insn_idx = self.learned.subprogs[subprog].start;
+        self.path.cur = self.entry_state(subprog)?;
         loop {
             self.follow_path()?;
             self.end_path();
-            let Some(pending) = self.pending.pop() else { return Ok(()) };
-            self.cur = pending.state;
-            self.insn_idx = pending.insn_idx;
-            self.prev_insn_idx = pending.prev_insn_idx;
+            let Some(pending) = self.search.pending.pop() else { return Ok(()) };
+            self.path.cur = pending.state;
+            self.path.insn_idx = pending.insn_idx;
+            self.path.prev_insn_idx = pending.prev_insn_idx;
             self.log_path();
         }
     }
@@ -39,36 +39,36 @@ impl Verifier<'_> {
     /// Goes on until the path ends: at an exit, or in a state seen before.
     fn follow_path(&mut self) -> Result<()> {
         loop {
-            self.history_entry = false;
+            self.path.history_entry = false;
             self.count_instruction()?;
-            self.cur.last_insn_idx = self.prev_insn_idx;
-            self.cur.insn_idx = self.insn_idx;
-            if self.aux[self.insn_idx].prune_point && self.is_state_visited()? {
+            self.path.cur.last_insn_idx = self.path.prev_insn_idx;
+            self.path.cur.insn_idx = self.path.insn_idx;
+            if self.learned.aux[self.path.insn_idx].prune_point && self.is_state_visited()? {
                 self.log_safe();
                 return Ok(());
             }
-            if self.aux[self.insn_idx].jump_point {
+            if self.learned.aux[self.path.insn_idx].jump_point {
                 self.note_jump();
             }
             self.log_insn();
-            if !self.aux[self.insn_idx].seen {
+            if !self.learned.aux[self.path.insn_idx].seen {
                 self.check_reserved(&self.insn())?;
             }
-            self.aux[self.insn_idx].seen = true;
-            self.aux[self.insn_idx].facts.reachable = true;
+            self.learned.aux[self.path.insn_idx].seen = true;
+            self.learned.aux[self.path.insn_idx].facts.reachable = true;
             let Some(next) = self.check_insn()? else { return Ok(()) };
-            self.prev_insn_idx = self.insn_idx;
-            self.insn_idx = next;
+            self.path.prev_insn_idx = self.path.insn_idx;
+            self.path.insn_idx = next;
         }
     }
 
     fn count_instruction(&mut self) -> Result<()> {
-        if self.insn_idx >= self.prog.insns.len() {
-            let message = format!("invalid insn idx {}", self.insn_idx);
+        if self.path.insn_idx >= self.input.prog.insns.len() {
+            let message = format!("invalid insn idx {}", self.path.insn_idx);
             return Err(self.reject(Errno::EFAULT, message));
         }
         self.stats.insns_processed += 1;
-        if self.stats.insns_processed > self.options.insns_processed_max {
+        if self.stats.insns_processed > self.input.options.insns_processed_max {
             let count = self.stats.insns_processed;
             let message = format!("BPF program is too large. Processed {count} insn");
             let hint = "too many paths: give loops a smaller bound, or move parts into global \
@@ -81,7 +81,7 @@ impl Verifier<'_> {
     /// Checks the current instruction; returns where the path goes on, or that it ends.
     fn check_insn(&mut self) -> Result<Option<usize>> {
         let insn = self.insn();
-        let next = self.insn_idx + 1;
+        let next = self.path.insn_idx + 1;
         match insn.class() {
             BPF_ALU | BPF_ALU64 => self.check_alu(&insn)?,
             BPF_LDX => {
@@ -105,25 +105,25 @@ impl Verifier<'_> {
     }
 
     fn check_jump(&mut self, insn: &Insn) -> Result<Option<usize>> {
-        self.jumps_processed += 1;
-        let next = self.insn_idx + 1;
+        self.search.jumps_processed += 1;
+        let next = self.path.insn_idx + 1;
         match insn.op() {
             BPF_CALL if insn.is_pseudo_call() => self.check_subprog_call(insn).map(Some),
             BPF_CALL if insn.is_kfunc_call() => {
-                call::check_kfunc_call(self, self.insn_idx, insn)?;
-                if self.aux[self.insn_idx].throws {
+                call::check_kfunc_call(self, self.path.insn_idx, insn)?;
+                if self.learned.aux[self.path.insn_idx].throws {
                     return self.check_exit(true);
                 }
                 Ok(Some(next))
             }
             BPF_CALL => {
-                call::check_helper_call(self, self.insn_idx, insn)?;
-                if insn.is_tail_call() && self.cur.depth() > 0 {
+                call::check_helper_call(self, self.path.insn_idx, insn)?;
+                if insn.is_tail_call() && self.path.cur.depth() > 0 {
                     return self.return_by_tail_call().map(Some);
                 }
                 Ok(Some(next))
             }
-            BPF_JA => Ok(relative(self.insn_idx, jump_distance(insn))),
+            BPF_JA => Ok(relative(self.path.insn_idx, jump_distance(insn))),
             BPF_EXIT => self.check_exit(false),
             _ => self.check_conditional_jump(insn).map(Some),
         }
@@ -288,7 +288,7 @@ impl Verifier<'_> {
                     | Base::Arena
             ) && !kind.has(Flags::ALLOC)
         };
-        let aux = &mut self.aux[self.insn_idx];
+        let aux = &mut self.learned.aux[self.path.insn_idx];
         let Some(before) = aux.pointer_type else {
             aux.pointer_type = Some(kind);
             return Ok(());
@@ -304,7 +304,7 @@ impl Verifier<'_> {
     /// `check_ld_imm`.
     fn check_wide(&mut self, insn: &Insn) -> Result<()> {
         self.check_reg_write(insn.dst, true)?;
-        let second = self.insn_at(self.insn_idx + 1);
+        let second = self.insn_at(self.path.insn_idx + 1);
         let reg = match insn.src {
             0 => {
                 let high = u64::from(second.imm as u32) << 32;
@@ -319,10 +319,10 @@ impl Verifier<'_> {
     }
 
     fn function_pointer(&self, insn: &Insn) -> Result<Reg> {
-        let Some(subprog) = self.callee(self.insn_idx, insn) else {
+        let Some(subprog) = self.callee(self.path.insn_idx, insn) else {
             return Err(self.internal("a function reference leads to no function"));
         };
-        if self.subprogs[subprog].global {
+        if self.learned.subprogs[subprog].global {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "callback function not static",
@@ -361,13 +361,13 @@ impl Verifier<'_> {
 
     /// Records the operands' values for those who check the proof.
     pub(crate) fn note_operands(&mut self, insn: &Insn) {
-        if !self.options.every_number {
+        if !self.input.options.every_number {
             return;
         }
         let is_swap = insn.op() == BPF_END && matches!(insn.class(), BPF_ALU | BPF_ALU64);
         let dst = operand_range(self.reg(insn.dst));
         let src = (insn.is_reg_operand() && !is_swap).then(|| operand_range(self.reg(insn.src)));
-        let facts = &mut self.aux[self.insn_idx].facts;
+        let facts = &mut self.learned.aux[self.path.insn_idx].facts;
         facts.dst = Some(facts.dst.map_or(dst, |before| before.widen(dst)));
         if let Some(src) = src {
             facts.src = Some(facts.src.map_or(src, |before| before.widen(src)));
@@ -376,7 +376,7 @@ impl Verifier<'_> {
 
     /// Records the ways a path leaves a conditional jump.
     pub(crate) fn note_branch(&mut self, taken: bool, fallthrough: bool) {
-        let branch = &mut self.aux[self.insn_idx].facts.branch;
+        let branch = &mut self.learned.aux[self.path.insn_idx].facts.branch;
         branch.taken |= taken;
         branch.fallthrough |= fallthrough;
     }
@@ -418,18 +418,18 @@ impl Verifier<'_> {
         insn_idx: usize,
         prev_insn_idx: usize,
     ) -> Result<()> {
-        if self.pending.len() >= self.options.pending_max {
+        if self.search.pending.len() >= self.input.options.pending_max {
             let message =
-                format!("The sequence of {} jumps is too complex.", self.pending.len() + 1);
+                format!("The sequence of {} jumps is too complex.", self.search.pending.len() + 1);
             let hint = "a loop runs so often on one path that too many others wait: give it a \
                         constant bound, or make its body a function for bpf_loop()";
             return Err(self.reject_hint(Errno::E2BIG, message, hint));
         }
         state.branches = 1;
         if let Some(parent) = state.parent {
-            self.arena.state_mut(parent).branches += 1;
+            self.search.arena.state_mut(parent).branches += 1;
         }
-        self.pending.push(Pending { state, insn_idx, prev_insn_idx });
+        self.search.pending.push(Pending { state, insn_idx, prev_insn_idx });
         Ok(())
     }
 }

@@ -57,12 +57,12 @@ impl Verifier<'_> {
                 .to_owned();
         }
         let is_beyond = |it: &Reg| it.is_packet() && it.id == reg.id && it.range() < 0;
-        if self.cur.frame().regs.iter().any(is_beyond) {
+        if self.path.cur.frame().regs.iter().any(is_beyond) {
             return "on this path the packet ends before what was compared with data_end: the \
                     comparison is the wrong way round, or this belongs into its other branch"
                 .to_owned();
         }
-        let distance = self.distance_at.map_or_else(String::new, |at| {
+        let distance = self.learned.distance_at.map_or_else(String::new, |at| {
             format!(
                 "; what was computed {} is a number, and to compare that proves nothing",
                 self.place(at)
@@ -180,7 +180,7 @@ impl Verifier<'_> {
         let number = insn.imm.cast_unsigned();
         let name = match insn {
             _ if insn.is_kfunc_call() => {
-                self.prog.kfuncs.get(number as usize).map(|called| called.name.as_str())
+                self.input.prog.kfuncs.get(number as usize).map(|called| called.name.as_str())
             }
             _ if insn.is_helper_call() => proto::helper_name(number),
             _ => None,
@@ -193,7 +193,7 @@ impl Verifier<'_> {
 
     /// `in line 12`, or the instruction where lines are not known.
     fn place(&self, idx: usize) -> String {
-        match self.prog.line_of(idx) {
+        match self.input.prog.line_of(idx) {
             Some(line) => format!("in line {}", line.line),
             None => format!("at instruction {idx}"),
         }
@@ -206,9 +206,9 @@ impl Verifier<'_> {
     /// How much of the stack each function uses, in a chain of calls that uses too much.
     pub(crate) fn chain_hint(&self, chain: &[usize], limit: u32) -> String {
         let part = |&subprog: &usize| {
-            let listed = self.subprogs[subprog].function;
-            let name = listed.and_then(|index| self.prog.functions.get(index));
-            let start = self.subprogs[subprog].start;
+            let listed = self.learned.subprogs[subprog].function;
+            let name = listed.and_then(|index| self.input.prog.functions.get(index));
+            let start = self.learned.subprogs[subprog].start;
             let name = name.map_or_else(|| format!("function at {start}"), |it| it.name.clone());
             format!("{name} {}", self.frame_bytes(subprog))
         };

@@ -14,8 +14,8 @@ use super::state::{LINKED_REGS_MAX, LinkedReg, State};
 impl Verifier<'_> {
     /// One conditional jump; returns the instruction this path goes on with.
     pub(crate) fn check_conditional_jump(&mut self, insn: &Insn) -> Result<usize> {
-        let next = self.insn_idx + 1;
-        let target = relative(self.insn_idx, jump_distance(insn)).unwrap_or(next);
+        let next = self.path.insn_idx + 1;
+        let target = relative(self.path.insn_idx, jump_distance(insn)).unwrap_or(next);
         if insn.op() == BPF_JCOND {
             return self.check_may_goto(next, target);
         }
@@ -56,7 +56,7 @@ impl Verifier<'_> {
         let is_null_check = matches!(op, BPF_JEQ | BPF_JNE) && src.is_null_const() && !is32;
         // Where it may not be known how such a pointer compares with a number, this is no secret.
         if is_null_check && dst.is_packet_any() && self.is_secret(dst) {
-            return self.options.packet_distances.then_some(op == BPF_JNE);
+            return self.input.options.packet_distances.then_some(op == BPF_JNE);
         }
         branch_taken(dst, src, op, is32)
     }
@@ -72,8 +72,8 @@ impl Verifier<'_> {
     /// The kernel takes the jump once the program has looped long enough: both ways are possible
     /// at any time, and only the jump on this path.
     fn check_may_goto(&mut self, next: usize, target: usize) -> Result<usize> {
-        let idx = self.insn_idx;
-        let mut queued = self.cur.clone();
+        let idx = self.path.insn_idx;
+        let mut queued = self.path.cur.clone();
         queued.may_goto_depth += 1;
         if let Some(previous) = self.find_previous_entry(self.before_checkpoint(), idx) {
             self.widen_imprecise(previous, &mut queued);
@@ -86,21 +86,21 @@ impl Verifier<'_> {
     /// Queues the jump and goes on with the fall-through; where every number counts, a way that the
     /// operands contradict is left out.
     fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<usize> {
-        debug_assert_eq!(next, self.insn_idx + 1);
+        debug_assert_eq!(next, self.path.insn_idx + 1);
         let linked = self.collect_linked(insn);
         if linked.len() > 1 {
             self.note_linked(&linked);
         }
-        let mut taken = self.cur.clone();
+        let mut taken = self.path.cur.clone();
         let dst = *self.reg(insn.dst);
         let src = self.jump_operand(insn);
         let is32 = insn.class() == BPF_JMP32;
-        let [may_jump, may_stay] = [(true, &mut taken), (false, &mut self.cur)]
+        let [may_jump, may_stay] = [(true, &mut taken), (false, &mut self.path.cur)]
             .map(|(holds, state)| refine_state(state, insn, &dst, &src, is32, holds, &linked));
-        if self.options.every_number && may_jump != may_stay {
+        if self.input.options.every_number && may_jump != may_stay {
             self.note_branch(may_jump, may_stay);
             if may_jump {
-                self.cur = taken;
+                self.path.cur = taken;
             }
             return Ok(if may_jump { target } else { next });
         }
@@ -108,7 +108,7 @@ impl Verifier<'_> {
         if !is32 {
             self.refine_pointers(insn, &dst, &src, &mut taken);
         }
-        self.push_pending_state(taken, target, self.insn_idx)?;
+        self.push_pending_state(taken, target, self.path.insn_idx)?;
         Ok(next)
     }
 
@@ -121,22 +121,22 @@ impl Verifier<'_> {
             if dst.maybe_null() != src.maybe_null() && !typed {
                 let regno = if src.maybe_null() { insn.src } else { insn.dst };
                 let mut equal =
-                    if is_equal { taken.frame().clone() } else { self.cur.frame().clone() };
+                    if is_equal { taken.frame().clone() } else { self.path.cur.frame().clone() };
                 self.mark_not_null(&mut equal.regs[usize::from(regno)]);
-                let state = if is_equal { taken } else { &mut self.cur };
+                let state = if is_equal { taken } else { &mut self.path.cur };
                 *state.frame_mut() = equal;
             }
             return;
         }
         if !insn.is_reg_operand() && insn.imm == 0 && equality && dst.maybe_null() {
-            let mut current = std::mem::replace(&mut self.cur, State::new(0));
+            let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
             self.mark_null_or_not(&mut current, dst, !is_equal);
             self.mark_null_or_not(taken, dst, is_equal);
-            self.cur = current;
+            self.path.cur = current;
             return;
         }
         if insn.is_reg_operand() {
-            refine_packet(insn, dst, src, &mut self.cur, taken);
+            refine_packet(insn, dst, src, &mut self.path.cur, taken);
         }
     }
 
@@ -169,7 +169,7 @@ impl Verifier<'_> {
     /// `collect_linked_regs` for both operands: as many as fit into the history, which says what
     /// mattered; all of them where every number does.
     fn collect_linked(&mut self, insn: &Insn) -> Vec<LinkedReg> {
-        let count_max = if self.options.every_number { usize::MAX } else { LINKED_REGS_MAX };
+        let count_max = if self.input.options.every_number { usize::MAX } else { LINKED_REGS_MAX };
         let mut linked = Vec::new();
         let operands = [Some(insn.dst), insn.is_reg_operand().then_some(insn.src)];
         let mut ids = [0u32; 2];
@@ -183,7 +183,7 @@ impl Verifier<'_> {
             ids[1] = 0;
         }
         for id in ids.into_iter().filter(|&id| id != 0) {
-            for (depth, frame) in self.cur.frames.iter_mut().enumerate() {
+            for (depth, frame) in self.path.cur.frames.iter_mut().enumerate() {
                 let spilled =
                     frame.stack.iter_mut().enumerate().filter(|(_, slot)| slot.is_spill());
                 let spilled = spilled.map(|(spi, slot)| (spi, false, &mut slot.reg));

@@ -10,7 +10,7 @@ use super::reg::{Base, BtfRef, BtfSource, Flags, Payload, Reg};
 impl Verifier<'_> {
     /// What `dst = &kernel_variable` gives.
     pub(crate) fn ksym_pointer(&self, insn: &Insn) -> Result<Reg> {
-        let btf: &Btf = &self.prog.kernel_btf;
+        let btf: &Btf = &self.input.prog.kernel_btf;
         let id = insn.imm as TypeId;
         let ty = match *btf.kind(id) {
             Kind::Var { ty, .. } => btf.resolve(ty),

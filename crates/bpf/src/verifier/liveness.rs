@@ -13,7 +13,7 @@ impl Verifier<'_> {
     /// Fills `live_regs` of every instruction.
     pub(crate) fn compute_live_registers(&mut self) {
         let effects: Vec<(u16, u16)> =
-            (0..self.prog.insns.len()).map(|idx| self.use_def(idx)).collect();
+            (0..self.input.prog.insns.len()).map(|idx| self.use_def(idx)).collect();
         let mut changed = true;
         while changed {
             changed = false;
@@ -21,11 +21,11 @@ impl Verifier<'_> {
                 let (used, defined) = effects[idx];
                 let mut out = 0;
                 for &next in self.successors(idx).as_slice() {
-                    out |= self.aux.get(next).map_or(0, |aux| aux.live_regs);
+                    out |= self.learned.aux.get(next).map_or(0, |aux| aux.live_regs);
                 }
                 let live = (out & !defined) | used;
-                changed |= live != self.aux[idx].live_regs;
-                self.aux[idx].live_regs = live;
+                changed |= live != self.learned.aux[idx].live_regs;
+                self.learned.aux[idx].live_regs = live;
             }
         }
     }

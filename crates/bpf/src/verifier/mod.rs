@@ -102,12 +102,12 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     verifier.log_stats();
     let stats = verifier.stats.clone();
     let log = verifier.log.take();
-    let mut notes = std::mem::take(&mut verifier.notes);
+    let mut notes = std::mem::take(&mut verifier.learned.notes);
     notes.sort_by_key(|note| note.insn.index);
     let subprograms = verifier.subprogram_facts();
     let facts = verifier.facts();
     let of_arena = verifier.of_arena();
-    let changes_packet = verifier.changes_packet;
+    let changes_packet = verifier.learned.changes_packet;
     let result = outcome.map(|()| {
         let linked = with_low_halves(linked, &of_arena);
         Verified::new(linked, facts, subprograms, changes_packet, stats.clone())
@@ -130,7 +130,7 @@ impl Verifier<'_> {
         self.check_rights()?;
         self.check_cfg()?;
         self.mark_fastcall_spills();
-        self.insn_idx = 0;
+        self.path.insn_idx = 0;
         self.follow_function(0)?;
         self.follow_global_functions()?;
         self.check_stack_depth()
@@ -139,10 +139,10 @@ impl Verifier<'_> {
     /// Global functions that something reached calls, until there are no new ones
     /// (`do_check_subprogs`).
     fn follow_global_functions(&mut self) -> env::Result<()> {
-        let mut done = vec![false; self.subprogs.len()];
+        let mut done = vec![false; self.learned.subprogs.len()];
         loop {
-            let next =
-                (1..self.subprogs.len()).find(|&index| self.subprogs[index].called && !done[index]);
+            let next = (1..self.learned.subprogs.len())
+                .find(|&index| self.learned.subprogs[index].called && !done[index]);
             let Some(index) = next else { return Ok(()) };
             done[index] = true;
             self.follow_function(index)?;
@@ -150,12 +150,12 @@ impl Verifier<'_> {
     }
 
     fn facts(&mut self) -> Vec<InsnFacts> {
-        self.aux.iter_mut().map(|aux| std::mem::take(&mut aux.facts)).collect()
+        self.learned.aux.iter_mut().map(|aux| std::mem::take(&mut aux.facts)).collect()
     }
 
     /// Where arithmetic is done with arena pointers; in most programs nowhere.
     fn of_arena(&self) -> Vec<usize> {
-        let slots = self.aux.iter().enumerate().filter(|(_, aux)| aux.of_arena);
+        let slots = self.learned.aux.iter().enumerate().filter(|(_, aux)| aux.of_arena);
         slots.map(|(slot, _)| slot).collect()
     }
 
@@ -168,15 +168,16 @@ impl Verifier<'_> {
             subprog if subprog.global => SubprogramKind::Global,
             _ => SubprogramKind::Static,
         };
-        let facts = self.subprogs.iter().enumerate().map(|(index, subprog)| SubprogramFacts {
-            start: subprog.start,
-            end: subprog.end,
-            stack_bytes: subprog.stack_depth,
-            kind: kind(index, subprog),
-            reachable: self.aux.get(subprog.start).is_some_and(|aux| aux.seen),
-            tail_call_reachable: subprog.tail_call_reachable,
-            reached: self.reached(subprog),
-        });
+        let facts =
+            self.learned.subprogs.iter().enumerate().map(|(index, subprog)| SubprogramFacts {
+                start: subprog.start,
+                end: subprog.end,
+                stack_bytes: subprog.stack_depth,
+                kind: kind(index, subprog),
+                reachable: self.learned.aux.get(subprog.start).is_some_and(|aux| aux.seen),
+                tail_call_reachable: subprog.tail_call_reachable,
+                reached: self.reached(subprog),
+            });
         facts.collect()
     }
 
@@ -184,7 +185,7 @@ impl Verifier<'_> {
     /// one offset reaches even those bytes that it touched at a constant one.
     fn reached(&self, subprog: &Subprog) -> StackBytes {
         let mut reached = subprog.reached;
-        let own = self.aux.get(subprog.start..subprog.end).unwrap_or_default();
+        let own = self.learned.aux.get(subprog.start..subprog.end).unwrap_or_default();
         for facts in own.iter().map(|aux| &aux.facts).filter(|facts| !facts.is_own_stack()) {
             if let Some((offset, len)) = facts.own_stack {
                 reached.add(offset.into(), i64::from(offset) + i64::from(len));

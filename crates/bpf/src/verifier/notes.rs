@@ -19,12 +19,12 @@ impl Verifier<'_> {
         let Some(off) = reg.const_offset().filter(|off| reg.is(Base::Stack) && *off < 0) else {
             return;
         };
-        if self.notes.iter().any(|note| note.insn.index == self.insn_idx) {
+        if self.learned.notes.iter().any(|note| note.insn.index == self.path.insn_idx) {
             return;
         }
         let is_unset = |byte: &u32| {
             let at = off + i64::from(*byte);
-            let slot = self.cur.slot(reg.frame as usize, slot_index(at));
+            let slot = self.path.cur.slot(reg.frame as usize, slot_index(at));
             slot.is_none_or(|slot| slot.kinds[kind_index(at)] == SlotKind::Invalid)
         };
         let unset: Vec<u32> = (0..def.key_size).filter(is_unset).collect();
@@ -35,8 +35,8 @@ impl Verifier<'_> {
              clear the key first (__builtin_memset(&key, 0, sizeof(key)))",
             def.name
         );
-        if let Some(insn) = self.rejected_insn(self.insn_idx) {
-            self.notes.push(Note { insn, message });
+        if let Some(insn) = self.rejected_insn(self.path.insn_idx) {
+            self.learned.notes.push(Note { insn, message });
         }
     }
 }

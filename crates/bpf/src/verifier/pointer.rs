@@ -145,16 +145,18 @@ impl Verifier<'_> {
         };
         if let Some(pointer) = [dst, operand].into_iter().find(|reg| reg.is(Base::Arena)) {
             // Whatever comes of it is one: only its low half is ever used.
-            self.aux[self.insn_idx].of_arena |= insn.class() == BPF_ALU64;
+            self.learned.aux[self.path.insn_idx].of_arena |= insn.class() == BPF_ALU64;
             *self.reg_mut(insn.dst) = pointer;
             return Ok(());
         }
         match (dst.is_scalar(), operand.is_scalar()) {
             (false, false) => {
-                let may_know = self.options.allow_ptr_leaks || self.are_of_packet(&dst, &operand);
+                let may_know =
+                    self.input.options.allow_ptr_leaks || self.are_of_packet(&dst, &operand);
                 if insn.op() == BPF_SUB && may_know {
                     let is_length = self.are_of_packet(&dst, &operand);
-                    self.distance_at = self.distance_at.or(is_length.then_some(self.insn_idx));
+                    self.learned.distance_at =
+                        self.learned.distance_at.or(is_length.then_some(self.path.insn_idx));
                     self.mark_reg_unknown(insn.dst);
                     return Ok(());
                 }
@@ -199,10 +201,10 @@ impl Verifier<'_> {
             return Ok(());
         }
         let known = |value: u64| if is64 { Scalar::constant(value) } else { var.known_low(value) };
-        let mut cleared = self.cur.clone();
+        let mut cleared = self.path.cur.clone();
         cleared.frame_mut().regs[usize::from(regno)].var = known(0);
         self.reg_mut(regno).var = known(u64::MAX);
-        self.push_pending_state(cleared, self.insn_idx, self.insn_idx)
+        self.push_pending_state(cleared, self.path.insn_idx, self.path.insn_idx)
     }
 
     fn combine_scalars(&mut self, insn: &Insn, dst: &Reg, operand: &Reg) {
@@ -236,7 +238,7 @@ impl Verifier<'_> {
         let name = type_name(pointer.kind);
         let regno = insn.dst;
         if insn.class() != BPF_ALU64 {
-            if insn.op() == BPF_SUB && self.options.allow_ptr_leaks {
+            if insn.op() == BPF_SUB && self.input.options.allow_ptr_leaks {
                 self.mark_reg_unknown(regno);
                 return Ok(());
             }

@@ -15,7 +15,7 @@ impl Verifier<'_> {
         if !self.reg(regno).is_scalar() {
             return Ok(());
         }
-        let mut wanted = Wanted::new(self.cur.depth());
+        let mut wanted = Wanted::new(self.path.cur.depth());
         wanted.add(regno);
         self.mark_current_chain(wanted);
         Ok(())
@@ -23,7 +23,7 @@ impl Verifier<'_> {
 
     /// As [`Verifier::mark_chain_precision`], for the scalar spilled to a stack slot.
     pub(crate) fn mark_slot_precise(&mut self, frame: usize, spi: usize) {
-        let mut wanted = Wanted::new(self.cur.depth());
+        let mut wanted = Wanted::new(self.path.cur.depth());
         if let Some(slots) = wanted.slots.get_mut(frame) {
             *slots |= 1 << (spi & 63);
             self.mark_current_chain(wanted);
@@ -32,9 +32,9 @@ impl Verifier<'_> {
 
     /// Marks what is wanted in the states that the current one came from. True: new marks.
     fn mark_current_chain(&mut self, wanted: Wanted) -> bool {
-        let mut current = std::mem::replace(&mut self.cur, State::new(0));
+        let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
         let changed = self.mark_chain(&mut current, wanted);
-        self.cur = current;
+        self.path.cur = current;
         changed
     }
 
@@ -48,7 +48,7 @@ impl Verifier<'_> {
         let mut next = None;
         let mut skip_first = true;
         loop {
-            let segment = at.map_or(&*start, |id| self.arena.state(id));
+            let segment = at.map_or(&*start, |id| self.search.arena.state(id));
             match self.walk_segment(segment, last, &mut next, skip_first, &mut wanted) {
                 Walk::Found => return changed,
                 Walk::Lost => {
@@ -60,12 +60,12 @@ impl Verifier<'_> {
             skip_first = false;
             let Some(parent) = segment.parent else { break };
             let first = segment.first_insn_idx;
-            changed |= mark_wanted(self.arena.state_mut(parent), &mut wanted);
+            changed |= mark_wanted(self.search.arena.state_mut(parent), &mut wanted);
             if wanted.is_empty() {
                 return changed;
             }
             next = Some(first);
-            last = self.arena.state(parent).last_insn_idx;
+            last = self.search.arena.state(parent).last_insn_idx;
             if last == super::state::NO_INSN {
                 // The entry of the program or of a global function: arguments came from nowhere.
                 return changed;
@@ -115,7 +115,7 @@ impl Verifier<'_> {
                     None => return Walk::Goes,
                 },
             }
-            if idx >= self.prog.insns.len() {
+            if idx >= self.input.prog.insns.len() {
                 return Walk::Goes;
             }
         }
@@ -126,7 +126,7 @@ impl Verifier<'_> {
     pub(crate) fn mark_all_scalars_precise(&mut self, start: &mut State) {
         let mut parent = start.parent;
         while let Some(id) = parent {
-            let state = self.arena.state_mut(id);
+            let state = self.search.arena.state_mut(id);
             for reg in state.all_regs_mut().filter(|reg| reg.is_scalar()) {
                 reg.precise = true;
             }
@@ -137,20 +137,20 @@ impl Verifier<'_> {
     /// What mattered below `old` matters on the path that ended there (`propagate_precision`).
     /// True: new marks.
     pub(crate) fn propagate_precision(&mut self, old: StateId, state: &mut State) -> bool {
-        let wanted = precise_of(self.arena.state(old), state);
+        let wanted = precise_of(self.search.arena.state(old), state);
         self.mark_chain(state, wanted)
     }
 
     /// As [`Verifier::propagate_precision`], onto the current path.
     pub(crate) fn propagate_precision_here(&mut self, old: StateId) {
-        let wanted = precise_of(self.arena.state(old), &self.cur);
+        let wanted = precise_of(self.search.arena.state(old), &self.path.cur);
         self.mark_current_chain(wanted);
     }
 
     /// What is read below `old` is read on the path that ended there. True: new marks.
     pub(crate) fn propagate_liveness(&mut self, old: StateId, state: &State) -> bool {
         let reads: Vec<u64> =
-            self.arena.state(old).frames.iter().map(|frame| frame.stack_read).collect();
+            self.search.arena.state(old).frames.iter().map(|frame| frame.stack_read).collect();
         let mut changed = false;
         for (frame, reads) in reads.into_iter().enumerate() {
             let Some(owner) = state.frames.get(frame) else { break };
@@ -164,18 +164,21 @@ impl Verifier<'_> {
 
     /// As [`Verifier::propagate_liveness`], onto the current path.
     pub(crate) fn propagate_liveness_here(&mut self, old: StateId) {
-        let current = std::mem::replace(&mut self.cur, State::new(0));
+        let current = std::mem::replace(&mut self.path.cur, State::new(0));
         self.propagate_liveness(old, &current);
-        self.cur = current;
+        self.path.cur = current;
     }
 
     /// The current instruction's entry in the path's history, made if needed.
     fn history_entry(&mut self) -> Option<&mut HistoryEntry> {
-        if !self.history_entry {
-            self.cur.history.push(HistoryEntry::jump(self.insn_idx, self.prev_insn_idx));
-            self.history_entry = true;
+        if !self.path.history_entry {
+            self.path
+                .cur
+                .history
+                .push(HistoryEntry::jump(self.path.insn_idx, self.path.prev_insn_idx));
+            self.path.history_entry = true;
         }
-        self.cur.history.last_mut()
+        self.path.cur.history.last_mut()
     }
 
     /// Records that the path arrives at the current instruction (`push_jmp_history`).

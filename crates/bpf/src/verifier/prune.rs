@@ -15,16 +15,17 @@ impl Verifier<'_> {
     /// True: the current state needs no exploring. Otherwise it may have been kept for later
     /// comparisons.
     pub(crate) fn is_state_visited(&mut self) -> Result<bool> {
-        let insn_idx = self.insn_idx;
-        let aux = &self.aux[insn_idx];
-        let forced = aux.force_checkpoint || self.cur.history.len() > HISTORY_BEFORE_CHECKPOINT;
-        let jumps = self.jumps_processed - self.jumps_at_last_state;
-        let insns = self.stats.insns_processed - self.insns_at_last_state;
+        let insn_idx = self.path.insn_idx;
+        let aux = &self.learned.aux[insn_idx];
+        let forced =
+            aux.force_checkpoint || self.path.cur.history.len() > HISTORY_BEFORE_CHECKPOINT;
+        let jumps = self.search.jumps_processed - self.search.jumps_at_last_state;
+        let insns = self.stats.insns_processed - self.search.insns_at_last_state;
         let mut keep = forced || (jumps >= 2 && insns >= 8);
-        let candidates = self.arena.at_insn(insn_idx);
+        let candidates = self.search.arena.at_insn(insn_idx);
         let count = candidates.len() as u32;
         for id in candidates {
-            let verdict = if self.arena.state(id).branches > 0 {
+            let verdict = if self.search.arena.state(id).branches > 0 {
                 let verdict = self.compare_unfinished(id)?;
                 if verdict == Verdict::Miss && !forced && jumps < 20 && insns < 100 {
                     // A loop's iterations are rarely equal: don't keep too many.
@@ -48,13 +49,13 @@ impl Verifier<'_> {
     }
 
     fn compare_finished(&mut self, id: StateId) -> Verdict {
-        let in_loop = self.marks_incomplete(self.arena.state(id));
-        if !in_loop && !self.arena.state(id).cleaned {
+        let in_loop = self.marks_incomplete(self.search.arena.state(id));
+        if !in_loop && !self.search.arena.state(id).cleaned {
             self.clean_state(id);
         }
-        let all = in_loop || self.options.every_number;
+        let all = in_loop || self.input.options.every_number;
         let exact = if all { Exact::Range } else { Exact::Not };
-        if self.states_equal(self.arena.state(id), &self.cur, exact) {
+        if self.states_equal(self.search.arena.state(id), &self.path.cur, exact) {
             Verdict::Hit { in_loop }
         } else {
             Verdict::Miss
@@ -64,32 +65,32 @@ impl Verifier<'_> {
     /// A state whose own paths haven't all ended: being back at it is a loop. Loops that are
     /// bound to end (iterators, callbacks, `may_goto`) may converge; others may not.
     fn compare_unfinished(&self, id: StateId) -> Result<Verdict> {
-        let old = self.arena.state(id);
-        let (a, b) = (old.frame(), self.cur.frame());
+        let old = self.search.arena.state(id);
+        let (a, b) = (old.frame(), self.path.cur.frame());
         if a.in_async_callback && a.async_entry_count != b.async_entry_count {
             return Ok(Verdict::Miss);
         }
         let insn = self.insn();
-        let in_range = |v: &Self| v.states_equal(old, &v.cur, Exact::Range);
-        if self.aux[self.insn_idx].iter_next {
+        let in_range = |v: &Self| v.states_equal(old, &v.path.cur, Exact::Range);
+        if self.learned.aux[self.path.insn_idx].iter_next {
             let converged = self.iterator_goes_on(old) && in_range(self);
             return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
         }
         let is_may_goto = insn.op() == BPF_JCOND && matches!(insn.class(), crate::insn::BPF_JMP);
-        if is_may_goto && old.may_goto_depth != self.cur.may_goto_depth && in_range(self) {
+        if is_may_goto && old.may_goto_depth != self.path.cur.may_goto_depth && in_range(self) {
             return Ok(Verdict::Hit { in_loop: true });
         }
-        if self.aux[self.insn_idx].calls_callback {
+        if self.learned.aux[self.path.insn_idx].calls_callback {
             let converged = in_range(self);
             return Ok(if converged { Verdict::Hit { in_loop: true } } else { Verdict::Miss });
         }
-        if maybe_looping(old, &self.cur)
-            && !iterator_depths_differ(old, &self.cur)
-            && old.may_goto_depth == self.cur.may_goto_depth
-            && old.callback_unroll_depth == self.cur.callback_unroll_depth
-            && self.states_equal(old, &self.cur, Exact::Yes)
+        if maybe_looping(old, &self.path.cur)
+            && !iterator_depths_differ(old, &self.path.cur)
+            && old.may_goto_depth == self.path.cur.may_goto_depth
+            && old.callback_unroll_depth == self.path.cur.callback_unroll_depth
+            && self.states_equal(old, &self.path.cur, Exact::Yes)
         {
-            let message = format!("infinite loop detected at insn {}", self.insn_idx);
+            let message = format!("infinite loop detected at insn {}", self.path.insn_idx);
             let hint = "nothing changes from one iteration to the next: make the loop count, \
                         and compare the count with a constant";
             return Err(self.reject_hint(Errno::EINVAL, message, hint));
@@ -118,21 +119,21 @@ impl Verifier<'_> {
 
     /// The current path ends in a state explored before: its marks are this path's, too.
     fn end_at(&mut self, id: StateId, in_loop: bool) {
-        self.arena.get_mut(id).hits += 1;
-        if self.aux[self.insn_idx].jump_point {
+        self.search.arena.get_mut(id).hits += 1;
+        if self.learned.aux[self.path.insn_idx].jump_point {
             self.note_jump();
         }
         self.propagate_liveness_here(id);
         self.propagate_precision_here(id);
         if in_loop {
-            let mut state = self.cur.clone();
-            state.insn_idx = self.insn_idx;
+            let mut state = self.path.cur.clone();
+            state.insn_idx = self.path.insn_idx;
             if !self.add_backedge(id, state) {
                 // No loop is known here, so nobody will carry marks over later: assume them all.
-                let mut current = std::mem::replace(&mut self.cur, State::new(0));
+                let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
                 self.mark_all_scalars_precise(&mut current);
                 self.mark_all_read(&current);
-                self.cur = current;
+                self.path.cur = current;
             }
         }
     }
@@ -145,32 +146,33 @@ impl Verifier<'_> {
     }
 
     fn count_miss(&mut self, id: StateId, keep: bool) {
-        let patience =
-            if self.aux[self.insn_idx].force_checkpoint && self.arena.state(id).branches > 0 {
-                64
-            } else {
-                3
-            };
-        let item = self.arena.get_mut(id);
+        let patience = if self.learned.aux[self.path.insn_idx].force_checkpoint
+            && self.search.arena.state(id).branches > 0
+        {
+            64
+        } else {
+            3
+        };
+        let item = self.search.arena.get_mut(id);
         if keep {
             item.misses += 1;
         }
         if item.misses > item.hits.saturating_mul(patience).saturating_add(patience) {
-            self.arena.retire(id);
+            self.search.arena.retire(id);
             self.free_if_unused(id);
         }
     }
 
     fn free_if_unused(&mut self, id: StateId) {
-        let item = self.arena.get(id);
+        let item = self.search.arena.get(id);
         if item.evicted && item.state.branches == 0 && !self.marks_incomplete(&item.state) {
-            self.arena.free(id);
+            self.search.arena.free(id);
         }
     }
 
     /// Frees what only waited for a loop's marks.
     pub(crate) fn free_retired(&mut self) {
-        for id in self.arena.retired() {
+        for id in self.search.arena.retired() {
             self.free_if_unused(id);
         }
     }
@@ -178,27 +180,27 @@ impl Verifier<'_> {
     /// Keeps a copy of the current state, which goes on as its child.
     fn keep_state(&mut self) {
         self.stats.total_states += 1;
-        self.insns_at_last_state = self.stats.insns_processed;
-        self.jumps_at_last_state = self.jumps_processed;
-        for reg in self.cur.all_regs_mut().filter(|reg| reg.is_scalar()) {
+        self.search.insns_at_last_state = self.stats.insns_processed;
+        self.search.jumps_at_last_state = self.search.jumps_processed;
+        for reg in self.path.cur.all_regs_mut().filter(|reg| reg.is_scalar()) {
             reg.precise = false;
         }
-        clear_single_ids(&mut self.cur);
-        let mut kept = self.cur.clone();
-        kept.insn_idx = self.insn_idx;
+        clear_single_ids(&mut self.path.cur);
+        let mut kept = self.path.cur.clone();
+        kept.insn_idx = self.path.insn_idx;
         for frame in &mut kept.frames {
             frame.stack_read = 0;
         }
         let dfs_depth = kept.dfs_depth + 1;
-        let id = self.arena.insert(kept);
-        self.stats.peak_states = self.stats.peak_states.max(self.arena.len() as u64);
+        let id = self.search.arena.insert(kept);
+        self.stats.peak_states = self.stats.peak_states.max(self.search.arena.len() as u64);
         self.maybe_enter_loop(id);
-        self.cur.parent = Some(id);
-        self.cur.first_insn_idx = self.insn_idx;
-        self.cur.dfs_depth = dfs_depth;
-        self.cur.history.clear();
-        self.history_entry = false;
-        for frame in &mut self.cur.frames {
+        self.path.cur.parent = Some(id);
+        self.path.cur.first_insn_idx = self.path.insn_idx;
+        self.path.cur.dfs_depth = dfs_depth;
+        self.path.cur.history.clear();
+        self.path.history_entry = false;
+        for frame in &mut self.path.cur.frames {
             frame.stack_written = 0;
             frame.stack_read = 0;
         }
@@ -206,11 +208,13 @@ impl Verifier<'_> {
 
     /// Removes what no path below a finished state reads (`clean_verifier_state`).
     fn clean_state(&mut self, id: StateId) {
-        let state = self.arena.state(id);
+        let state = self.search.arena.state(id);
         let live: Vec<u16> = (0..state.frames.len())
-            .map(|depth| self.aux.get(state.frame_insn(depth)).map_or(u16::MAX, |a| a.live_regs))
+            .map(|depth| {
+                self.learned.aux.get(state.frame_insn(depth)).map_or(u16::MAX, |a| a.live_regs)
+            })
             .collect();
-        let state = self.arena.state_mut(id);
+        let state = self.search.arena.state_mut(id);
         state.cleaned = true;
         for (frame, live) in state.frames.iter_mut().zip(live) {
             for (regno, reg) in frame.regs.iter_mut().enumerate().take(10) {
@@ -229,9 +233,9 @@ impl Verifier<'_> {
 
     /// The current path has ended (`update_branch_counts`).
     pub(crate) fn end_path(&mut self) {
-        let mut parent = self.cur.parent;
+        let mut parent = self.path.cur.parent;
         while let Some(id) = parent {
-            let state = self.arena.state_mut(id);
+            let state = self.search.arena.state_mut(id);
             state.branches = state.branches.saturating_sub(1);
             if state.branches > 0 {
                 return;
@@ -251,8 +255,10 @@ impl Verifier<'_> {
         insn_idx: usize,
     ) -> Option<StateId> {
         while let Some(id) = from {
-            let state = self.arena.state(id);
-            if state.insn_idx == insn_idx && state.branches > 0 && same_callsites(state, &self.cur)
+            let state = self.search.arena.state(id);
+            if state.insn_idx == insn_idx
+                && state.branches > 0
+                && same_callsites(state, &self.path.cur)
             {
                 return Some(id);
             }
@@ -263,16 +269,16 @@ impl Verifier<'_> {
 
     /// At an instruction that is always a checkpoint, that is the parent: the state before it.
     pub(crate) fn before_checkpoint(&self) -> Option<StateId> {
-        self.cur.parent.and_then(|id| self.arena.state(id).parent)
+        self.path.cur.parent.and_then(|id| self.search.arena.state(id).parent)
     }
 
     /// Numbers that changed since an earlier iteration and didn't matter become unknown, so that
     /// loops without an end in sight converge (`widen_imprecise_scalars`).
     pub(crate) fn widen_imprecise(&self, old: StateId, state: &mut State) {
-        if !self.options.forget_in_loops {
+        if !self.input.options.forget_in_loops {
             return;
         }
-        let old = self.arena.state(old);
+        let old = self.search.arena.state(old);
         for (a, b) in old.frames.iter().zip(&mut state.frames) {
             for (before, now) in a.regs.iter().zip(&mut b.regs) {
                 widen(before, now);

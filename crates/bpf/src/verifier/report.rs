@@ -21,7 +21,7 @@ impl Verifier<'_> {
         message: impl Into<String>,
         hint: &str,
     ) -> Box<Rejection> {
-        self.rejection_at(Some(self.insn_idx), errno, message.into(), hint)
+        self.rejection_at(Some(self.path.insn_idx), errno, message.into(), hint)
     }
 
     /// A rejection at another instruction.
@@ -49,7 +49,7 @@ impl Verifier<'_> {
     ) -> Box<Rejection> {
         let insn = insn_idx.and_then(|index| self.rejected_insn(index));
         let registers = match insn.as_ref().map(|insn| insn.index) {
-            Some(index) if index == self.insn_idx => self.used_registers(),
+            Some(index) if index == self.path.insn_idx => self.used_registers(),
             _ => String::new(),
         };
         Box::new(Rejection { errno, message, hint: hint.to_owned(), insn, registers })
@@ -57,10 +57,10 @@ impl Verifier<'_> {
 
     /// An instruction of the program with its line of C.
     pub(crate) fn rejected_insn(&self, index: usize) -> Option<RejectedInsn> {
-        (index < self.prog.insns.len()).then(|| RejectedInsn {
+        (index < self.input.prog.insns.len()).then(|| RejectedInsn {
             index,
             text: self.insn_text(index),
-            source: self.prog.line_of(index).map(|line| SourceLine {
+            source: self.input.prog.line_of(index).map(|line| SourceLine {
                 file: line.file.clone(),
                 line: line.line,
                 column: line.column,
@@ -70,15 +70,15 @@ impl Verifier<'_> {
     }
 
     fn insn_text(&self, idx: usize) -> String {
-        Disasm::of(self.prog, idx).map(|text| text.to_string()).unwrap_or_default()
+        Disasm::of(self.input.prog, idx).map(|text| text.to_string()).unwrap_or_default()
     }
 
     /// The registers that the current instruction reads.
     fn used_registers(&self) -> String {
-        let (used, _) = self.use_def(self.insn_idx);
-        let frame = self.cur.frame();
+        let (used, _) = self.use_def(self.path.insn_idx);
+        let frame = self.path.cur.frame();
         let shown = (0..REG_COUNT).filter(|regno| used & (1 << regno) != 0).map(|regno| {
-            format!("R{regno}={}", self.show_reg(&frame.regs[regno], self.cur.depth()))
+            format!("R{regno}={}", self.show_reg(&frame.regs[regno], self.path.cur.depth()))
         });
         shown.collect::<Vec<_>>().join(" ")
     }
@@ -88,8 +88,8 @@ impl Verifier<'_> {
         if !self.log.wants(1) {
             return;
         }
-        let idx = self.insn_idx;
-        if let Some(line) = self.prog.line_of(idx)
+        let idx = self.path.insn_idx;
+        if let Some(line) = self.input.prog.line_of(idx)
             && line.insn as usize == idx
         {
             let source = format!("; {} @ {}:{}\n", line.text, line.file, line.line);
@@ -97,7 +97,10 @@ impl Verifier<'_> {
         }
         let mut text = format!("{idx}: {}", self.insn_text(idx));
         if self.log.wants(2) {
-            text = format!("{text:<48}; {}", self.show_frame(self.cur.frame(), self.cur.depth()));
+            text = format!(
+                "{text:<48}; {}",
+                self.show_frame(self.path.cur.frame(), self.path.cur.depth())
+            );
         }
         text.push('\n');
         self.log.push(&text);
@@ -108,17 +111,20 @@ impl Verifier<'_> {
         if !self.log.wants(1) {
             return;
         }
-        let state = self.show_frame(self.cur.frame(), self.cur.depth());
-        let prev = self.prev_insn_idx.cast_signed();
-        let text = format!("\nfrom {prev} to {}: {state}\n", self.insn_idx);
+        let state = self.show_frame(self.path.cur.frame(), self.path.cur.depth());
+        let prev = self.path.prev_insn_idx.cast_signed();
+        let text = format!("\nfrom {prev} to {}: {state}\n", self.path.insn_idx);
         self.log.push(&text);
     }
 
     /// The path ends in a state explored before.
     pub(crate) fn log_safe(&mut self) {
         if self.log.wants(1) {
-            let text =
-                format!("from {} to {}: safe\n", self.prev_insn_idx.cast_signed(), self.insn_idx);
+            let text = format!(
+                "from {} to {}: safe\n",
+                self.path.prev_insn_idx.cast_signed(),
+                self.path.insn_idx
+            );
             self.log.push(&text);
         }
     }
@@ -126,8 +132,8 @@ impl Verifier<'_> {
     /// Something that changes frames has happened.
     pub(crate) fn log_state(&mut self, what: &str) {
         if self.log.wants(1) {
-            let state = self.show_frame(self.cur.frame(), self.cur.depth());
-            let text = format!("{what}: frame{}: {state}\n", self.cur.depth());
+            let state = self.show_frame(self.path.cur.frame(), self.path.cur.depth());
+            let text = format!("{what}: frame{}: {state}\n", self.path.cur.depth());
             self.log.push(&text);
         }
     }
@@ -139,7 +145,7 @@ impl Verifier<'_> {
             let text = format!(
                 "processed {} insns (limit {}) max_states_per_insn {} total_states {} peak_states {}\n",
                 stats.insns_processed,
-                self.options.insns_processed_max,
+                self.input.options.insns_processed_max,
                 stats.max_states_per_insn,
                 stats.total_states,
                 stats.peak_states

@@ -14,7 +14,7 @@ use super::rejection::Rejection;
 impl Verifier<'_> {
     /// The register holds an address that must not be told (`is_pointer_value`).
     pub(crate) fn is_secret(&self, reg: &Reg) -> bool {
-        !self.options.allow_ptr_leaks && !reg.is_scalar()
+        !self.input.options.allow_ptr_leaks && !reg.is_scalar()
     }
 
     /// The address in a register may not go there.
@@ -43,10 +43,11 @@ impl Verifier<'_> {
     /// (`resolve_pseudo_ldimm64`).
     fn arenas(&self) -> impl Iterator<Item = i32> {
         let is_arena = |map: i32| {
-            let map = usize::try_from(map).ok().and_then(|map| self.prog.maps.get(map));
+            let map = usize::try_from(map).ok().and_then(|map| self.input.prog.maps.get(map));
             map.is_some_and(|map| map.kind.values() == Values::Pages)
         };
-        let named = self.prog.insns.iter().filter(|insn| insn.names_map()).map(|insn| insn.imm);
+        let named =
+            self.input.prog.insns.iter().filter(|insn| insn.names_map()).map(|insn| insn.imm);
         named.filter(move |map| is_arena(*map))
     }
 
@@ -58,7 +59,7 @@ impl Verifier<'_> {
     pub(crate) fn check_rights(&self) -> Result<()> {
         let mut arenas = self.arenas();
         let Some(arena) = arenas.next() else { return Ok(()) };
-        if !self.options.allow_ptr_leaks {
+        if !self.input.options.allow_ptr_leaks {
             let message = "CAP_BPF and CAP_PERFMON are required to use arena".to_owned();
             return Err(self.rejection_at(None, Errno::EPERM, message, ""));
         }
@@ -71,7 +72,7 @@ impl Verifier<'_> {
 
     /// Structures of the kernel, and objects, may not be looked into.
     pub(crate) fn forbid_struct(&self, name: &str) -> Result<()> {
-        if self.options.allow_ptr_leaks {
+        if self.input.options.allow_ptr_leaks {
             return Ok(());
         }
         let message =
@@ -97,7 +98,7 @@ impl Verifier<'_> {
             Base::MapValue | Base::MapKey | Base::Packet | Base::PacketMeta | Base::Mem
         );
         let is_known = is_plain && !reg.has(Flags::UNTRUSTED);
-        if self.options.allow_ptr_leaks || !is_read || is_known {
+        if self.input.options.allow_ptr_leaks || !is_read || is_known {
             return Ok(());
         }
         let message = format!("R{regno} is an address at which nothing may be read");
@@ -108,7 +109,7 @@ impl Verifier<'_> {
 
     /// The packet's pointers, of which distances and order may be known: no address comes of it.
     pub(crate) fn are_of_packet(&self, dst: &Reg, src: &Reg) -> bool {
-        self.options.packet_distances
+        self.input.options.packet_distances
             && dst.is_packet_any()
             && src.is_packet_any()
             && dst.ref_id == src.ref_id
@@ -158,8 +159,8 @@ impl Verifier<'_> {
     /// Makes every register that matches useless: an unknown number, if it may be known
     /// (`mark_reg_invalid`).
     pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
-        let (useless, by) = (self.useless(), Some(self.insn_idx));
-        for reg in self.cur.all_regs_mut().filter(|reg| matches(reg)) {
+        let (useless, by) = (self.useless(), Some(self.path.insn_idx));
+        for reg in self.path.cur.all_regs_mut().filter(|reg| matches(reg)) {
             let of_packet = reg.is_packet_any() || reg.has(Flags::PACKET_SLICE);
             *reg = Reg { void: Void { by, of_packet }, ..useless };
         }
@@ -167,7 +168,7 @@ impl Verifier<'_> {
 
     /// What a pointer is whose object is gone.
     pub(crate) fn useless(&self) -> Reg {
-        if self.options.allow_ptr_leaks { Reg::UNKNOWN } else { Reg::NOT_INIT }
+        if self.input.options.allow_ptr_leaks { Reg::UNKNOWN } else { Reg::NOT_INIT }
     }
 }
 

@@ -17,7 +17,7 @@ impl Verifier<'_> {
         let mut callsites = Vec::new();
         for frame in 0..state.frames.len() {
             let idx = state.frame_insn(frame);
-            let scc = self.aux.get(idx)?.scc;
+            let scc = self.learned.aux.get(idx)?.scc;
             if scc != 0 {
                 return Some(LoopKey { callsites, scc });
             }
@@ -28,22 +28,22 @@ impl Verifier<'_> {
 
     /// A kept state may be the first of its loop.
     pub(crate) fn maybe_enter_loop(&mut self, id: StateId) {
-        let Some(key) = self.loop_key(self.arena.state(id)) else { return };
-        let visit = self.loops.visits.entry(key).or_default();
+        let Some(key) = self.loop_key(self.search.arena.state(id)) else { return };
+        let visit = self.search.loops.visits.entry(key).or_default();
         visit.entry.get_or_insert(id);
     }
 
     /// All paths below a kept state have ended; it may have been the first of its loop. True: what
     /// waited for the loop's marks has been freed.
     pub(crate) fn maybe_exit_loop(&mut self, id: StateId) -> bool {
-        let Some(key) = self.loop_key(self.arena.state(id)) else { return false };
-        let Some(visit) = self.loops.visits.get_mut(&key) else { return false };
+        let Some(key) = self.loop_key(self.search.arena.state(id)) else { return false };
+        let Some(visit) = self.search.loops.visits.get_mut(&key) else { return false };
         if visit.entry != Some(id) {
             return false;
         }
         visit.entry = None;
         let backedges = std::mem::take(&mut visit.backedges);
-        self.loops.open -= backedges.len();
+        self.search.loops.open -= backedges.len();
         if backedges.is_empty() {
             return false;
         }
@@ -54,19 +54,19 @@ impl Verifier<'_> {
 
     /// The marks of a state are not final (`incomplete_read_marks`).
     pub(crate) fn marks_incomplete(&self, state: &State) -> bool {
-        if self.loops.open == 0 {
+        if self.search.loops.open == 0 {
             return false;
         }
         let Some(key) = self.loop_key(state) else { return false };
-        self.loops.visits.get(&key).is_some_and(|visit| !visit.backedges.is_empty())
+        self.search.loops.visits.get(&key).is_some_and(|visit| !visit.backedges.is_empty())
     }
 
     /// Remembers that a copy of the current state ended in `equal`. False: it is in no loop.
     pub(crate) fn add_backedge(&mut self, equal: StateId, state: State) -> bool {
-        let Some(key) = self.loop_key(self.arena.state(equal)) else { return false };
-        let Some(visit) = self.loops.visits.get_mut(&key) else { return false };
+        let Some(key) = self.loop_key(self.search.arena.state(equal)) else { return false };
+        let Some(visit) = self.search.loops.visits.get_mut(&key) else { return false };
         visit.backedges.push(Backedge { state, equal });
-        self.loops.open += 1;
+        self.search.loops.open += 1;
         true
     }
 
@@ -91,8 +91,8 @@ impl Verifier<'_> {
 
     /// Numbers the strongly connected parts of each function (Tarjan, without recursion).
     pub(crate) fn compute_scc(&mut self) {
-        let mut search = Tarjan::new(self.prog.insns.len());
-        for root in 0..self.prog.insns.len() {
+        let mut search = Tarjan::new(self.input.prog.insns.len());
+        for root in 0..self.input.prog.insns.len() {
             if search.order[root] == 0 {
                 self.search_from(&mut search, root);
             }
@@ -130,7 +130,7 @@ impl Verifier<'_> {
         let members = search.stack.split_off(from);
         // A call that calls back is a loop of one instruction.
         let is_loop = members.len() > 1
-            || self.aux[root].calls_callback
+            || self.learned.aux[root].calls_callback
             || self.successors(root).as_slice().contains(&root);
         if is_loop {
             search.components += 1;
@@ -138,7 +138,7 @@ impl Verifier<'_> {
         for idx in members {
             search.on_stack[idx] = false;
             if is_loop {
-                self.aux[idx].scc = search.components;
+                self.learned.aux[idx].scc = search.components;
             }
         }
     }

@@ -164,8 +164,8 @@ impl Verifier<'_> {
             };
             parts.push(format!("fp{off}={text}"));
         }
-        let held = &self.cur.refs.list;
-        if !held.is_empty() && depth == self.cur.depth() {
+        let held = &self.path.cur.refs.list;
+        if !held.is_empty() && depth == self.path.cur.depth() {
             let ids: Vec<String> = held.iter().map(|held| held.id.to_string()).collect();
             parts.push(format!("refs={}", ids.join(",")));
         }

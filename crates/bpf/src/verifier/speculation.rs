@@ -57,7 +57,7 @@ impl Verifier<'_> {
     /// With the result in its register: it must stay within the object, and be masked by the same
     /// limit whatever the path (`sanitize_check_bounds`).
     pub(crate) fn check_masked_result(&mut self, insn: &Insn, add: Offset<'_>) -> Result<()> {
-        if self.options.bypass_spec_v1 {
+        if self.input.options.bypass_spec_v1 {
             return Ok(());
         }
         self.check_result_bounds(insn.dst)?;
@@ -82,7 +82,7 @@ impl Verifier<'_> {
     /// Constants of instructions need no mask (`can_skip_alu_sanitation`).
     fn is_masked(&self, insn: &Insn) -> bool {
         let adds = matches!(insn.op(), BPF_ADD | BPF_SUB);
-        !self.options.bypass_spec_v1 && adds && insn.is_reg_operand()
+        !self.input.options.bypass_spec_v1 && adds && insn.is_reg_operand()
     }
 
     fn check_result_bounds(&mut self, regno: u8) -> Result<()> {
@@ -149,7 +149,7 @@ impl Verifier<'_> {
 
     /// `update_alu_sanitation_state`
     fn note_masking(&mut self, masking: Masking) -> Result<(), Unmaskable> {
-        let known = &mut self.aux[self.insn_idx].masking;
+        let known = &mut self.learned.aux[self.path.insn_idx].masking;
         if known.is_some_and(|known| known != masking) {
             return Err(Unmaskable::Paths);
         }

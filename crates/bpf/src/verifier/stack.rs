@@ -59,7 +59,8 @@ impl Verifier<'_> {
         }
         let depth = (-min) as u32;
         let subprog = self.frame_of(&reg).subprog;
-        self.subprogs[subprog].stack_depth = self.subprogs[subprog].stack_depth.max(depth);
+        self.learned.subprogs[subprog].stack_depth =
+            self.learned.subprogs[subprog].stack_depth.max(depth);
         self.check_spills_untouched(subprog, min);
         self.frame_of_mut(&reg).grow_stack((depth as usize).div_ceil(SLOT_BYTES));
         self.note_stack_reach(regno, &reg, min, max);
@@ -69,7 +70,7 @@ impl Verifier<'_> {
     /// Remembers by which means stack bytes are touched, for compilers.
     fn note_stack_reach(&mut self, regno: u8, reg: &Reg, min: i64, max: i64) {
         let owner = self.frame_of(reg).subprog;
-        let is_own = reg.frame as usize == self.cur.depth() && reg.var.is_const();
+        let is_own = reg.frame as usize == self.path.cur.depth() && reg.var.is_const();
         let (is_call, is_atomic) = {
             let insn = self.insn();
             let is_jump = matches!(insn.class(), BPF_JMP | BPF_JMP32);
@@ -77,7 +78,7 @@ impl Verifier<'_> {
         };
         // On the stack, by the bounds just checked: both fit.
         let (offset, len) = (min as i16, (max - min).max(0) as u16);
-        let facts = &mut self.aux[self.insn_idx].facts;
+        let facts = &mut self.learned.aux[self.path.insn_idx].facts;
         let is_listed = match is_own {
             false => false,
             true if is_call => facts.add_stack_arg(StackArg { register: regno, offset, len }),
@@ -88,7 +89,7 @@ impl Verifier<'_> {
             }
         };
         if !is_listed {
-            self.subprogs[owner].reached.add(min, max);
+            self.learned.subprogs[owner].reached.add(min, max);
         }
     }
 
@@ -101,7 +102,7 @@ impl Verifier<'_> {
         let low = if reg.var.is_const() { reg.var.tnum.value as i64 } else { reg.var.smin };
         let low = low.saturating_add(reg.off.into());
         let owner = self.frame_of(reg).subprog;
-        self.subprogs[owner].reached.add(low, 0);
+        self.learned.subprogs[owner].reached.add(low, 0);
     }
 
     /// A store to the stack by an instruction (`check_stack_write`).
@@ -126,7 +127,7 @@ impl Verifier<'_> {
     }
 
     fn overwrite_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
-        let slot = self.cur.slot(frame, spi);
+        let slot = self.path.cur.slot(frame, spi);
         if slot.is_some_and(|slot| slot.special() == Some(SlotKind::Dynptr)) {
             self.destroy_dynptr(frame, spi)?;
         }
@@ -150,7 +151,7 @@ impl Verifier<'_> {
         let aligned = off % SLOT_BYTES as i64 == 0;
         let immediate = self.stored_immediate().filter(|_| value_regno.is_none());
         let value = value_regno.map(|regno| *self.reg(regno));
-        let before = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+        let before = self.path.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
         self.check_pointer_kept(&before, size)?;
         if size as usize == SLOT_BYTES {
             self.mark_stack_written(frame, spi);
@@ -189,7 +190,7 @@ impl Verifier<'_> {
     /// A pointer may be overwritten as a whole.
     fn check_pointer_kept(&self, slot: &StackSlot, size: u32) -> Result<()> {
         let is_pointer = slot.is_spill() && !slot.reg.is_scalar();
-        if self.options.allow_ptr_leaks || !is_pointer || size as usize == SLOT_BYTES {
+        if self.input.options.allow_ptr_leaks || !is_pointer || size as usize == SLOT_BYTES {
             return Ok(());
         }
         Err(self.reject(Errno::EACCES, "attempt to corrupt spilled pointer on stack"))
@@ -198,8 +199,8 @@ impl Verifier<'_> {
     /// What may or may not be overwritten, by an index that nobody knows.
     fn check_variable_write(&self, kind: SlotKind, off: i64) -> Result<()> {
         let is_data = matches!(kind, SlotKind::Misc | SlotKind::Zero);
-        if !self.options.allow_ptr_leaks && !is_data {
-            let insn = self.insn_idx;
+        if !self.input.options.allow_ptr_leaks && !is_data {
+            let insn = self.path.insn_idx;
             let message = format!(
                 "spilled ptr in range of var-offset stack write; insn {insn}, ptr off: {off}"
             );
@@ -212,7 +213,7 @@ impl Verifier<'_> {
         if size as usize != SLOT_BYTES {
             return Err(self.reject(Errno::EACCES, "invalid size of register spill"));
         }
-        if frame != self.cur.depth() && value.is(Base::Stack) {
+        if frame != self.path.cur.depth() && value.is(Base::Stack) {
             let message = "cannot spill pointers to stack into stack frame of the caller";
             return Err(self.reject(Errno::EINVAL, message));
         }
@@ -272,7 +273,7 @@ impl Verifier<'_> {
         let mut zero_used = false;
         for off in min..max {
             let index = kind_index(off);
-            let Some(slot) = self.cur.slot(frame, slot_index(off)) else { continue };
+            let Some(slot) = self.path.cur.slot(frame, slot_index(off)) else { continue };
             let kind = slot.kinds[index];
             self.check_variable_write(kind, off)?;
             let Some(slot) = self.slot_mut(frame, slot_index(off)) else { continue };
@@ -326,7 +327,7 @@ impl Verifier<'_> {
         value_regno: Option<u8>,
     ) -> Result<()> {
         let spi = slot_index(off);
-        let slot = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+        let slot = self.path.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
         self.mark_stack_read(frame, spi);
         if !slot.is_spill() {
             self.check_data(&slot, off, size)?;
@@ -343,7 +344,7 @@ impl Verifier<'_> {
             }
             if let Some(regno) = value_regno {
                 self.assign_spilled_id(frame, spi);
-                let value = self.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
+                let value = self.path.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
                 *self.reg_mut(regno) = value;
             }
             self.note_stack_access(frame, spi);
@@ -364,7 +365,7 @@ impl Verifier<'_> {
 
     /// The low bytes of a spilled number.
     fn fill_narrow(&mut self, frame: usize, spi: usize, size: u32, spill_size: u32, regno: u8) {
-        let spilled = |v: &Self| v.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
+        let spilled = |v: &Self| v.path.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
         if size == 4 && spill_size == 4 && value_bits(&spilled(self)) <= 32 {
             self.assign_spilled_id(frame, spi);
         }
@@ -387,7 +388,9 @@ impl Verifier<'_> {
         regno: u8,
     ) -> Result<()> {
         let kinds = (off..off + i64::from(size)).map(|byte| slot.kinds[kind_index(byte)]);
-        if kinds.clone().any(|kind| kind == SlotKind::Invalid) && !self.options.allow_uninit_stack {
+        if kinds.clone().any(|kind| kind == SlotKind::Invalid)
+            && !self.input.options.allow_uninit_stack
+        {
             return Err(self.unwritten(off, off, size));
         }
         let spilled = kinds.clone().filter(|kind| *kind == SlotKind::Spill).count();
@@ -415,7 +418,7 @@ impl Verifier<'_> {
     fn check_data(&self, slot: &StackSlot, off: i64, size: u32) -> Result<()> {
         for byte in off..off + i64::from(size) {
             let kind = slot.kinds[kind_index(byte)];
-            let may_read = kind != SlotKind::Invalid || self.options.allow_uninit_stack;
+            let may_read = kind != SlotKind::Invalid || self.input.options.allow_uninit_stack;
             if !may_read {
                 return Err(self.unwritten(off, byte, size));
             }
@@ -431,7 +434,7 @@ impl Verifier<'_> {
     /// Data bytes become 0 if all are zero, else an unknown number (`mark_reg_stack_read`).
     fn load_data(&mut self, frame: usize, min: i64, max: i64, regno: u8) {
         let zero = (min..max).all(|off| {
-            let slot = self.cur.slot(frame, slot_index(off));
+            let slot = self.path.cur.slot(frame, slot_index(off));
             slot.is_some_and(|slot| slot.kinds[kind_index(off)] == SlotKind::Zero)
         });
         *self.reg_mut(regno) = if zero { Reg::constant(0) } else { Reg::UNKNOWN };
@@ -454,7 +457,7 @@ impl Verifier<'_> {
         let (min, max) = self.check_stack_bounds(regno, off, size, access.on_stack())?;
         let frame = reg.frame as usize;
         let raw = raw && reg.var.is_const();
-        if !reg.var.is_const() && !self.options.bypass_spec_v1 {
+        if !reg.var.is_const() && !self.input.options.bypass_spec_v1 {
             let message = format!(
                 "R{regno} variable offset stack access prohibited for !root, var_off={:?}",
                 reg.var.tnum
@@ -463,7 +466,7 @@ impl Verifier<'_> {
         }
         for byte in min..max {
             let (spi, index) = (slot_index(byte), kind_index(byte));
-            let slot = self.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
+            let slot = self.path.cur.slot(frame, spi).copied().unwrap_or(StackSlot::EMPTY);
             if raw {
                 if slot.kinds[index] == SlotKind::Dynptr {
                     let message = format!("potential write to dynptr at off={byte} disallowed");
@@ -499,7 +502,7 @@ impl Verifier<'_> {
     /// rest of a slot for written where a number was spilled into some of it.
     fn check_readable(&self, slot: &StackSlot, byte: i64, min: i64, size: u32) -> Result<()> {
         let kind = slot.kinds[kind_index(byte)];
-        let is_unwritten = kind == SlotKind::Invalid && !self.options.allow_uninit_stack;
+        let is_unwritten = kind == SlotKind::Invalid && !self.input.options.allow_uninit_stack;
         let is_address = kind == SlotKind::Spill && self.is_secret(&slot.reg);
         if is_unwritten || is_address { Err(self.unwritten(min, byte, size)) } else { Ok(()) }
     }
@@ -513,7 +516,7 @@ impl Verifier<'_> {
     }
 
     fn assign_spilled_id(&mut self, frame: usize, spi: usize) {
-        let Some(mut reg) = self.cur.slot(frame, spi).map(|slot| slot.reg) else { return };
+        let Some(mut reg) = self.path.cur.slot(frame, spi).map(|slot| slot.reg) else { return };
         self.with_scalar_id(&mut reg);
         if let Some(slot) = self.slot_mut(frame, spi) {
             slot.reg = reg;
@@ -535,16 +538,16 @@ impl Verifier<'_> {
     }
 
     fn slot_mut(&mut self, frame: usize, spi: usize) -> Option<&mut StackSlot> {
-        self.cur.frames.get_mut(frame)?.stack.get_mut(spi)
+        self.path.cur.frames.get_mut(frame)?.stack.get_mut(spi)
     }
 
     /// Slot `spi` of frame `frame` is read here: states in which it differs are not equal
     /// (the read marks of the kernel's liveness analysis).
     pub(crate) fn mark_stack_read(&mut self, frame: usize, spi: usize) {
         let bit = 1u64 << (spi & 63);
-        let written = self.cur.frames.get(frame).is_none_or(|f| f.stack_written & bit != 0);
+        let written = self.path.cur.frames.get(frame).is_none_or(|f| f.stack_written & bit != 0);
         if !written {
-            let parent = self.cur.parent;
+            let parent = self.path.cur.parent;
             self.mark_parents_read(parent, frame, bit);
         }
     }
@@ -558,7 +561,7 @@ impl Verifier<'_> {
     ) -> bool {
         let mut changed = false;
         while let Some(id) = parent {
-            let state = self.arena.state_mut(id);
+            let state = self.search.arena.state_mut(id);
             let Some(owner): Option<&mut Frame> = state.frames.get_mut(frame) else { break };
             bits &= !owner.stack_read;
             if bits == 0 {
@@ -574,7 +577,7 @@ impl Verifier<'_> {
 
     /// Slot `spi` of frame `frame` is fully overwritten here.
     pub(crate) fn mark_stack_written(&mut self, frame: usize, spi: usize) {
-        if let Some(frame) = self.cur.frames.get_mut(frame) {
+        if let Some(frame) = self.path.cur.frames.get_mut(frame) {
             frame.stack_written |= 1u64 << (spi & 63);
         }
     }

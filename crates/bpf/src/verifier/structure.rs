@@ -10,14 +10,14 @@ use super::env::{Result, Verifier};
 impl Verifier<'_> {
     /// Checks every slot; afterwards register numbers index safely and wide loads have two slots.
     pub(crate) fn check_structure(&mut self) -> Result<()> {
-        let count = self.prog.insns.len();
-        if count == 0 || count as u64 > self.options.insns_processed_max {
+        let count = self.input.prog.insns.len();
+        if count == 0 || count as u64 > self.input.options.insns_processed_max {
             let message = format!("a program must have 1 to 1000000 instructions, not {count}");
             return Err(self.rejection_at(None, Errno::E2BIG, message, ""));
         }
         let mut idx = 0;
         while idx < count {
-            self.insn_idx = idx;
+            self.path.insn_idx = idx;
             let insn = self.insn_at(idx);
             self.check_slot(&insn)?;
             if insn.is_ld_imm64() {
@@ -68,7 +68,7 @@ impl Verifier<'_> {
     }
 
     fn check_wide_load(&self, insn: &Insn, idx: usize) -> Result<()> {
-        let Some(second) = self.prog.insns.get(idx + 1) else {
+        let Some(second) = self.input.prog.insns.get(idx + 1) else {
             return Err(self.reject(Errno::EINVAL, "invalid bpf_ld_imm64 insn"));
         };
         if second.code != 0 || second.dst != 0 || second.src != 0 || second.off != 0 {

@@ -16,11 +16,11 @@ const CALLER_SAVED_COUNT: usize = 6;
 impl Verifier<'_> {
     /// A call of a function of the program (`check_func_call`); returns where the path goes on.
     pub(crate) fn check_subprog_call(&mut self, insn: &Insn) -> Result<usize> {
-        let callsite = self.insn_idx;
+        let callsite = self.path.insn_idx;
         let Some(subprog) = self.callee(callsite, insn) else {
             return Err(self.internal("a call leads to no function"));
         };
-        if self.subprogs[subprog].global {
+        if self.learned.subprogs[subprog].global {
             self.check_global_call(subprog)?;
             return Ok(callsite + 1);
         }
@@ -28,31 +28,31 @@ impl Verifier<'_> {
             callee.regs[1..CALLER_SAVED_COUNT].copy_from_slice(&caller.regs[1..CALLER_SAVED_COUNT]);
         })?;
         self.clear_caller_saved();
-        self.cur.frames.push(frame);
+        self.path.cur.frames.push(frame);
         self.log_state("Func call");
-        Ok(self.subprogs[subprog].start)
+        Ok(self.learned.subprogs[subprog].start)
     }
 
     fn check_global_call(&mut self, subprog: usize) -> Result<()> {
-        if self.cur.refs.active_locks > 0 {
+        if self.path.cur.refs.active_locks > 0 {
             let message = "global function calls are not allowed while holding a lock, \
                            use static function instead";
             return Err(self.reject(Errno::EINVAL, message));
         }
-        if self.subprogs[subprog].might_sleep {
+        if self.learned.subprogs[subprog].might_sleep {
             let message =
                 "sleepable global function calls are not allowed in a program that can't sleep";
             return Err(self.reject(Errno::EINVAL, message));
         }
         // 6.18 does not ask: what is held then stays held.
-        if self.subprogs[subprog].might_throw {
+        if self.learned.subprogs[subprog].might_throw {
             self.check_leaks(true, true, "a call of a global function that may throw")?;
         }
         self.check_global_args(subprog)?;
-        if self.subprogs[subprog].changes_packet {
+        if self.learned.subprogs[subprog].changes_packet {
             self.clear_all_packet_pointers();
         }
-        self.subprogs[subprog].called = true;
+        self.learned.subprogs[subprog].called = true;
         self.clear_caller_saved();
         self.mark_reg_unknown(0);
         Ok(())
@@ -60,7 +60,7 @@ impl Verifier<'_> {
 
     /// After a call only r6..r10 hold anything.
     pub(crate) fn clear_caller_saved(&mut self) {
-        self.cur.frame_mut().regs[..CALLER_SAVED_COUNT].fill(Reg::NOT_INIT);
+        self.path.cur.frame_mut().regs[..CALLER_SAVED_COUNT].fill(Reg::NOT_INIT);
     }
 
     /// The frame of a function about to run (`setup_func_entry`).
@@ -70,12 +70,12 @@ impl Verifier<'_> {
         subprog: usize,
         set_up: impl FnOnce(&Frame, &mut Frame),
     ) -> Result<Frame> {
-        let depth = self.cur.frames.len();
+        let depth = self.path.cur.frames.len();
         if depth >= FRAME_COUNT_MAX {
             let message = format!("the call stack of {} frames is too deep", depth + 1);
             return Err(self.reject(Errno::E2BIG, message));
         }
-        let caller = self.cur.frame();
+        let caller = self.path.cur.frame();
         let mut callee = Frame::new(depth, callsite, subprog);
         callee.in_async_callback = caller.in_async_callback;
         callee.async_entry_count = caller.async_entry_count;
@@ -86,7 +86,7 @@ impl Verifier<'_> {
     /// The end of a function, or (`throws`) of everything; `None`: the path is complete
     /// (`process_bpf_exit_full`).
     pub(crate) fn check_exit(&mut self, throws: bool) -> Result<Option<usize>> {
-        let outermost = self.cur.depth() == 0;
+        let outermost = self.path.cur.depth() == 0;
         if outermost && !throws && self.is_dequeue_exit() {
             self.give_packet()?;
         }
@@ -105,9 +105,9 @@ impl Verifier<'_> {
     /// Whether the end of a dequeue program itself is reached, not that of a function of it which
     /// runs at another time.
     fn is_dequeue_exit(&self) -> bool {
-        let frame = self.cur.frame();
+        let frame = self.path.cur.frame();
         let is_program = frame.subprog == 0 && !frame.in_async_callback;
-        is_program && !frame.in_exception_callback && self.prog.attach == AttachType::Dequeue
+        is_program && !frame.in_exception_callback && self.input.prog.attach == AttachType::Dequeue
     }
 
     /// A dequeue program returns the packet to send, which it then holds no more, or null.
@@ -134,7 +134,7 @@ impl Verifier<'_> {
     /// any result, and with the packet changed perhaps. What the function did to its callers'
     /// stacks up to here is all that it did.
     pub(crate) fn return_by_tail_call(&mut self) -> Result<usize> {
-        self.push_pending_state(self.cur.clone(), self.insn_idx + 1, self.insn_idx)?;
+        self.push_pending_state(self.path.cur.clone(), self.path.insn_idx + 1, self.path.insn_idx)?;
         self.clear_all_packet_pointers();
         self.mark_reg_unknown(0);
         self.return_from_frame()
@@ -147,7 +147,7 @@ impl Verifier<'_> {
             let message = "cannot return stack pointer to the caller";
             return Err(self.reject(Errno::EINVAL, message));
         }
-        let frame = self.cur.frame();
+        let frame = self.path.cur.frame();
         let (callsite, in_callback) = (frame.callsite, frame.in_callback);
         let range = frame.callback_ret_range;
         if in_callback {
@@ -157,8 +157,8 @@ impl Verifier<'_> {
             self.mark_chain_precision(0)?;
             self.check_result_range(range, "At callback return")?;
         }
-        let ended = self.cur.frames.len() as u32;
-        self.cur.frames.pop();
+        let ended = self.path.cur.frames.len() as u32;
+        self.path.cur.frames.pop();
         if !in_callback {
             *self.reg_mut(0) = result;
         }
@@ -167,10 +167,10 @@ impl Verifier<'_> {
             return Ok(callsite + 1);
         }
         // The call decides again whether the callback runs once more.
-        if let Some(previous) = self.find_previous_entry(self.cur.parent, callsite) {
-            let mut current = std::mem::replace(&mut self.cur, super::state::State::new(0));
+        if let Some(previous) = self.find_previous_entry(self.path.cur.parent, callsite) {
+            let mut current = std::mem::replace(&mut self.path.cur, super::state::State::new(0));
             self.widen_imprecise(previous, &mut current);
-            self.cur = current;
+            self.path.cur = current;
         }
         Ok(callsite)
     }
@@ -178,7 +178,7 @@ impl Verifier<'_> {
     /// What the program, a global function or an async callback returns (`check_return_code`).
     fn check_return_value(&mut self) -> Result<()> {
         self.check_reg_read(0)?;
-        let frame = self.cur.frame();
+        let frame = self.path.cur.frame();
         let (asynchronous, range) = (frame.in_async_callback, frame.callback_ret_range);
         let own = frame.subprog != 0 && !frame.in_exception_callback;
         let reg = *self.reg(0);
@@ -234,7 +234,7 @@ impl Verifier<'_> {
 
     /// `check_resource_leak` of the kernel.
     fn check_leaks(&self, throws: bool, check_locks: bool, prefix: &str) -> Result<()> {
-        let refs = &self.cur.refs;
+        let refs = &self.path.cur.refs;
         let inside = |what: &str, end: &str| {
             let message = format!("{prefix} cannot be used inside {what}-ed region");
             let hint = format!("{end}() is missing on the way to this place");
@@ -243,7 +243,7 @@ impl Verifier<'_> {
         if check_locks && refs.active_locks > 0 {
             return Err(inside("bpf_spin_lock", "bpf_spin_unlock"));
         }
-        if throws || self.cur.depth() == 0 {
+        if throws || self.path.cur.depth() == 0 {
             let lingering = refs.list.iter().find(|held| held.kind == RefKind::Ptr);
             if let Some(held) = lingering {
                 let message =

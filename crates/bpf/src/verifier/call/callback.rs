@@ -21,7 +21,7 @@ impl Verifier<'_> {
         let subprog = self.callback_of(meta)?;
         // The call that the function's arguments are void with, as `Reg::frame` has it.
         let is_tied = helper.ties.has(Ties::CALLBACK);
-        let call = if is_tied { self.cur.frames.len() as u32 + 1 } else { 0 };
+        let call = if is_tied { self.path.cur.frames.len() as u32 + 1 } else { 0 };
         match helper.id {
             id::FOR_EACH_MAP_ELEM => {
                 self.check_for_each(meta)?;
@@ -107,8 +107,8 @@ impl Verifier<'_> {
         self.mark_chain_precision(1)?;
         // 6.18 takes a pointer for 0 here, and never looks at the function.
         let bound = if self.reg(1).is_scalar() { self.reg(1).var.umax } else { u64::MAX };
-        if u64::from(self.cur.frame().callback_depth) >= bound {
-            self.cur.frame_mut().callback_depth = 0;
+        if u64::from(self.path.cur.frame().callback_depth) >= bound {
+            self.path.cur.frame_mut().callback_depth = 0;
             return Ok(());
         }
         self.push_callback_call(subprog, false, false, |_, caller, callee| {
@@ -138,7 +138,7 @@ impl Verifier<'_> {
 
     /// A structure of the kernel, by name.
     pub(super) fn kernel_struct(&self, name: &str) -> Result<BtfRef> {
-        match self.prog.kernel_btf.find_composite(name) {
+        match self.input.prog.kernel_btf.find_composite(name) {
             Some(id) => Ok(BtfRef { source: BtfSource::Kernel, id }),
             None => {
                 let message = format!("kernel type information has no struct {name}");

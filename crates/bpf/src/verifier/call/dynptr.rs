@@ -127,7 +127,7 @@ impl Verifier<'_> {
             return None;
         }
         let (frame, spi) = self.special_place(reg, "dynptr", DYNPTR_SLOTS).ok()??;
-        let slot = self.cur.slot(frame, spi)?;
+        let slot = self.path.cur.slot(frame, spi)?;
         (slot.special() == Some(SlotKind::Dynptr)).then_some(*slot)
     }
 
@@ -138,11 +138,12 @@ impl Verifier<'_> {
         }
         let Some((frame, spi)) = self.dynptr_place(reg)? else { return Ok(None) };
         let whole = [spi, spi - 1].into_iter().all(|spi| {
-            self.cur
+            self.path
+                .cur
                 .slot(frame, spi)
                 .is_some_and(|slot| slot.kinds.iter().all(|kind| *kind == SlotKind::Dynptr))
         });
-        let first = self.cur.slot(frame, spi).map(|slot| slot.reg.payload);
+        let first = self.path.cur.slot(frame, spi).map(|slot| slot.reg.payload);
         Ok(match first {
             Some(Payload::Dynptr { kind, first_slot: true }) if whole => Some(kind),
             _ => None,
@@ -175,7 +176,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EINVAL, message));
         }
         let spi = slot_index(off);
-        let used = self.cur.frames.get(frame).is_some_and(|frame| spi < frame.stack.len());
+        let used = self.path.cur.frames.get(frame).is_some_and(|frame| spi < frame.stack.len());
         Ok(used.then_some((frame, spi)))
     }
 
@@ -187,7 +188,7 @@ impl Verifier<'_> {
         kind: SlotKind,
         state: Reg,
     ) {
-        if let Some(slot) = self.cur.frames.get_mut(frame).and_then(|f| f.stack.get_mut(spi)) {
+        if let Some(slot) = self.path.cur.frames.get_mut(frame).and_then(|f| f.stack.get_mut(spi)) {
             *slot = StackSlot { reg: state, kinds: [kind; 8] };
         }
         self.mark_stack_written(frame, spi);
@@ -195,7 +196,7 @@ impl Verifier<'_> {
 
     /// Makes a slot unused again.
     pub(super) fn clear_special_slot(&mut self, frame: usize, spi: usize) {
-        if let Some(slot) = self.cur.frames.get_mut(frame).and_then(|f| f.stack.get_mut(spi)) {
+        if let Some(slot) = self.path.cur.frames.get_mut(frame).and_then(|f| f.stack.get_mut(spi)) {
             slot.fill(SlotKind::Invalid);
         }
         self.mark_stack_written(frame, spi);
@@ -208,7 +209,7 @@ impl Verifier<'_> {
         let Some((frame, spi)) = self.dynptr_place(&reg)? else {
             return Err(self.internal("released dynptr is not on the stack"));
         };
-        let Some(state) = self.cur.slot(frame, spi).map(|slot| slot.reg) else {
+        let Some(state) = self.path.cur.slot(frame, spi).map(|slot| slot.reg) else {
             return Ok(false);
         };
         if state.dynptr() != Some(DynptrKind::Ringbuf) {
@@ -227,7 +228,7 @@ impl Verifier<'_> {
     /// The first slots of all dynptrs that share a reference.
     fn dynptrs_of(&self, ref_id: u32) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
-        for (index, frame) in self.cur.frames.iter().enumerate() {
+        for (index, frame) in self.path.cur.frames.iter().enumerate() {
             for (spi, slot) in frame.stack.iter().enumerate() {
                 let first = matches!(slot.reg.payload, Payload::Dynptr { first_slot: true, .. });
                 let is_dynptr = slot.special() == Some(SlotKind::Dynptr);
@@ -241,7 +242,7 @@ impl Verifier<'_> {
 
     /// Makes both slots unused and its slices numbers.
     fn forget_dynptr(&mut self, frame: usize, spi: usize) {
-        let id = self.cur.slot(frame, spi).map_or(0, |slot| slot.reg.id);
+        let id = self.path.cur.slot(frame, spi).map_or(0, |slot| slot.reg.id);
         self.clear_special_slot(frame, spi);
         if let Some(second) = spi.checked_sub(1) {
             self.clear_special_slot(frame, second);
@@ -253,7 +254,7 @@ impl Verifier<'_> {
 
     /// A store is about to overwrite a slot of a dynptr (`destroy_if_dynptr_stack_slot`).
     pub(crate) fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
-        let Some(slot) = self.cur.slot(frame, spi).copied() else { return Ok(()) };
+        let Some(slot) = self.path.cur.slot(frame, spi).copied() else { return Ok(()) };
         if slot.special() != Some(SlotKind::Dynptr) {
             return Ok(());
         }

@@ -153,8 +153,8 @@ impl Verifier<'_> {
     /// Whether the running function is the order of a tree, which runs with its lock held
     /// (`in_rbtree_lock_required_cb`).
     pub(super) fn in_rbtree_callback(&self) -> bool {
-        let frame = self.cur.frame();
-        if !frame.in_callback || frame.callsite >= self.prog.insns.len() {
+        let frame = self.path.cur.frame();
+        if !frame.in_callback || frame.callsite >= self.input.prog.insns.len() {
             return false;
         }
         let call = self.insn_at(frame.callsite);

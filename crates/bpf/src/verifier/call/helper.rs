@@ -41,8 +41,8 @@ impl Verifier<'_> {
     /// No helper has this number: the program's own, or one that the linker put in place of an
     /// access that CO-RE found no answer for. Of these libbpf, too, shows the relocation instead.
     fn unknown_helper(&self, number: u32) -> Box<Rejection> {
-        let at = self.insn_idx;
-        let unresolved = self.prog.unresolved.iter().find(|it| it.insn as usize == at);
+        let at = self.path.insn_idx;
+        let unresolved = self.input.prog.unresolved.iter().find(|it| it.insn as usize == at);
         let Some(unresolved) = unresolved.filter(|_| number == POISON_CALL as u32) else {
             return self.reject(Errno::EINVAL, format!("invalid func unknown#{number}"));
         };
@@ -57,13 +57,14 @@ impl Verifier<'_> {
 
     /// The helper, if this program may call it here.
     fn available_helper(&self, number: u32) -> Result<&'static HelperProto> {
-        let known = proto::helper(number).filter(|helper| is_of_type(self.prog.attach, helper));
+        let known =
+            proto::helper(number).filter(|helper| is_of_type(self.input.prog.attach, helper));
         let Some(helper) = known else {
             return Err(match proto::helper_name(number) {
                 Some(name) => self.reject_hint(
                     Errno::EINVAL,
                     format!("program of this type cannot use helper {name}#{number}"),
-                    match self.prog.attach {
+                    match self.input.prog.attach {
                         AttachType::Dequeue => {
                             "it works on the program's frame, and this one has none: \
                              bpf_packet_dequeue() gives packets"
@@ -74,13 +75,13 @@ impl Verifier<'_> {
                 None => self.unknown_helper(number),
             });
         };
-        if helper.capability == proto::Capability::Perfmon && !self.options.allow_ptr_leaks {
+        if helper.capability == proto::Capability::Perfmon && !self.input.options.allow_ptr_leaks {
             let message =
                 format!("program of this type cannot use helper {}#{number}", helper.name);
             let hint = "it is for programs with CAP_PERFMON, which a guest's are not";
             return Err(self.reject_hint(Errno::EINVAL, message, hint));
         }
-        if helper.gpl_only && !self.prog.is_gpl_compatible() {
+        if helper.gpl_only && !self.input.prog.is_gpl_compatible() {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "cannot call GPL-restricted function from non-GPL compatible program",
@@ -91,7 +92,7 @@ impl Verifier<'_> {
                 ),
             ));
         }
-        if helper.might_sleep && !self.cur.in_sleepable {
+        if helper.might_sleep && !self.path.cur.in_sleepable {
             let message = "helper call might sleep in a non-sleepable prog";
             return Err(self.reject(Errno::EINVAL, message));
         }
@@ -102,7 +103,7 @@ impl Verifier<'_> {
 
     /// A call that may sleep must not be in a section that forbids it.
     pub(super) fn check_may_sleep(&self, name: &str, sleeps: bool) -> Result<()> {
-        let refs = &self.cur.refs;
+        let refs = &self.path.cur.refs;
         let region = if refs.active_rcu_locks > 0 {
             "rcu_read_lock"
         } else if refs.active_preempt_locks > 0 {
@@ -150,16 +151,16 @@ impl Verifier<'_> {
                 self.mark_chain_precision(3)?;
             }
         }
-        let insn_idx = self.insn_idx;
-        let before = self.aux[insn_idx].facts.map.and_then(MapFact::example);
+        let insn_idx = self.path.insn_idx;
+        let before = self.learned.aux[insn_idx].facts.map.and_then(MapFact::example);
         let is_other = before.is_some_and(|before| before != (map.index, map.inner));
-        if helper.id == id::TAIL_CALL && is_other && !self.options.bypass_spec_v1 {
+        if helper.id == id::TAIL_CALL && is_other && !self.input.options.bypass_spec_v1 {
             // The index is masked by the size of one array.
             return Err(self.reject(Errno::EINVAL, "tail_call abusing map_ptr"));
         }
         let before = before.and_then(|(index, inner)| self.map_def(MapRef { index, inner }));
         let is_like = self.map_def(map).zip(before).is_some_and(|(def, other)| def.is_like(other));
-        let facts = &mut self.aux[insn_idx].facts;
+        let facts = &mut self.learned.aux[insn_idx].facts;
         facts.add_map(map.index, map.inner, is_like);
         facts.add_key(key);
         Ok(())
@@ -193,7 +194,7 @@ impl Verifier<'_> {
         }
         let in_rcu = self.in_rcu_section();
         let useless = self.useless();
-        for reg in self.cur.all_regs_mut().filter(|reg| reg.ref_id == ref_id) {
+        for reg in self.path.cur.all_regs_mut().filter(|reg| reg.ref_id == ref_id) {
             if in_rcu && reg.has(Flags::ALLOC | Flags::PERCPU) {
                 reg.ref_id = 0;
                 reg.kind.flags = reg.kind.flags.without(Flags::ALLOC).with(Flags::RCU);
@@ -250,7 +251,7 @@ impl Verifier<'_> {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
         // Behind a tail call of this very function the packet is as before: the call failed.
-        self.changes_packet |= may_change_packet(helper.id);
+        self.learned.changes_packet |= may_change_packet(helper.id);
         if helper.changes_packet && helper.id != id::TAIL_CALL {
             self.clear_all_packet_pointers();
         }

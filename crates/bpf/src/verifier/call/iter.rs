@@ -32,7 +32,7 @@ impl Verifier<'_> {
             self.mark_stack_read(frame, spi - slot);
         }
         meta.iter = Some((frame, spi));
-        meta.ref_id = self.cur.slot(frame, spi).map_or(0, |slot| slot.reg.ref_id);
+        meta.ref_id = self.path.cur.slot(frame, spi).map_or(0, |slot| slot.reg.ref_id);
         if kfunc.flags.has(KfuncFlags::ITER_DESTROY) {
             self.release_reference(meta.ref_id);
             for slot in 0..iter.slots() {
@@ -49,7 +49,7 @@ impl Verifier<'_> {
         let place = self.special_place(&reg, "iter", slots);
         let free = match place {
             Ok(Some((frame, spi))) => (0..slots).all(|slot| {
-                let slot = self.cur.slot(frame, spi - slot);
+                let slot = self.path.cur.slot(frame, spi - slot);
                 slot.is_none_or(|slot| !slot.kinds.contains(&SlotKind::Iter))
             }),
             Ok(None) => true,
@@ -95,7 +95,7 @@ impl Verifier<'_> {
         };
         let wanted = self.iter_type(iter);
         for index in 0..iter.slots() {
-            let Some(slot) = self.cur.slot(frame, spi - index) else { return Err(uninit()) };
+            let Some(slot) = self.path.cur.slot(frame, spi - index) else { return Err(uninit()) };
             if slot.reg.has(Flags::UNTRUSTED) {
                 let message = format!("expected an RCU CS when using {}", iter.name());
                 return Err(self.reject(Errno::EPROTO, message));
@@ -111,7 +111,7 @@ impl Verifier<'_> {
 
     /// The iterator's structure; a number of its own when the kernel's types lack it.
     fn iter_type(&self, iter: Iter) -> BtfRef {
-        let known = self.prog.kernel_btf.find_composite(iter.name());
+        let known = self.input.prog.kernel_btf.find_composite(iter.name());
         BtfRef { source: BtfSource::Kernel, id: known.unwrap_or(u32::MAX - iter as u32) }
     }
 }

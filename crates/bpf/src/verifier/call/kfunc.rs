@@ -43,9 +43,9 @@ impl Verifier<'_> {
 
     /// The kfunc, if this program may call it here.
     fn available_kfunc(&self, insn: &Insn) -> Result<&'static KfuncProto> {
-        let called = usize::try_from(insn.imm).ok().and_then(|i| self.prog.kfuncs.get(i));
+        let called = usize::try_from(insn.imm).ok().and_then(|i| self.input.prog.kfuncs.get(i));
         let name = called.map_or("unknown", |called| called.name.as_str());
-        let known = kfunc_of(self, insn).filter(|kfunc| is_of_type(self.prog.attach, kfunc));
+        let known = kfunc_of(self, insn).filter(|kfunc| is_of_type(self.input.prog.attach, kfunc));
         let Some(kfunc) = known else {
             let message = format!("calling kernel function {name} is not allowed");
             let near = suggest::near(name, proto::kfuncs().map(|kfunc| kfunc.name));
@@ -56,13 +56,13 @@ impl Verifier<'_> {
             );
             return Err(self.reject_hint(Errno::EACCES, message, &hint));
         };
-        if kfunc.flags.has(KfuncFlags::SLEEPABLE) && !self.cur.in_sleepable {
+        if kfunc.flags.has(KfuncFlags::SLEEPABLE) && !self.path.cur.in_sleepable {
             let message = format!("program must be sleepable to call sleepable kfunc {name}");
             return Err(self.reject(Errno::EACCES, message));
         }
         // Programs of map entries are bound to nothing; frames that come to them keep their hints.
-        let is_entry = matches!(self.prog.attach, AttachType::Devmap | AttachType::Cpumap);
-        let is_bound = self.options.device_bound || is_entry;
+        let is_entry = matches!(self.input.prog.attach, AttachType::Devmap | AttachType::Cpumap);
+        let is_bound = self.input.options.device_bound || is_entry;
         if kfunc.flags.has(KfuncFlags::DEV_BOUND) && !is_bound {
             return Err(self.reject_hint(
                 Errno::EINVAL,
@@ -71,7 +71,7 @@ impl Verifier<'_> {
                  dev_bound = true in [[attach]], BPF_F_XDP_DEV_BOUND_ONLY by libbpf",
             ));
         }
-        if kfunc.id == KfuncId::IterCssTaskNew && !self.cur.in_sleepable {
+        if kfunc.id == KfuncId::IterCssTaskNew && !self.path.cur.in_sleepable {
             let message = "css_task_iter is only allowed in bpf_lsm, bpf_iter and sleepable progs";
             return Err(self.reject(Errno::EINVAL, message));
         }
@@ -84,13 +84,13 @@ impl Verifier<'_> {
         if !takes_resilient_lock(kfunc) {
             return Ok(());
         }
-        let mut failed = self.cur.clone();
+        let mut failed = self.path.cur.clone();
         let regs = &mut failed.frame_mut().regs;
         for reg in &mut regs[..6] {
             *reg = Reg::NOT_INIT;
         }
         regs[0] = Reg::scalar(Scalar::signed_range(-4095, -1));
-        self.push_pending_state(failed, self.insn_idx + 1, self.insn_idx)
+        self.push_pending_state(failed, self.path.insn_idx + 1, self.path.insn_idx)
     }
 
     /// Ends the reference of the argument that the kfunc takes over.
@@ -129,7 +129,7 @@ impl Verifier<'_> {
         }
         self.clobber_caller_saved();
         *self.reg_mut(0) = result;
-        self.changes_packet |= may_change_packet(kfunc);
+        self.learned.changes_packet |= may_change_packet(kfunc);
         if kfunc.flags.has(KfuncFlags::CHANGES_PACKET) {
             self.clear_all_packet_pointers();
         }
@@ -186,7 +186,7 @@ impl Verifier<'_> {
         if kfunc.flags.has(KfuncFlags::RCU_PROTECTED) {
             return Flags::RCU;
         }
-        let iter = meta.iter.and_then(|(frame, spi)| self.cur.slot(frame, spi));
+        let iter = meta.iter.and_then(|(frame, spi)| self.path.cur.slot(frame, spi));
         match iter.filter(|_| kfunc.flags.has(KfuncFlags::ITER_NEXT)) {
             Some(slot) if slot.reg.has(Flags::RCU) => Flags::RCU,
             Some(_) => Flags::TRUSTED,
@@ -222,7 +222,7 @@ impl Verifier<'_> {
                     "bpf_percpu_obj_new type ID argument must be of a struct of scalars".into(),
                 ));
             }
-            if self.records.of_type(ty).is_some() {
+            if self.input.records.of_type(ty).is_some() {
                 return Err(wrong(
                     "bpf_percpu_obj_new type ID argument must not contain special fields".into(),
                 ));
@@ -235,13 +235,14 @@ impl Verifier<'_> {
     /// `bpf_rdonly_cast`: any address as a structure of the kernel, or as memory.
     fn cast_result(&self, meta: &CallMeta) -> Result<Reg> {
         let id = meta.constant.unwrap_or(u64::MAX);
-        let known = u32::try_from(id).ok().filter(|id| (*id as usize) < self.prog.kernel_btf.len());
+        let known =
+            u32::try_from(id).ok().filter(|id| (*id as usize) < self.input.prog.kernel_btf.len());
         let Some(known) = known else {
             let message = format!("Unknown type ID {id} passed to kfunc bpf_rdonly_cast");
             return Err(self.reject(Errno::EINVAL, message));
         };
         let ty = BtfRef { source: BtfSource::Kernel, id: known };
-        match self.prog.kernel_btf.kind(known) {
+        match self.input.prog.kernel_btf.kind(known) {
             Kind::Composite { .. } => {
                 Ok(Reg::pointer(Base::BtfId, Flags::UNTRUSTED, Payload::Btf(ty)))
             }

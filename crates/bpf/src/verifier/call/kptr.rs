@@ -238,6 +238,7 @@ impl Verifier<'_> {
     /// Objects whose memory stays until the RCU section ends (`rcu_protected_object`).
     fn is_rcu_protected(&self, ty: BtfRef) -> bool {
         const PROTECTED: [&str; 4] = ["task_struct", "cgroup", "bpf_cpumask", "bpf_crypto_ctx"];
-        ty.source == BtfSource::Object || PROTECTED.contains(&self.prog.kernel_btf.name(ty.id))
+        ty.source == BtfSource::Object
+            || PROTECTED.contains(&self.input.prog.kernel_btf.name(ty.id))
     }
 }

@@ -51,8 +51,9 @@ impl Verifier<'_> {
         let owner = self.check_lock_field(&reg, regno, kind)?;
         if take {
             self.check_lock_order(&reg, kind, owner)?;
-            let held = Ref { kind: kind.reference(), id: reg.id, insn_idx: self.insn_idx, owner };
-            let refs = &mut self.cur.refs;
+            let held =
+                Ref { kind: kind.reference(), id: reg.id, insn_idx: self.path.insn_idx, owner };
+            let refs = &mut self.path.cur.refs;
             refs.list.push(held);
             refs.active_locks += 1;
             refs.active_lock_id = reg.id;
@@ -99,10 +100,10 @@ impl Verifier<'_> {
     }
 
     fn check_lock_order(&self, reg: &Reg, kind: LockKind, owner: LockOwner) -> Result<()> {
-        if self.cur.refs.active_locks == 0 {
+        if self.path.cur.refs.active_locks == 0 {
             return Ok(());
         }
-        let list = &self.cur.refs.list;
+        let list = &self.path.cur.refs.list;
         let (clash, message) = match kind {
             LockKind::Spin => (
                 list.iter().any(|held| held.kind == RefKind::Lock),
@@ -122,7 +123,7 @@ impl Verifier<'_> {
 
     fn release_lock(&mut self, reg: &Reg, kind: LockKind, owner: LockOwner) -> Result<()> {
         let name = kind.name();
-        let refs = &self.cur.refs;
+        let refs = &self.path.cur.refs;
         if refs.active_locks == 0 {
             let message = format!("{name}_unlock without taking a lock");
             return Err(self.reject(Errno::EINVAL, message));
@@ -138,7 +139,7 @@ impl Verifier<'_> {
             let message = format!("{name}_unlock cannot be out of order");
             return Err(self.reject(Errno::EINVAL, message));
         }
-        let refs = &mut self.cur.refs;
+        let refs = &mut self.path.cur.refs;
         refs.list.remove(found);
         refs.active_locks -= 1;
         let previous = refs.list[..found].iter().rev().find(|held| held.kind.is_lock());
@@ -155,7 +156,7 @@ impl Verifier<'_> {
             (Base::BtfId, _, Some(ty)) => LockOwner::Btf(ty.source),
             _ => return Err(self.internal("a lock outside of map values and objects")),
         };
-        let refs = &self.cur.refs;
+        let refs = &self.path.cur.refs;
         if refs.active_locks == 0 {
             return Ok(false);
         }
@@ -173,7 +174,7 @@ impl Verifier<'_> {
     /// Enters or leaves a section that must be balanced.
     pub(super) fn process_section(&mut self, kfunc: KfuncId) -> Result<()> {
         let name = kfunc.name();
-        let refs = &mut self.cur.refs;
+        let refs = &mut self.path.cur.refs;
         match kfunc {
             KfuncId::RcuReadLock if refs.active_rcu_locks > 0 => {
                 let message = format!("nested rcu read lock (kernel function {name})");
@@ -219,7 +220,10 @@ impl Verifier<'_> {
         let place = self.special_place(&reg, "irq flag", 1)?;
         if save {
             let taken = place.is_some_and(|(frame, spi)| {
-                self.cur.slot(frame, spi).is_some_and(|slot| slot.kinds.contains(&SlotKind::Irq))
+                self.path
+                    .cur
+                    .slot(frame, spi)
+                    .is_some_and(|slot| slot.kinds.contains(&SlotKind::Irq))
             });
             if taken {
                 let message = format!("expected uninitialized irq flag as arg#{arg}");
@@ -228,7 +232,8 @@ impl Verifier<'_> {
             self.check_mem_access(regno, 0, 8, Access::Write, None, false)?;
             return self.save_irq(&reg, class);
         }
-        let slot = place.and_then(|(frame, spi)| Some((frame, spi, *self.cur.slot(frame, spi)?)));
+        let slot =
+            place.and_then(|(frame, spi)| Some((frame, spi, *self.path.cur.slot(frame, spi)?)));
         let Some((frame, spi, slot)) =
             slot.filter(|(_, _, slot)| slot.special() == Some(SlotKind::Irq))
         else {
@@ -244,10 +249,10 @@ impl Verifier<'_> {
             return Err(self.internal("an irq flag outside of the stack"));
         };
         let id = self.new_id();
-        let insn_idx = self.insn_idx;
+        let insn_idx = self.path.insn_idx;
         let held = Ref { kind: RefKind::Irq, id, insn_idx, owner: LockOwner::None };
-        self.cur.refs.list.push(held);
-        self.cur.refs.active_irq_id = id;
+        self.path.cur.refs.list.push(held);
+        self.path.cur.refs.active_irq_id = id;
         let mut state = Reg::pointer(Base::Stack, Flags::NONE, Payload::Irq(class));
         state.ref_id = id;
         self.set_special_slot(frame, spi, SlotKind::Irq, state);
@@ -264,7 +269,7 @@ impl Verifier<'_> {
                 format!("irq flag acquired by {by} kfuncs cannot be restored with {with} kfuncs");
             return Err(self.reject(Errno::EINVAL, message));
         }
-        let refs = &mut self.cur.refs;
+        let refs = &mut self.path.cur.refs;
         let found = refs.list.iter().position(|r| r.kind == RefKind::Irq && r.id == flag.ref_id);
         let (Some(found), true) = (found, refs.active_irq_id == flag.ref_id) else {
             let active = refs.active_irq_id;

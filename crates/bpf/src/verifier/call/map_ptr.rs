@@ -33,7 +33,7 @@ impl Verifier<'_> {
             return Err(self.reject(Errno::EACCES, message));
         }
         let ty = self.kernel_struct(name)?;
-        let btf = &self.prog.kernel_btf;
+        let btf = &self.input.prog.kernel_btf;
         let (mut id, mut at, mut flags) = (ty.id, start, Flags::NONE);
         let loaded = loop {
             let place = struct_walk(btf, id, at, size, &mut flags)

@@ -152,7 +152,7 @@ impl Verifier<'_> {
         let frame = reg.frame as usize;
         let spi = slot_index(off);
         let byte = ((-off - 1) % 8) as usize;
-        let Some(slot) = self.cur.slot(frame, spi).copied() else { return Ok(None) };
+        let Some(slot) = self.path.cur.slot(frame, spi).copied() else { return Ok(None) };
         let same = |kind| slot.kinds[..=byte].iter().rev().take_while(|k| **k == kind).count();
         if same(SlotKind::Zero) >= size as usize {
             return Ok(Some(0));

@@ -10,9 +10,9 @@ impl Verifier<'_> {
     /// Notes that the current instruction acquired an object (`acquire_reference`).
     pub(crate) fn acquire_reference(&mut self) -> u32 {
         let id = self.new_id();
-        let insn_idx = self.insn_idx;
+        let insn_idx = self.path.insn_idx;
         let held = Ref { kind: RefKind::Ptr, id, insn_idx, owner: LockOwner::None };
-        self.cur.refs.list.push(held);
+        self.path.cur.refs.list.push(held);
         id
     }
 
@@ -28,7 +28,7 @@ impl Verifier<'_> {
 
     /// Ends a reference without touching registers (`release_reference_nomark`).
     pub(crate) fn forget_reference(&mut self, id: u32) -> bool {
-        let list = &mut self.cur.refs.list;
+        let list = &mut self.path.cur.refs.list;
         let before = list.len();
         list.retain(|held| !(held.kind == RefKind::Ptr && held.id == id));
         list.len() != before
@@ -41,11 +41,11 @@ impl Verifier<'_> {
             return Err(self.internal("an owning reference has no id"));
         }
         // The type decides the flags; all pointers of one reference have the same type.
-        let Some(first) = self.cur.all_regs().find(|reg| reg.ref_id == id).copied() else {
+        let Some(first) = self.path.cur.all_regs().find(|reg| reg.ref_id == id).copied() else {
             return Ok(());
         };
         let flags = self.non_owning_flags(&first)?;
-        for reg in self.cur.all_regs_mut().filter(|reg| reg.ref_id == id) {
+        for reg in self.path.cur.all_regs_mut().filter(|reg| reg.ref_id == id) {
             reg.ref_id = 0;
             reg.kind.flags = reg.kind.flags.with(flags);
         }
@@ -59,7 +59,7 @@ impl Verifier<'_> {
     }
 
     fn non_owning_flags(&self, reg: &Reg) -> Result<Flags> {
-        if self.cur.refs.active_locks == 0 {
+        if self.path.cur.refs.active_locks == 0 {
             return Err(self.internal("a non-owning reference outside of a locked section"));
         }
         let counted = self
@@ -76,13 +76,13 @@ impl Verifier<'_> {
     /// A typed pointer is protected by RCU here: XDP programs can't sleep, so that all of one is a
     /// read section, except for callbacks that may (`in_rcu_cs`).
     pub(super) fn in_rcu_section(&self) -> bool {
-        let refs = &self.cur.refs;
-        refs.active_rcu_locks > 0 || refs.active_locks > 0 || !self.cur.in_sleepable
+        let refs = &self.path.cur.refs;
+        refs.active_rcu_locks > 0 || refs.active_locks > 0 || !self.path.cur.in_sleepable
     }
 
     /// The last RCU section ended: what it protected may be gone (`check_kfunc_call`).
     pub(super) fn distrust_rcu_pointers(&mut self) {
-        for_each_reg_and_iter(&mut self.cur, |reg| {
+        for_each_reg_and_iter(&mut self.path.cur, |reg| {
             if reg.has(Flags::RCU) {
                 let flags = reg.kind.flags.without(Flags::RCU | Flags::MAYBE_NULL);
                 reg.kind.flags = flags.with(Flags::UNTRUSTED);
@@ -99,7 +99,7 @@ impl Verifier<'_> {
 
     /// Functions that may not be called while a spin lock is held (`do_check_insn`).
     pub(super) fn check_lock_allows(&self, allowed: bool) -> Result<()> {
-        if self.cur.refs.active_locks > 0 && !allowed {
+        if self.path.cur.refs.active_locks > 0 && !allowed {
             return Err(self.reject_hint(
                 Errno::EINVAL,
                 "function calls are not allowed while holding a lock",

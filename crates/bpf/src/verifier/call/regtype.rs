@@ -108,7 +108,7 @@ impl Verifier<'_> {
             return Err(self.reject_hint(Errno::EACCES, message, hint));
         }
         if !reg.btf().is_some_and(|actual| self.is_type_at(actual, reg.off, ty, false)) {
-            let (actual, wanted) = (self.struct_name(reg), self.prog.kernel_btf.name(ty.id));
+            let (actual, wanted) = (self.struct_name(reg), self.input.prog.kernel_btf.name(ty.id));
             let message = format!("R{regno} is of type {actual} but {wanted} is expected");
             return Err(self.reject(Errno::EACCES, message));
         }
@@ -199,8 +199,8 @@ impl Verifier<'_> {
     /// The special fields of the map value or object a register points into (`reg_btf_record`).
     pub(super) fn record_of(&self, reg: &Reg) -> Option<std::rc::Rc<super::field::Record>> {
         match reg.base() {
-            Base::MapValue => self.records.of_map(reg.map()?),
-            Base::BtfId if is_alloc_object(reg) => self.records.of_type(reg.btf()?),
+            Base::MapValue => self.input.records.of_map(reg.map()?),
+            Base::BtfId if is_alloc_object(reg) => self.input.records.of_type(reg.btf()?),
             _ => None,
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn traits(v: &Verifier<'_>, insn: &Insn) -> CallTraits {
 
 /// The kfunc that a call means, if an XDP program may call it.
 pub(super) fn kfunc_of(v: &Verifier<'_>, insn: &Insn) -> Option<&'static KfuncProto> {
-    let kfunc = v.prog.kfuncs.get(usize::try_from(insn.imm).ok()?)?;
+    let kfunc = v.input.prog.kfuncs.get(usize::try_from(insn.imm).ok()?)?;
     proto::kfunc(crate::btf::essential_name(&kfunc.name))
 }
 

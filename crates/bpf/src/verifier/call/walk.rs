@@ -240,7 +240,7 @@ impl Verifier<'_> {
         let Some(ty) = reg.btf() else {
             return Err(self.internal("a typed pointer without a type"));
         };
-        if ty.source == BtfSource::Kernel && !self.prog.is_gpl_compatible() {
+        if ty.source == BtfSource::Kernel && !self.input.prog.is_gpl_compatible() {
             let message =
                 format!("Cannot access kernel 'struct {name}' from non-GPL compatible program");
             return Err(self.reject(Errno::EINVAL, message));
@@ -308,7 +308,7 @@ impl Verifier<'_> {
         if source != BtfSource::Kernel || !is_conn {
             return Err(self.reject(Errno::EACCES, "only read is supported"));
         }
-        let btf = &self.prog.kernel_btf;
+        let btf = &self.input.prog.kernel_btf;
         let mark = btf
             .find_composite("nf_conn")
             .and_then(|ty| btf.member(ty, "mark"))
@@ -389,7 +389,7 @@ impl Verifier<'_> {
 
     /// Special fields of the program's own objects are for their kfuncs only.
     fn check_alloc_fields(&self, ty: BtfRef, off: u32, size: u32) -> Result<()> {
-        let Some(record) = self.records.of_type(ty) else { return Ok(()) };
+        let Some(record) = self.input.records.of_type(ty) else { return Ok(()) };
         for field in &record.fields {
             if off < field.offset + field.size && field.offset < off + size {
                 let message = format!("direct access to {} is disallowed", field.kind.name());
@@ -412,7 +412,7 @@ impl Verifier<'_> {
         match wanted.source {
             _ if ty.source != wanted.source => false,
             BtfSource::Kernel => {
-                let name = self.prog.kernel_btf.name(wanted.id);
+                let name = self.input.prog.kernel_btf.name(wanted.id);
                 self.starts_with(ty, off, strict, |btf, id| btf.name(id) == name)
             }
             BtfSource::Object => self.starts_with(ty, off, strict, |_, id| id == wanted.id),
