@@ -45,7 +45,7 @@ fn what_takes_the_kernel_long_comes_and_goes_while_frames_flow() {
         let device = &engine.port(port).unwrap().opened.device;
         let steps: [(&str, &dyn Fn()); 3] = [
             ("off: not attached yet", &|| {}),
-            ("on", &|| device.look_at_queues()),
+            ("on", &|| device.look()),
             ("off: the port is being closed", &|| device.closes_soon()),
         ];
         for ((guard, step), portion) in steps.into_iter().zip(1..) {
@@ -56,7 +56,7 @@ fn what_takes_the_kernel_long_comes_and_goes_while_frames_flow() {
             world.send(100, &packet(60));
             wait_for(&engine, |sums| sums.received == portion * 100);
         }
-        device.look_at_queues();
+        device.look();
         assert!(device.details().contains(&("guard", "off: the port is being closed".to_owned())));
     });
 }

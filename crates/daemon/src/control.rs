@@ -431,7 +431,7 @@ impl Control {
             // The next look comes to it.
             return self.has_missed.store(is_news, Ordering::Relaxed);
         };
-        work.live.look_at_queues(&self.news);
+        work.live.look_at_devices(&self.news);
         if !self.catch_up(&mut work, is_news)
             && work.retry.is_due()
             && (!work.failures.is_empty()

@@ -328,6 +328,13 @@ fn warnings(inner: &Inner) -> Vec<String> {
         warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
     }
     warnings.extend(inner.news.unpopulated.lock().values().cloned());
+    let arena = inner.live.engine.arena();
+    if arena.free() == 0 {
+        warnings.push(format!(
+            "all {} frames are in use: ports receive nothing until some come back; more frames              ([engine] frames) mend that",
+            arena.total()
+        ));
+    }
     warnings
 }
 

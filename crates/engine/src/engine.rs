@@ -219,6 +219,7 @@ impl Engine {
     /// Looks again at what a port's device is: its features, its MTU, how many queues it has.
     pub fn refresh_port(&self, port: PortId) -> Result<(), Error> {
         let (_, opened) = self.opened(port)?;
+        opened.device.look();
         let queues = opened.device.queues();
         let gone = opened.open_queues().into_iter().filter(|&queue| queue >= queues);
         gone.into_iter().try_for_each(|queue| self.stop_queue(port, queue))?;

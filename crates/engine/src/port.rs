@@ -23,8 +23,9 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Number of its receive queues, 0 for a port that only sends.
     fn queues(&self) -> u32;
 
-    /// Looks again at how many that are, where somebody else may change it (`ethtool -L`).
-    fn look_at_queues(&self) {}
+    /// Looks again at what others change while it is open: how many queues it has (`ethtool -L`),
+    /// its MTU. It tells what it saw last in between.
+    fn look(&self) {}
 
     /// Takes off what the kernel needs time for, and no frame needs: it will be closed at once.
     fn closes_soon(&self) {}
@@ -123,6 +124,13 @@ pub trait Rx: Send {
 
     /// Prepares for the worker's sleep: what is to wake it.
     fn arm(&mut self) -> Wake<'_>;
+
+    /// Where a [`Rx::receive`] that finds nothing costs a system call: a descriptor that is
+    /// readable (`EPOLLIN`) as long as it would find something, always the same one. A worker with
+    /// many of these queues asks only those that are readable, and does not arm them.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Tells who must be woken by what happens inside this process.
     fn set_waker(&mut self, _waker: &Arc<Waker>) {}

@@ -14,6 +14,7 @@ mod load;
 mod mixed;
 mod moving;
 mod numbered;
+mod quiet;
 mod repeating;
 mod spreading;
 mod stuck;

@@ -64,16 +64,27 @@ impl Live {
     }
 
     /// Opens queues that interfaces got since the last look (`ethtool -L`), and closes those that
-    /// went. What can't be opened is the port's failure, and tried again at the next look.
-    pub(crate) fn look_at_queues(&self, news: &News) {
+    /// went; takes over another MTU. What can't be opened is the port's failure, and tried again at
+    /// the next look.
+    pub(crate) fn look_at_devices(&self, news: &News) {
         for (name, port) in &self.ports {
             let Some(slot) = self.engine.port(port.id) else { continue };
-            slot.opened.device.look_at_queues();
-            let (there, open) =
-                (slot.opened.device.queues(), slot.opened.open_queues().len() as u32);
-            if there != open && self.engine.refresh_port(port.id).is_ok() {
+            let device = &slot.opened.device;
+            let mtu_before = device.mtu();
+            device.look();
+            let (there, open, mtu) =
+                (device.queues(), slot.opened.open_queues().len() as u32, device.mtu());
+            if (there, mtu) == (open, mtu_before) || self.engine.refresh_port(port.id).is_err() {
+                continue;
+            }
+            if there != open {
                 news.change(&format!(
                     "port {name}: its interface has {there} queues, it had {open}"
+                ));
+            }
+            if mtu != mtu_before {
+                news.change(&format!(
+                    "port {name}: the MTU of its interface is {mtu}, it was {mtu_before}"
                 ));
             }
         }

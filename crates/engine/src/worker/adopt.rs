@@ -9,6 +9,7 @@ use towpath_xdp::host::Bridges;
 
 use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
+use super::ready::Watch;
 use super::spread::Fan;
 use super::zero_copy::UmemPool;
 use super::{Fence, RxQueue, Worker};
@@ -71,6 +72,8 @@ impl Worker {
         let gone: HashSet<(PortId, u32)> = parked.iter().map(|it| (it.port, it.queue)).collect();
         for mut queue in parked {
             queue.count_missed(number);
+            // Before another worker watches it.
+            self.ready.forget(&mut queue);
             // Before another worker has the queue.
             drop(queue.umem);
             // The queue is received from again when all frames that it brought have been worked on.
@@ -84,6 +87,7 @@ impl Worker {
         let has: HashSet<(PortId, u32)> = kept.iter().map(|it| (it.port, it.queue)).collect();
         self.awaited = polls.iter().filter(|id| !has.contains(id)).copied().collect();
         self.queues = kept;
+        self.ready.adopt(&mut self.queues);
     }
 
     /// Wakes workers that are to poll these queues now, and may sleep since they could not yet.
@@ -97,7 +101,8 @@ impl Worker {
 
     /// Takes the queues that it should poll and that nobody holds any more.
     pub(super) fn claim_awaited(&mut self) {
-        let Self { awaited, queues, snapshot, shared, graph, .. } = self;
+        let Self { awaited, queues, snapshot, shared, graph, ready, .. } = self;
+        let before = queues.len();
         awaited.retain(|&(port, queue)| {
             let Some(view) = snapshot.port(port) else { return false };
             let Some(parked) = view.opened.rx(queue) else { return false };
@@ -107,9 +112,13 @@ impl Worker {
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
             let fan = Fan::of(view, shared.number, &graph.workers).map(Box::new);
-            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, umem, fan });
+            let watch = Watch::default();
+            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, watch, umem, fan });
             false
         });
+        if queues.len() > before {
+            ready.adopt(queues);
+        }
     }
 
     fn adopt_ports(&mut self, next: &Snapshot, number: usize) {

@@ -102,7 +102,12 @@ impl Worker {
         }
         let mut fds = vec![PollFd::from_borrowed_fd(waker.bell(), PollFlags::IN)];
         let (mut is_due, mut rings) = (false, vec![None]);
-        let queues = self.queues.iter_mut().filter(|queue| !queue.is_finished);
+        if let Some(ready) = self.ready.descriptor() {
+            fds.push(PollFd::from_borrowed_fd(ready, PollFlags::IN));
+            rings.push(None);
+        }
+        let asked = |queue: &&mut RxQueue| !queue.is_finished && !queue.watch.is_watched();
+        let queues = self.queues.iter_mut().filter(asked);
         let sources = queues.map(|queue| (queue.rx.arm(), None));
         for (wake, ring) in sources.chain(self.tx_rings.iter().map(|it| (it.arm(), Some(it)))) {
             match wake {

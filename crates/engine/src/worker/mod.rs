@@ -19,6 +19,7 @@ mod lane;
 mod launch;
 mod live;
 mod port_tx;
+mod ready;
 mod redirect;
 mod scatter;
 mod spread;
@@ -54,6 +55,7 @@ pub(crate) use lane::Fence;
 use lane::Lane;
 pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
+use ready::{Ready, Watch};
 use spread::{Fan, judge};
 use task::Task;
 pub use task::{ControlTask, TaskContext};
@@ -171,6 +173,7 @@ struct RxQueue {
     parked: Arc<ParkedRx>,
     opened: Arc<Opened>,
     is_finished: bool,
+    watch: Watch,
     /// Whose memory it receives into, if not our own.
     umem: Option<UmemPool>,
     /// Who else runs the port's programs on what comes by it.
@@ -184,6 +187,8 @@ pub(crate) struct Worker {
     /// Its sources: receive queues, sockets' tx rings, and its inbox.
     queues: Vec<RxQueue>,
     tx_rings: Vec<TxRing>,
+    /// Which of the receive queues have frames, where the kernel says that.
+    ready: Ready,
     /// Dequeue programs of ports.
     dequeues: Vec<DequeueSource>,
     /// Queues it should poll and another worker still holds.
@@ -219,6 +224,7 @@ impl Worker {
             snapshot: Arc::default(),
             queues: Vec::new(),
             tx_rings: Vec::new(),
+            ready: Ready::default(),
             dequeues: Vec::new(),
             awaited: Vec::new(),
             lanes: Vec::new(),
@@ -258,6 +264,7 @@ impl Worker {
             self.claim_awaited();
         }
         let mut work = 0;
+        self.ready.look(&mut self.queues);
         for index in 0..self.queues.len() {
             work += self.poll(index);
         }
@@ -342,7 +349,7 @@ impl RxQueue {
     /// Receives a burst; gives its length.
     #[inline]
     fn receive(&mut self, graph: &mut Graph, frames: &mut Vec<Frame>) -> usize {
-        if self.is_finished {
+        if self.is_finished || self.watch.is_quiet() {
             return 0;
         }
         debug_assert!(frames.is_empty(), "the burst before is gone");
@@ -358,6 +365,7 @@ impl RxQueue {
             frames.len()
         });
         debug_assert_eq!(count, frames.len(), "a queue counts right");
+        self.watch.note(count);
         if count == 0 {
             self.note_end();
         }

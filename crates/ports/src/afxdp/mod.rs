@@ -106,6 +106,7 @@ impl Afxdp {
         let interface = Interface::new(name).map_err(failed("opening a socket"))?;
         let index = interface.index().map_err(failed("looking for it"))?;
         let mac = interface.mac().map_err(failed("asking for its address"))?;
+        interface.look_at_mtu();
         let attached = host::xdp_attached(index).map_err(failed("asking for its XDP program"))?;
         if let Some(XdpAttached { mode, id }) = attached {
             return Err(Error::Occupied { interface: name.clone(), mode, id });
@@ -234,7 +235,8 @@ impl Device for Afxdp {
         self.queues.count()
     }
 
-    fn look_at_queues(&self) {
+    fn look(&self) {
+        self.interface.look_at_mtu();
         self.guard.lock().attach(self.index, self.options.netns.as_deref());
         let has_more = self.queues.look(&self.interface);
         if has_more && self.peer.is_some() || self.link.lock().is_none() {

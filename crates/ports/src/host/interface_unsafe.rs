@@ -10,6 +10,7 @@ use std::ffi::{c_char, c_ulong};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use towpath_engine::port::Speed;
@@ -22,6 +23,8 @@ pub(crate) struct Interface {
     control: OwnedFd,
     carrier: Carrier,
     name: String,
+    /// As it was at the last look, 0 before the first.
+    mtu: AtomicU32,
 }
 
 impl Interface {
@@ -29,7 +32,8 @@ impl Interface {
     pub(crate) fn new(name: &str) -> io::Result<Interface> {
         let control =
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Interface { control, carrier: Carrier::new()?, name: name.to_owned() })
+        let (carrier, mtu) = (Carrier::new()?, AtomicU32::new(0));
+        Ok(Interface { control, carrier, name: name.to_owned(), mtu })
     }
 
     /// Its number.
@@ -39,16 +43,26 @@ impl Interface {
         Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
     }
 
-    pub(crate) fn mtu(&self) -> io::Result<u32> {
-        let request = self.request(libc::SIOCGIFMTU, self.empty())?;
-        // SAFETY: the kernel stored the MTU there.
-        Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
+    /// Its MTU at the last look, `None` if there was none.
+    pub(crate) fn mtu(&self) -> Option<u32> {
+        Some(self.mtu.load(Ordering::Relaxed)).filter(|&mtu| mtu != 0)
+    }
+
+    /// Looks at its MTU, which others change (`ip link set mtu`).
+    pub(crate) fn look_at_mtu(&self) {
+        if let Ok(request) = self.request(libc::SIOCGIFMTU, self.empty()) {
+            // SAFETY: the kernel stored the MTU there.
+            let mtu = unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned();
+            self.mtu.store(mtu, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_mtu(&self, mtu: u32) -> io::Result<()> {
         let mut request = self.empty();
         request.ifr_ifru.ifru_mtu = mtu.cast_signed();
-        self.request(libc::SIOCSIFMTU, request).map(drop)
+        self.request(libc::SIOCSIFMTU, request)?;
+        self.mtu.store(mtu, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn mac(&self) -> io::Result<[u8; 6]> {

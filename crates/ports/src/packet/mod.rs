@@ -132,6 +132,7 @@ impl Packet {
             return Err(failed("receiving from it")(down));
         }
         let mac = interface.mac().map_err(failed("asking for its address"))?;
+        interface.look_at_mtu();
         let has_tso = interface.ethtool(ETHTOOL_GTSO).unwrap_or(false);
         let mut queues = Vec::new();
         let mut group = None;
@@ -170,6 +171,10 @@ impl Device for Packet {
 
     fn queues(&self) -> u32 {
         self.options.queues
+    }
+
+    fn look(&self) {
+        self.interface.look_at_mtu();
     }
 
     /// The kernel cuts and sums what the driver cannot; but what goes around the queueing

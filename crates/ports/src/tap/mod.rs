@@ -133,6 +133,10 @@ impl Device for Tap {
         self.queues.len() as u32
     }
 
+    fn look(&self) {
+        self.interface.look_at_mtu();
+    }
+
     /// The kernel takes everything, whatever it may leave to us.
     fn features(&self) -> Features {
         Features {
@@ -190,6 +194,8 @@ const QUEUES_MAX: u64 = 256;
 
 #[cfg(test)]
 mod tests {
+    use towpath_xdp::Pool;
+
     use super::*;
 
     #[test]
@@ -212,5 +218,23 @@ mod tests {
         drop(first);
         // A child of another test may have its descriptor until it runs a program of its own.
         wait_for("nobody has it any more", &|| Tap::new(&options).is_ok());
+    }
+
+    /// Ports share the frames of an engine: a thousand taps that kept some would have them all.
+    #[test]
+    fn a_queue_without_packets_keeps_no_memory() {
+        let options = Options::new(&format!("tpkeep{}", std::process::id() % 100_000));
+        let tap = match Tap::new(&options) {
+            Ok(tap) => tap,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let arena = Arena::new(256).expect("there is memory");
+        let (mut pool, mut frames) = (Pool::new(&arena), Vec::new());
+        let mut rx = tap.open_rx(0, &arena).expect("it is open");
+        // The host's stack may have sent some by itself.
+        while rx.receive(&mut pool, &mut frames, 64).expect("it is there") > 0 {
+            pool.give_all(&mut frames);
+        }
+        assert_eq!(pool.take_many(256, &mut frames), 256);
     }
 }

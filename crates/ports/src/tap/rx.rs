@@ -1,7 +1,7 @@
 //! Receiving what the host's stack sends: one `readv` a frame, into the frame's own buffers.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::{Errno, readv};
@@ -13,7 +13,8 @@ use crate::vnet;
 
 pub(super) struct Queue {
     fd: Arc<OwnedFd>,
-    /// Buffers for the next frame: one for its linear part, the rest for frags, as it may be long.
+    /// Buffers for the next frame, while it is received: one for its linear part, the rest for
+    /// frags, as it may be long. A thousand taps that kept theirs would have all memory there is.
     buffers: Vec<Frame>,
     /// Frames whose header contradicted itself.
     malformed: u64,
@@ -84,10 +85,8 @@ impl Queue {
             }
         }
     }
-}
 
-impl Rx for Queue {
-    fn receive(
+    fn receive_some(
         &mut self,
         pool: &mut Pool,
         frames: &mut Vec<Frame>,
@@ -96,7 +95,7 @@ impl Rx for Queue {
         let mut count = 0;
         while count < limit {
             let missing = 1 + FRAGS_MAX - self.buffers.len();
-            if missing > 0 && pool.take_many(missing, &mut self.buffers) < missing {
+            if pool.take_many(missing, &mut self.buffers) < missing {
                 // It stays in the tap until there is memory again.
                 break;
             }
@@ -111,9 +110,26 @@ impl Rx for Queue {
         }
         Ok(count)
     }
+}
+
+impl Rx for Queue {
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let count = self.receive_some(pool, frames, limit);
+        pool.give_all(&mut self.buffers);
+        count
+    }
 
     fn arm(&mut self) -> Wake<'_> {
         Wake::Readable(self.fd.as_fd())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn take_missed(&mut self) -> u64 {

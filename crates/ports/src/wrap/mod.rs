@@ -85,8 +85,8 @@ impl Device for Wrapped {
         self.inner.queues()
     }
 
-    fn look_at_queues(&self) {
-        self.inner.look_at_queues();
+    fn look(&self) {
+        self.inner.look();
     }
 
     fn closes_soon(&self) {

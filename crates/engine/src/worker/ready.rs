@@ -1,0 +1,138 @@
+//! Which queues to ask, where to ask one in vain is a system call.
+//!
+//! A worker with a thousand taps of which one is busy would ask 999 in vain for each burst. So the
+//! kernel says which are readable (epoll(7)): a queue that had nothing is not asked before. The
+//! kernel goes on saying so until the queue is empty, whatever the worker took of it.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use super::{BURST, RxQueue};
+use crate::snapshot::PortId;
+
+/// What a worker knows of the readiness of its queues.
+#[derive(Default)]
+pub(super) struct Ready {
+    /// Made as soon as it is worth it.
+    epoll: Option<OwnedFd>,
+    /// The place of each queue that is watched.
+    places: HashMap<u64, usize>,
+}
+
+/// How a queue is found to have frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Watch {
+    /// It is asked in each round.
+    #[default]
+    Asked,
+    /// The kernel watches it; it had frames when it was asked last, or was never asked.
+    Busy,
+    /// The kernel watches it, and it had nothing.
+    Quiet,
+}
+
+impl Watch {
+    pub(super) fn is_quiet(self) -> bool {
+        self == Watch::Quiet
+    }
+
+    pub(super) fn is_watched(self) -> bool {
+        self != Watch::Asked
+    }
+
+    /// What it is after it was asked.
+    #[inline]
+    pub(super) fn note(&mut self, count: usize) {
+        if self.is_watched() {
+            *self = if count == 0 { Watch::Quiet } else { Watch::Busy };
+        }
+    }
+}
+
+impl Ready {
+    /// Has the kernel watch the queues that it can watch, if they are many. A queue that it
+    /// refuses is asked in each round.
+    #[cold]
+    pub(super) fn adopt(&mut self, queues: &mut [RxQueue]) {
+        self.places.clear();
+        let can = |queue: &&RxQueue| !queue.is_finished && queue.rx.descriptor().is_some();
+        if self.epoll.is_none() && queues.iter().filter(can).count() >= WORTH_IT {
+            self.epoll = epoll::create(CreateFlags::CLOEXEC).ok();
+        }
+        for queue in queues.iter_mut().filter(|queue| queue.is_finished) {
+            self.forget(queue);
+        }
+        let Some(epoll) = &self.epoll else { return };
+        for (place, queue) in queues.iter_mut().enumerate().filter(|(_, it)| !it.is_finished) {
+            let Some(descriptor) = queue.rx.descriptor() else { continue };
+            let key = key(queue.port, queue.queue);
+            if !queue.watch.is_watched() {
+                let (data, flags) = (EventData::new_u64(key), EventFlags::IN);
+                if epoll::add(epoll, descriptor, data, flags).is_err() {
+                    continue;
+                }
+                queue.watch = Watch::Busy;
+            }
+            self.places.insert(key, place);
+        }
+    }
+
+    /// Ends the watch of a queue that goes to another worker, or has ended.
+    pub(super) fn forget(&mut self, queue: &mut RxQueue) {
+        forget(self.epoll.as_ref(), &mut self.places, queue);
+    }
+
+    /// Looks which quiet queues have frames.
+    #[inline]
+    pub(super) fn look(&mut self, queues: &mut [RxQueue]) {
+        if !self.places.is_empty() {
+            self.ask(queues);
+        }
+    }
+
+    fn ask(&mut self, queues: &mut [RxQueue]) {
+        let Some(epoll) = &self.epoll else { return };
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; BURST];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Interrupted: the next round asks again.
+        let Ok((events, _rest)) = epoll::wait(epoll, &mut events[..], Some(&now)) else { return };
+        for event in events {
+            let place = self.places.get(&event.data.u64());
+            let Some(queue) = place.and_then(|&place| queues.get_mut(place)) else { continue };
+            if queue.is_finished {
+                // Its descriptor may stay readable for ever.
+                forget(Some(epoll), &mut self.places, queue);
+            } else {
+                queue.watch = Watch::Busy;
+            }
+        }
+    }
+
+    /// Readable as soon as a queue that is watched has frames.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.epoll.as_ref().filter(|_| !self.places.is_empty()).map(|epoll| epoll.as_fd())
+    }
+}
+
+#[cold]
+fn forget(epoll: Option<&OwnedFd>, places: &mut HashMap<u64, usize>, queue: &mut RxQueue) {
+    if queue.watch.is_watched() {
+        places.remove(&key(queue.port, queue.queue));
+        if let (Some(epoll), Some(descriptor)) = (epoll, queue.rx.descriptor()) {
+            // The kernel forgot it by itself if its file was closed.
+            let _known = epoll::delete(epoll, descriptor);
+        }
+        queue.watch = Watch::Asked;
+    }
+}
+
+fn key(port: PortId, queue: u32) -> u64 {
+    u64::from(port.0) << 32 | u64::from(queue)
+}
+
+/// Fewer are asked as fast as the kernel says which are readable.
+const WORTH_IT: usize = 4;
