@@ -29,6 +29,7 @@ mod tx_ring;
 mod zero_copy;
 
 use std::any::Any;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -55,7 +56,7 @@ pub(crate) use lane::Fence;
 use lane::Lane;
 pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
-use ready::{Ready, Watch};
+use ready::{Ready, Source, Watch};
 use spread::{Fan, judge};
 use task::Task;
 pub use task::{ControlTask, TaskContext};
@@ -342,6 +343,24 @@ impl Drop for Worker {
         self.stint.pause(&self.shared.load, Instant::now());
         self.shared.counters.rest();
         self.shared.note_adopted(u64::MAX);
+    }
+}
+
+impl Source for RxQueue {
+    fn key(&self) -> u64 {
+        u64::from(self.port.0) << 32 | u64::from(self.queue)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.rx.descriptor()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
     }
 }
 

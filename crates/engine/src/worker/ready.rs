@@ -11,8 +11,19 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::{BURST, RxQueue};
-use crate::snapshot::PortId;
+/// A queue that the kernel may watch.
+pub(super) trait Source {
+    /// Its number, of one port and one queue alone.
+    fn key(&self) -> u64;
+
+    /// See [`Rx::descriptor`](crate::port::Rx::descriptor).
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether it has ended, and is not asked any more.
+    fn is_finished(&self) -> bool;
+
+    fn watch(&mut self) -> &mut Watch;
+}
 
 /// What a worker knows of the readiness of its queues.
 #[derive(Default)]
@@ -57,57 +68,58 @@ impl Ready {
     /// Has the kernel watch the queues that it can watch, if they are many. A queue that it
     /// refuses is asked in each round.
     #[cold]
-    pub(super) fn adopt(&mut self, queues: &mut [RxQueue]) {
+    pub(super) fn adopt(&mut self, queues: &mut [impl Source]) {
         self.places.clear();
-        let can = |queue: &&RxQueue| !queue.is_finished && queue.rx.descriptor().is_some();
-        if self.epoll.is_none() && queues.iter().filter(can).count() >= WORTH_IT {
+        let can_be = queues.iter().filter(|it| !it.is_finished() && it.descriptor().is_some());
+        if self.epoll.is_none() && can_be.count() >= WORTH_IT {
             self.epoll = epoll::create(CreateFlags::CLOEXEC).ok();
         }
-        for queue in queues.iter_mut().filter(|queue| queue.is_finished) {
+        for queue in queues.iter_mut().filter(|queue| queue.is_finished()) {
             self.forget(queue);
         }
         let Some(epoll) = &self.epoll else { return };
-        for (place, queue) in queues.iter_mut().enumerate().filter(|(_, it)| !it.is_finished) {
-            let Some(descriptor) = queue.rx.descriptor() else { continue };
-            let key = key(queue.port, queue.queue);
-            if !queue.watch.is_watched() {
+        for (place, queue) in queues.iter_mut().enumerate().filter(|(_, it)| !it.is_finished()) {
+            let key = queue.key();
+            let is_watched = queue.watch().is_watched();
+            let Some(descriptor) = queue.descriptor() else { continue };
+            if !is_watched {
                 let (data, flags) = (EventData::new_u64(key), EventFlags::IN);
                 if epoll::add(epoll, descriptor, data, flags).is_err() {
                     continue;
                 }
-                queue.watch = Watch::Busy;
+                *queue.watch() = Watch::Busy;
             }
             self.places.insert(key, place);
         }
     }
 
     /// Ends the watch of a queue that goes to another worker, or has ended.
-    pub(super) fn forget(&mut self, queue: &mut RxQueue) {
+    pub(super) fn forget(&mut self, queue: &mut impl Source) {
         forget(self.epoll.as_ref(), &mut self.places, queue);
     }
 
     /// Looks which quiet queues have frames.
     #[inline]
-    pub(super) fn look(&mut self, queues: &mut [RxQueue]) {
+    pub(super) fn look(&mut self, queues: &mut [impl Source]) {
         if !self.places.is_empty() {
             self.ask(queues);
         }
     }
 
-    fn ask(&mut self, queues: &mut [RxQueue]) {
+    fn ask(&mut self, queues: &mut [impl Source]) {
         let Some(epoll) = &self.epoll else { return };
-        let mut events = [const { MaybeUninit::<Event>::uninit() }; BURST];
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Interrupted: the next round asks again.
         let Ok((events, _rest)) = epoll::wait(epoll, &mut events[..], Some(&now)) else { return };
         for event in events {
             let place = self.places.get(&event.data.u64());
             let Some(queue) = place.and_then(|&place| queues.get_mut(place)) else { continue };
-            if queue.is_finished {
+            if queue.is_finished() {
                 // Its descriptor may stay readable for ever.
                 forget(Some(epoll), &mut self.places, queue);
             } else {
-                queue.watch = Watch::Busy;
+                *queue.watch() = Watch::Busy;
             }
         }
     }
@@ -119,20 +131,18 @@ impl Ready {
 }
 
 #[cold]
-fn forget(epoll: Option<&OwnedFd>, places: &mut HashMap<u64, usize>, queue: &mut RxQueue) {
-    if queue.watch.is_watched() {
-        places.remove(&key(queue.port, queue.queue));
-        if let (Some(epoll), Some(descriptor)) = (epoll, queue.rx.descriptor()) {
+fn forget(epoll: Option<&OwnedFd>, places: &mut HashMap<u64, usize>, queue: &mut impl Source) {
+    if queue.watch().is_watched() {
+        places.remove(&queue.key());
+        if let (Some(epoll), Some(descriptor)) = (epoll, queue.descriptor()) {
             // The kernel forgot it by itself if its file was closed.
             let _known = epoll::delete(epoll, descriptor);
         }
-        queue.watch = Watch::Asked;
+        *queue.watch() = Watch::Asked;
     }
-}
-
-fn key(port: PortId, queue: u32) -> u64 {
-    u64::from(port.0) << 32 | u64::from(queue)
 }
 
 /// Fewer are asked as fast as the kernel says which are readable.
 const WORTH_IT: usize = 4;
+/// The kernel names so many at a time; others follow in the next round.
+const EVENTS: usize = 64;
