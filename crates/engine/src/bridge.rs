@@ -32,27 +32,27 @@ pub struct Bridge {
 struct Entry {
     /// VLAN and address; 0 in one that was never used.
     key: AtomicU64,
-    /// A [`Seen`].
+    /// A [`LastSeen`].
     seen: AtomicU64,
 }
 
-/// Where and when an address was heard of last, in one word.
+/// The port and the time of the last frame from an address, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct LastSeen {
     port: PortId,
     /// Ticks on the clock of bridges, from 1 on; 0 for not at all, `u32::MAX` for one that stays.
     tick: u32,
 }
 
-impl Seen {
-    const NEVER: Seen = Seen { port: PortId(0), tick: 0 };
+impl LastSeen {
+    const NEVER: LastSeen = LastSeen { port: PortId(0), tick: 0 };
 
     fn to_word(self) -> u64 {
         u64::from(self.port.0) << 32 | u64::from(self.tick)
     }
 
-    fn from_word(word: u64) -> Seen {
-        Seen { port: PortId((word >> 32) as u32), tick: word as u32 }
+    fn from_word(word: u64) -> LastSeen {
+        LastSeen { port: PortId((word >> 32) as u32), tick: word as u32 }
     }
 
     fn age_ms(self, now_ms: u64) -> u64 {
@@ -144,21 +144,21 @@ impl Bridge {
 
     fn find(&self, key: u64, now_ms: u64) -> Option<PortId> {
         let entry = self.entry(key)?;
-        let seen = Seen::from_word(entry.seen.load(Ordering::Acquire));
+        let seen = LastSeen::from_word(entry.seen.load(Ordering::Acquire));
         let is_it = entry.key.load(Ordering::Relaxed) == key;
         (is_it && self.is_fresh(seen, now_ms)).then_some(seen.port)
     }
 
-    fn is_fresh(&self, seen: Seen, now_ms: u64) -> bool {
+    fn is_fresh(&self, seen: LastSeen, now_ms: u64) -> bool {
         let lives = || u128::from(seen.age_ms(now_ms)) < self.ageing.as_millis();
         seen.tick != 0 && (seen.tick == STATIC || lives())
     }
 
     fn learn(&self, key: u64, port: PortId, now_ms: u64) {
-        let now = Seen { port, tick: (now_ms / TICK_MS) as u32 + 1 };
+        let now = LastSeen { port, tick: (now_ms / TICK_MS) as u32 + 1 };
         let Some(entry) = self.entry(key) else { return self.insert(key, now, now_ms) };
         let word = entry.seen.load(Ordering::Acquire);
-        let known = Seen::from_word(word);
+        let known = LastSeen::from_word(word);
         if known.tick == 0 || entry.key.load(Ordering::Relaxed) != key {
             return self.insert(key, now, now_ms);
         }
@@ -172,34 +172,34 @@ impl Bridge {
 
     /// Puts an address where there is room for it, if there is.
     #[cold]
-    fn insert(&self, key: u64, seen: Seen, now_ms: u64) {
+    fn insert(&self, key: u64, seen: LastSeen, now_ms: u64) {
         let _writer = self.writer.lock();
         let (shard, start) = self.place(key);
         let make = || (0..ENTRIES).map(|_| Entry::default()).collect();
         let entries = self.shards[shard].get_or_init(make);
         let is_free = |entry: &&Entry| {
-            let known = Seen::from_word(entry.seen.load(Ordering::Relaxed));
+            let known = LastSeen::from_word(entry.seen.load(Ordering::Relaxed));
             entry.key.load(Ordering::Relaxed) == 0 || !self.is_fresh(known, now_ms)
         };
         let Some(entry) = self.entry(key).or_else(|| window(entries, start).find(is_free)) else {
             return;
         };
-        entry.seen.store(Seen::NEVER.to_word(), Ordering::Release);
+        entry.seen.store(LastSeen::NEVER.to_word(), Ordering::Release);
         entry.key.store(key, Ordering::Release);
         entry.seen.store(seen.to_word(), Ordering::Release);
     }
 
     /// Puts an entry that stays.
     pub fn insert_static(&self, vlan: u16, mac: [u8; 6], port: PortId) {
-        self.insert(key(vlan, mac), Seen { port, tick: STATIC }, now_ms());
+        self.insert(key(vlan, mac), LastSeen { port, tick: STATIC }, now_ms());
     }
 
     /// Forgets everything behind a port.
     pub fn forget(&self, port: PortId) {
         let _writer = self.writer.lock();
         for entry in self.shards.iter().filter_map(OnceLock::get).flatten() {
-            if Seen::from_word(entry.seen.load(Ordering::Relaxed)).port == port {
-                entry.seen.store(Seen::NEVER.to_word(), Ordering::Release);
+            if LastSeen::from_word(entry.seen.load(Ordering::Relaxed)).port == port {
+                entry.seen.store(LastSeen::NEVER.to_word(), Ordering::Release);
             }
         }
     }
@@ -211,7 +211,7 @@ impl Bridge {
         let mut known: Vec<FdbEntry> = entries
             .filter_map(|entry| {
                 let key = entry.key.load(Ordering::Acquire);
-                let seen = Seen::from_word(entry.seen.load(Ordering::Acquire));
+                let seen = LastSeen::from_word(entry.seen.load(Ordering::Acquire));
                 let is_it = entry.key.load(Ordering::Relaxed) == key;
                 if !is_it || !self.is_fresh(seen, now) {
                     return None;

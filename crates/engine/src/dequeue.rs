@@ -118,20 +118,20 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// Gets frames that no worker takes any more, such as those of queues whose maps go, and counts
-/// them as dropped.
+/// Takes back frames that no worker takes any more, for example those of queues whose maps are
+/// deleted, and counts them as dropped.
 #[derive(Debug)]
-pub(crate) struct Orphans {
+pub(crate) struct Reclaimer {
     arena: Arc<Arena>,
     counters: FrameCounters,
     /// Who adds to them.
     adds: Mutex<()>,
 }
 
-impl Orphans {
-    pub(crate) fn new(arena: &Arc<Arena>) -> Orphans {
+impl Reclaimer {
+    pub(crate) fn new(arena: &Arc<Arena>) -> Reclaimer {
         let (counters, adds) = (FrameCounters::default(), Mutex::default());
-        Orphans { arena: Arc::clone(arena), counters, adds }
+        Reclaimer { arena: Arc::clone(arena), counters, adds }
     }
 
     pub(crate) fn counters(&self) -> &FrameCounters {
@@ -151,7 +151,7 @@ impl Orphans {
     }
 }
 
-impl Keeper for Orphans {
+impl Keeper for Reclaimer {
     fn take_over(&self, frames: &mut Vec<Frame>) {
         self.drop_all(frames, DropReason::QueueGone);
     }

@@ -12,7 +12,7 @@ use crate::balance::Balance;
 use crate::config::{Config, PortOptions};
 use crate::counters::Conservation;
 use crate::cpus::stay_on;
-use crate::dequeue::Orphans;
+use crate::dequeue::Reclaimer;
 use crate::error::Error;
 use crate::flow::Flows;
 use crate::load::{Sources, WorkerLoad};
@@ -55,7 +55,7 @@ pub struct Engine {
     watcher: Mutex<Option<JoinHandle<()>>>,
     arena: Arc<Arena>,
     /// Who gets frames out of queues that nobody takes out.
-    orphans: Arc<Orphans>,
+    reclaimer: Arc<Reclaimer>,
     /// Held by who changes the configuration, for as long as workers take to follow.
     changing: Mutex<()>,
     /// Held for no longer than it takes to look at the pointer.
@@ -87,10 +87,10 @@ impl Engine {
         let shared = shared.map(|(number, it)| WorkerShared::new(number, *it).map(Arc::new));
         let shared: Arc<[_]> =
             shared.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
-        let orphans = Arc::new(Orphans::new(&arena));
+        let reclaimer = Arc::new(Reclaimer::new(&arena));
         let mut threads = Vec::new();
         for (mine, worker) in shared.iter().zip(workers) {
-            let body = Worker::new(mine, &shared, &orphans, Pool::new(&arena));
+            let body = Worker::new(mine, &shared, &reclaimer, Pool::new(&arena));
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 // Where that is not allowed it runs where it may.
@@ -114,7 +114,7 @@ impl Engine {
             watch,
             watcher: Mutex::new(Some(watcher)),
             arena,
-            orphans,
+            reclaimer,
             changing: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
             balance: Mutex::default(),
@@ -339,7 +339,7 @@ impl Engine {
     /// What became of all frames so far.
     pub fn conservation(&self) -> Conservation {
         let workers = self.workers.iter().map(|worker| &worker.counters);
-        Conservation::of(&workers.chain(std::iter::once(self.orphans.counters())))
+        Conservation::of(&workers.chain(std::iter::once(self.reclaimer.counters())))
     }
 
     /// Stops the workers, once they have done what they handed to each other; what they don't get
@@ -358,7 +358,7 @@ impl Engine {
             }
         });
         // Frames may have been handed to a worker that had ended.
-        self.workers.iter().for_each(|worker| worker.inbox.sweep(&self.orphans));
+        self.workers.iter().for_each(|worker| worker.inbox.sweep(&self.reclaimer));
         self.watch.end();
         if let Some(watcher) = self.watcher.lock().take() {
             let _ended = watcher.join();

@@ -8,7 +8,7 @@ use crate::config::Hook;
 use crate::counters::{Counter, DropReason, PortCounters, ProgramCounters};
 use crate::snapshot::{Numbers, Port, PortId, Snapshot};
 use crate::tap::Tap;
-use crate::target::{Door, Owner, TargetId};
+use crate::target::{Exit, Owner, TargetId};
 
 /// The programs of one hook of one port, in the order they run.
 ///
@@ -165,7 +165,7 @@ impl HookSpec {
     /// What leaves by a port: only what all programs pass does.
     pub(crate) fn tx(port: PortId, ifindex: u32, chain: Option<Arc<Chain>>) -> HookSpec {
         let owner = Owner::of(port);
-        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Guest));
+        let (drop, pass) = (owner.target(Exit::TxVerdict), owner.target(Exit::Guest));
         let new = HookSpec::new(chain, owner, [drop, drop, pass, drop, drop]);
         HookSpec { point: Hook::Tx, egress: ifindex, ..new }
     }
@@ -180,8 +180,8 @@ impl HookSpec {
     /// arrives at the port, as if the guest had sent it.
     pub(crate) fn guest_rx(port: PortId, guest: GuestChain) -> HookSpec {
         let owner = Owner::of(port);
-        let (drop, pass) = (owner.target(Door::TxVerdict), owner.target(Door::Xmit));
-        let row = [drop, drop, pass, owner.target(Door::Arrive), TargetId::AS_FRAME_SAYS];
+        let (drop, pass) = (owner.target(Exit::TxVerdict), owner.target(Exit::Xmit));
+        let row = [drop, drop, pass, owner.target(Exit::Arrive), TargetId::AS_FRAME_SAYS];
         let new = HookSpec::new(Some(guest.chain), owner, row);
         HookSpec { point: Hook::GuestRx, scope: Some(guest.scope), ..new }
     }
@@ -190,7 +190,7 @@ impl HookSpec {
     /// sends back goes to the guest.
     pub(crate) fn guest_tx(port: PortId, guest: GuestChain) -> HookSpec {
         let owner = Owner::of(port);
-        let row = arrivals(owner, owner.target(Door::Receive), owner.target(Door::Xmit));
+        let row = arrivals(owner, owner.target(Exit::Receive), owner.target(Exit::Xmit));
         let new = HookSpec::new(Some(guest.chain), owner, row);
         HookSpec { point: Hook::GuestTx, scope: Some(guest.scope), ..new }
     }
@@ -198,7 +198,7 @@ impl HookSpec {
     /// The program of a devmap's entry (`dev_map_bpf_prog_run`).
     pub(crate) fn devmap(to: &Port, chain: Arc<Chain>) -> HookSpec {
         let owner = Owner::of(to.id);
-        let (drop, pass) = (owner.target(Door::EntryVerdict), owner.target(Door::Send));
+        let (drop, pass) = (owner.target(Exit::EntryVerdict), owner.target(Exit::Send));
         let new = HookSpec::new(Some(chain), owner, [drop, drop, pass, drop, drop]);
         HookSpec { egress: to.ifindex, ..new }
     }
@@ -219,7 +219,7 @@ impl HookSpec {
             Some(from) if from.member.is_some_and(|member| member.is_delegate) => {
                 (from.rx.target(Action::Pass), from.rx.target(Action::Tx))
             }
-            Some(from) => (from.rx.target(Action::Pass), owner.target(Door::Redirect)),
+            Some(from) => (from.rx.target(Action::Pass), owner.target(Exit::Redirect)),
             // The kernel's loopback device: nothing is above it, and nothing leaves by it.
             None => (owner.drops(DropReason::NoUpper), owner.drops(DropReason::Unsupported)),
         };

@@ -18,10 +18,10 @@ use crate::snapshot::{Port, PortId, Snapshot, Upper};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TargetId(pub(crate) u32);
 
-/// What verdicts may lead to at one port.
+/// The exits of a port: where a verdict may lead at it. Each has a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 #[repr(u32)]
-pub(crate) enum Door {
+pub(crate) enum Exit {
     /// Its wire, or a bond's choice of a member's: whatever comes is sent.
     Xmit,
     /// Its `tx` hook, or its wire where there is none: `XDP_TX`.
@@ -152,7 +152,7 @@ impl TargetId {
     }
 }
 
-impl Door {
+impl Exit {
     /// The target of that port.
     #[inline]
     pub(crate) fn at(self, port: PortId) -> TargetId {
@@ -174,14 +174,14 @@ impl Owner {
     }
 
     #[inline]
-    pub(crate) fn target(self, door: Door) -> TargetId {
-        TargetId(self.0 * STRIDE + door as u32)
+    pub(crate) fn target(self, exit: Exit) -> TargetId {
+        TargetId(self.0 * STRIDE + exit as u32)
     }
 
     /// Dropped on arrival for that reason.
     #[inline]
     pub(crate) fn drops(self, why: DropReason) -> TargetId {
-        TargetId(self.target(Door::Drops).0 + why as u32)
+        TargetId(self.target(Exit::Drops).0 + why as u32)
     }
 }
 
@@ -280,48 +280,48 @@ pub(crate) fn table(snapshot: &Snapshot, sockets: usize) -> Box<[Target]> {
 }
 
 fn add_port(table: &mut Vec<Target>, owner: Owner, port: Option<&Port>) {
-    debug_assert_eq!(owner.target(Door::Xmit).index(), table.len(), "targets are dense");
+    debug_assert_eq!(owner.target(Exit::Xmit).index(), table.len(), "targets are dense");
     let drop = |id, why, side| Target::open(id, owner, Kind::Drop(why, side));
-    let gone = |door| drop(owner.target(door), DropReason::Removed, Side::Tx);
-    table.extend(DOORS.map(|door| port.map_or(gone(door), |port| of_port(owner, port, door))));
+    let gone = |exit| drop(owner.target(exit), DropReason::Removed, Side::Tx);
+    table.extend(EXITS.map(|exit| port.map_or(gone(exit), |port| of_port(owner, port, exit))));
     table.extend(DropReason::ALL.map(|why| drop(owner.drops(why), why, Side::Rx)));
 }
 
 /// One of a port's targets: the table's row for a port.
-fn of_port(owner: Owner, port: &Port, door: Door) -> Target {
-    let id = owner.target(door);
+fn of_port(owner: Owner, port: &Port, exit: Exit) -> Target {
+    let id = owner.target(exit);
     let wire = if port.bond.is_some() { Kind::Bond } else { Kind::Wire };
     let guest = if port.guest_rx.is_some() { Kind::GuestHook } else { wire };
     let (next, kind) = match (port.watches_tx(), guest) {
-        (true, _) => (Door::Send, Kind::TxHook),
-        (false, Kind::GuestHook) => (Door::Guest, guest),
-        (false, _) => (Door::Xmit, wire),
+        (true, _) => (Exit::Send, Kind::TxHook),
+        (false, Kind::GuestHook) => (Exit::Guest, guest),
+        (false, _) => (Exit::Xmit, wire),
     };
     let sends = |check, plain_max| {
         let (queue, prepare) = (owner.target(next), Prepare::Port);
         Target { plain_max, queue, owner, check, prepare, kind }
     };
     let drops = |why| Target::open(id, owner, Kind::Drop(why, Side::Tx));
-    match door {
-        Door::Xmit => Target { prepare: Prepare::Port, ..Target::open(id, owner, wire) },
-        Door::Guest if guest == wire => {
-            let queue = owner.target(Door::Xmit);
+    match exit {
+        Exit::Xmit => Target { prepare: Prepare::Port, ..Target::open(id, owner, wire) },
+        Exit::Guest if guest == wire => {
+            let queue = owner.target(Exit::Xmit);
             Target { prepare: Prepare::Port, queue, ..Target::open(id, owner, wire) }
         }
-        Door::Guest => Target::open(id, owner, guest),
-        Door::Arrive => Target::open(id, owner, Kind::Arrive),
-        Door::Receive => Target::open(id, owner, Kind::RxHook),
-        Door::Send => sends(Check::Nothing, u32::MAX),
-        Door::Redirect => sends(Check::Redirect, plain_max(port)),
-        Door::Forward => sends(Check::Forward, plain_max(port)),
-        Door::Upper => Target::at_once(id, owner, port.upper_kind()),
-        Door::BondTx => {
+        Exit::Guest => Target::open(id, owner, guest),
+        Exit::Arrive => Target::open(id, owner, Kind::Arrive),
+        Exit::Receive => Target::open(id, owner, Kind::RxHook),
+        Exit::Send => sends(Check::Nothing, u32::MAX),
+        Exit::Redirect => sends(Check::Redirect, plain_max(port)),
+        Exit::Forward => sends(Check::Forward, plain_max(port)),
+        Exit::Upper => Target::at_once(id, owner, port.upper_kind()),
+        Exit::BondTx => {
             let bond = port.member.map_or(port.id, |member| member.bond);
             Target::at_once(id, owner, Kind::BondTx { bond })
         }
-        Door::TxVerdict | Door::Drops => drops(DropReason::Verdict),
-        Door::EntryVerdict => drops(DropReason::EntryVerdict),
-        Door::NoEntryProgram => drops(DropReason::BadTarget),
+        Exit::TxVerdict | Exit::Drops => drops(DropReason::Verdict),
+        Exit::EntryVerdict => drops(DropReason::EntryVerdict),
+        Exit::NoEntryProgram => drops(DropReason::BadTarget),
     }
 }
 
@@ -337,8 +337,8 @@ impl Port {
 }
 
 /// All but the drops, in order.
-const DOORS: [Door; Door::Drops as usize] = *Door::VARIANTS.first_chunk().expect("all but drops");
+const EXITS: [Exit; Exit::Drops as usize] = *Exit::VARIANTS.first_chunk().expect("all but drops");
 /// Targets of one port.
-const STRIDE: u32 = (DOORS.len() + DropReason::ALL.len()) as u32;
+const STRIDE: u32 = (EXITS.len() + DropReason::ALL.len()) as u32;
 const ETH_HLEN: usize = 14;
 const VLAN_HLEN: usize = 4;

@@ -98,7 +98,7 @@ impl Watch {
     pub(crate) fn run(&self, workers: &[Arc<WorkerShared>]) {
         let now = Instant::now();
         let mut looked = now;
-        let mut seen: Vec<Seen> = workers.iter().map(|_| Seen::new(now)).collect();
+        let mut seen: Vec<WorkerWatch> = workers.iter().map(|_| WorkerWatch::new(now)).collect();
         loop {
             let now = Instant::now();
             let mut is_any_late = false;
@@ -125,11 +125,11 @@ impl Watch {
     }
 
     /// Looks at one worker; gives whether it is late.
-    fn look(&self, seen: &mut Seen, worker: &WorkerShared, now: Instant) -> bool {
+    fn look(&self, seen: &mut WorkerWatch, worker: &WorkerShared, now: Instant) -> bool {
         let beat = worker.counters.beat();
         if beat != seen.beat || beat.is_multiple_of(2) {
             self.comes_round(seen, worker.number);
-            *seen = Seen { beat, ..Seen::new(now) };
+            *seen = WorkerWatch { beat, ..WorkerWatch::new(now) };
             return false;
         }
         let run = worker.brake.run();
@@ -151,7 +151,7 @@ impl Watch {
         is_late
     }
 
-    fn stop_if_due(&self, seen: &mut Seen, worker: &WorkerShared, now: Instant) {
+    fn stop_if_due(&self, seen: &mut WorkerWatch, worker: &WorkerShared, now: Instant) {
         let (late, ran) = (now - seen.since, now - seen.run_since);
         let on_demand = self.waiting.load(Relaxed) > 0;
         let Some(Running { run, standing: Some(standing) }) = worker.brake.running() else {
@@ -196,7 +196,7 @@ impl Watch {
         }
     }
 
-    fn comes_round(&self, seen: &Seen, worker: usize) {
+    fn comes_round(&self, seen: &WorkerWatch, worker: usize) {
         if seen.is_told {
             self.late.lock().retain(|stuck| stuck.worker != worker);
         }
@@ -209,8 +209,8 @@ fn note_program(worker: &WorkerShared) {
     worker.load.look(running.and_then(|it| it.standing).as_ref());
 }
 
-/// What was seen of a worker.
-struct Seen {
+/// The state of a worker at the last look.
+struct WorkerWatch {
     /// Its round, and since when.
     beat: u64,
     since: Instant,
@@ -225,9 +225,9 @@ struct Seen {
     stopped: Vec<*const Standing>,
 }
 
-impl Seen {
-    fn new(now: Instant) -> Seen {
-        Seen {
+impl WorkerWatch {
+    fn new(now: Instant) -> WorkerWatch {
+        WorkerWatch {
             beat: 0,
             since: now,
             run: None,

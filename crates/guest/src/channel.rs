@@ -53,9 +53,9 @@ impl Channel {
     ///
     /// The socket can't be made.
     pub fn start(guest: &Arc<Guest>, endpoint: &Endpoint) -> io::Result<Channel> {
-        let (door, made) = Door::open(endpoint)?;
+        let (acceptor, made) = Acceptor::open(endpoint)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let work = Work { guest: Arc::clone(guest), stop: Arc::clone(&stop), door };
+        let work = Work { guest: Arc::clone(guest), stop: Arc::clone(&stop), acceptor };
         let builder = std::thread::Builder::new().name("guest".to_owned());
         let thread = builder.spawn(move || work.run())?;
         Ok(Channel { stop, thread: Some(thread), _made: made })
@@ -72,25 +72,25 @@ impl Drop for Channel {
     }
 }
 
-/// How connections come.
+/// Where connections of guests are accepted.
 #[derive(Debug)]
-enum Door {
+enum Acceptor {
     Listener(OwnedFd),
     Path(PathBuf),
     Vsock { listener: OwnedFd, cid: u32 },
 }
 
-impl Door {
+impl Acceptor {
     /// With the file that is made for it.
-    fn open(endpoint: &Endpoint) -> io::Result<(Door, Option<SocketFile>)> {
+    fn open(endpoint: &Endpoint) -> io::Result<(Acceptor, Option<SocketFile>)> {
         Ok(match endpoint {
             Endpoint::Listen(path, access) => {
                 let (listener, made) = listen(path, access)?;
-                (Door::Listener(listener.into()), Some(made))
+                (Acceptor::Listener(listener.into()), Some(made))
             }
-            Endpoint::Connect(path) => (Door::Path(path.clone()), None),
+            Endpoint::Connect(path) => (Acceptor::Path(path.clone()), None),
             &Endpoint::Vsock { cid, port } => {
-                (Door::Vsock { listener: listen_vsock(port)?, cid }, None)
+                (Acceptor::Vsock { listener: listen_vsock(port)?, cid }, None)
             }
         })
     }
@@ -98,8 +98,8 @@ impl Door {
     /// The next connection, if there is one now or soon.
     fn next(&self) -> io::Result<Option<UnixStream>> {
         match self {
-            Door::Listener(listener) => accept(listener),
-            Door::Vsock { listener, cid } => {
+            Acceptor::Listener(listener) => accept(listener),
+            Acceptor::Vsock { listener, cid } => {
                 let Some(stream) = accept(listener)? else { return Ok(None) };
                 let peer = nix::sys::socket::getpeername::<VsockAddr>(
                     std::os::fd::AsRawFd::as_raw_fd(&stream),
@@ -107,7 +107,7 @@ impl Door {
                 // Another guest, which has a channel of its own.
                 Ok((peer.cid() == *cid).then_some(stream))
             }
-            Door::Path(path) => {
+            Acceptor::Path(path) => {
                 let stream = UnixStream::connect(path);
                 if stream.is_err() {
                     std::thread::sleep(TURN);
@@ -141,7 +141,7 @@ fn accept(listener: &OwnedFd) -> io::Result<Option<UnixStream>> {
 struct Work {
     guest: Arc<Guest>,
     stop: Arc<AtomicBool>,
-    door: Door,
+    acceptor: Acceptor,
 }
 
 impl Work {
@@ -149,7 +149,7 @@ impl Work {
         while !self.stop.load(Ordering::Relaxed) {
             self.guest.look();
             // Who can't be reached now may be later.
-            let Ok(Some(stream)) = self.door.next() else { continue };
+            let Ok(Some(stream)) = self.acceptor.next() else { continue };
             self.guest.note_connection(true);
             // However it ends: the guest keeps what it has.
             let _ended = self.talk(stream);

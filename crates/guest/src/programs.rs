@@ -1,4 +1,4 @@
-//! Programs and their types: what is allowed, and loading through `bpf(2)`'s door.
+//! Programs and their types: what is allowed, and loading through `bpf(2)`'s acceptor.
 
 use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 use towpath_bpf::insn::PSEUDO_BTF_ID;

@@ -19,10 +19,10 @@ use crate::error;
 /// What programs of the objects that were opened with it are told of their host.
 #[pyclass(frozen, skip_from_py_object, module = "towpath._native")]
 #[derive(Clone, Default)]
-pub(crate) struct Host(Arc<Told>);
+pub(crate) struct Host(Arc<SharedHost>);
 
 #[derive(Default)]
-struct Told {
+struct SharedHost {
     live: Arc<Live>,
     said: Mutex<Said>,
 }

@@ -28,7 +28,7 @@ use crate::daemon::client;
 use crate::error::CliError;
 use crate::output::Output;
 use reading::Reading;
-use screen::{Screen, Told};
+use screen::{Request, Screen};
 
 /// What the thread that asks says.
 type News = Result<Reading, ClientError>;
@@ -91,10 +91,10 @@ fn show(
                 && key.kind == KeyEventKind::Press
             {
                 match screen.press(key) {
-                    Told::End => return Ok(()),
+                    Request::End => return Ok(()),
                     // It has ended if nobody hears: the next news says why.
-                    Told::Pace(period) => _ = pace.send(period),
-                    Told::Nothing => {}
+                    Request::Pace(period) => _ = pace.send(period),
+                    Request::Nothing => {}
                 }
             }
         }

@@ -37,9 +37,9 @@ pub(super) struct ViewState {
     pub(super) rows: TableState,
 }
 
-/// What somebody wants of whoever runs the screen.
+/// What a key asks of the loop that draws the screen.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Request {
     Nothing,
     /// News is wanted so often.
     Pace(Duration),
@@ -99,16 +99,16 @@ impl Screen {
     }
 
     /// Does what a key is for.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Told {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Request {
         if self.shows_help {
             self.shows_help = false;
-            return Told::Nothing;
+            return Request::Nothing;
         }
         match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                return Told::End;
+                return Request::End;
             }
-            KeyCode::Char('q') | KeyCode::Esc => return Told::End,
+            KeyCode::Char('q') | KeyCode::Esc => return Request::End,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
             KeyCode::Char(digit @ '1'..='5') => {
@@ -126,7 +126,7 @@ impl Screen {
             KeyCode::Char('-') => return self.pace(self.period * 2),
             _ => self.walk(key.code),
         }
-        Told::Nothing
+        Request::Nothing
     }
 
     fn turn(&mut self, by: usize) {
@@ -141,9 +141,9 @@ impl Screen {
         place.is_descending = columns[place.column].align == crate::output::Align::Right;
     }
 
-    fn pace(&mut self, period: Duration) -> Told {
+    fn pace(&mut self, period: Duration) -> Request {
         self.period = period.clamp(PERIOD_MIN, PERIOD_MAX);
-        Told::Pace(self.period)
+        Request::Pace(self.period)
     }
 
     fn walk(&mut self, key: KeyCode) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::draw::draw;
 use super::reading::{Rates, Reading};
-use super::screen::{Screen, Told};
+use super::screen::{Request, Screen};
 use super::sheet::short;
 
 /// A daemon after so many seconds: a port that drops, and many that are idle.
@@ -96,7 +96,7 @@ fn seen(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-fn press(screen: &mut Screen, code: KeyCode) -> Told {
+fn press(screen: &mut Screen, code: KeyCode) -> Request {
     screen.press(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -162,11 +162,11 @@ fn keys_choose_the_view_and_its_order() {
     assert!(has(&lines, &["port-00"]), "{lines:#?}");
     press(&mut screen, KeyCode::Char('?'));
     assert!(has(&seen(&mut screen, 80, 24), &["ports, programs, maps, drops, workers"]));
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Told::Nothing, "the help goes first");
-    assert_eq!(press(&mut screen, KeyCode::Char('-')), Told::Pace(Duration::from_secs(2)));
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Told::End);
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), Request::Nothing, "the help goes first");
+    assert_eq!(press(&mut screen, KeyCode::Char('-')), Request::Pace(Duration::from_secs(2)));
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), Request::End);
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(screen.press(control_c), Told::End);
+    assert_eq!(screen.press(control_c), Request::End);
 }
 
 #[test]

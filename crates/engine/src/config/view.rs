@@ -10,7 +10,7 @@ use crate::dequeue::DequeueHook;
 use crate::hook::{GuestChain, HookSpec};
 use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
 use crate::sockets::Sockets;
-use crate::target::{self, Door, Owner, TargetId};
+use crate::target::{self, Exit, Owner, TargetId};
 
 /// Ports, by ifindex, and programs of map entries that go.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Config {
         }
         let bridges = self.bridges.iter().map(|bridge| {
             let members: Vec<PortId> = self.index.below(bridge.name()).collect();
-            let targets = members.iter().map(|&member| Door::Forward.at(member)).collect();
+            let targets = members.iter().map(|&member| Exit::Forward.at(member)).collect();
             BridgeView { bridge: Arc::clone(bridge), members, targets }
         });
         let mut snapshot = Snapshot {
@@ -183,8 +183,8 @@ impl Config {
         match self.upper_of(id, port) {
             _ if port.is_shut => drops(DropReason::NoProgram),
             Upper::None => drops(DropReason::NoUpper),
-            Upper::Port(to) => Door::Forward.at(to),
-            Upper::Bridge(_) => Door::Upper.at(id),
+            Upper::Port(to) => Exit::Forward.at(to),
+            Upper::Bridge(_) => Exit::Upper.at(id),
             Upper::Bond(bond) => match (self.membership(id, port), self.ports.get(&bond)) {
                 (Some(member), _) if member.is_inactive => drops(DropReason::Inactive),
                 (_, Some(around)) if !around.is_up() => drops(DropReason::Down),
@@ -198,7 +198,7 @@ impl Config {
     /// Where frames go that pass at a port, by way of whoever looks at them.
     fn above(&self, id: PortId, port: &PortConfig) -> TargetId {
         let sees_passed = self.control_of(id).is_some_and(|taps| !taps.is_empty());
-        if sees_passed { Door::Upper.at(id) } else { self.passed(id, port) }
+        if sees_passed { Exit::Upper.at(id) } else { self.passed(id, port) }
     }
 
     /// What the control side of a port's bond wants to see.
@@ -211,9 +211,9 @@ impl Config {
     /// (`xdp_master_redirect`).
     fn sent_back(&self, id: PortId, member: Option<Membership>) -> TargetId {
         let Some(member) = member.filter(|member| member.is_delegate) else {
-            return Door::Send.at(id);
+            return Exit::Send.at(id);
         };
         let is_up = self.ports.get(&member.bond).is_some_and(|port| port.is_up());
-        if is_up { Door::BondTx.at(id) } else { Owner::of(id).drops(DropReason::Aborted) }
+        if is_up { Exit::BondTx.at(id) } else { Owner::of(id).drops(DropReason::Aborted) }
     }
 }

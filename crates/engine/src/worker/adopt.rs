@@ -10,7 +10,7 @@ use towpath_xdp::host::Bridges;
 use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
 use super::ready::Watch;
-use super::spread::Fan;
+use super::spread::FlowSpread;
 use super::zero_copy::UmemPool;
 use super::{Fence, RxQueue, Worker};
 use crate::dequeue::Scheduler;
@@ -65,7 +65,8 @@ impl Worker {
         let mine: HashSet<(PortId, u32)> = polls.iter().copied().collect();
         let (kept, parked): (Vec<RxQueue>, Vec<RxQueue>) = self.queues.drain(..).partition(|it| {
             let same = |port: &Arc<Port>| {
-                Arc::ptr_eq(&port.opened, &it.opened) && Fan::is_as(it.fan.as_deref(), port)
+                Arc::ptr_eq(&port.opened, &it.opened)
+                    && FlowSpread::is_as(it.spread.as_deref(), port)
             };
             mine.contains(&(it.port, it.queue)) && next.port(it.port).is_some_and(same)
         });
@@ -77,9 +78,9 @@ impl Worker {
             // Before another worker has the queue.
             drop(queue.umem);
             // The queue is received from again when all frames that it brought have been worked on.
-            let fan = queue.fan.iter().flat_map(|fan| fan.marks());
+            let spread = queue.spread.iter().flat_map(|spread| spread.marks());
             let ways = self.graph.ways.iter().map(|way| way.lane.mark());
-            queue.parked.put_behind(queue.rx, Fence::new(fan.chain(ways)));
+            queue.parked.put_behind(queue.rx, Fence::new(spread.chain(ways)));
         }
         if !gone.is_empty() {
             self.wake_for(next, &gone);
@@ -111,9 +112,19 @@ impl Worker {
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
-            let fan = Fan::of(view, shared.number, &graph.workers).map(Box::new);
+            let spread = FlowSpread::of(view, shared.number, &graph.workers).map(Box::new);
             let watch = Watch::default();
-            queues.push(RxQueue { port, queue, rx, parked, opened, is_finished, watch, umem, fan });
+            queues.push(RxQueue {
+                port,
+                queue,
+                rx,
+                parked,
+                opened,
+                is_finished,
+                watch,
+                umem,
+                spread,
+            });
             false
         });
         if queues.len() > before {

@@ -8,7 +8,7 @@ use crate::bond::{Choice, Turn, View, is_neighbour_message};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
-use crate::target::{Door, Owner, Side, Target, TargetId};
+use crate::target::{Exit, Owner, Side, Target, TargetId};
 
 impl Graph {
     /// Has what was sent to a bond leave by its members, one chosen for each frame
@@ -39,8 +39,8 @@ impl Graph {
             }
             _ => {
                 let mut turn = self.turn(bond);
-                let door = |member| Door::Forward.at(member);
-                self.choose(snapshot, view, &mut turn, &mut frames, door);
+                let exit = |member| Exit::Forward.at(member);
+                self.choose(snapshot, view, &mut turn, &mut frames, exit);
                 self.set_turn(bond, turn);
             }
         }
@@ -49,13 +49,13 @@ impl Graph {
 
     /// A copy for each of these members.
     fn copy_to_all(&mut self, snapshot: &Snapshot, owner: Owner, members: &[PortId], frame: Frame) {
-        let mut targets = std::mem::take(&mut self.fan.targets);
+        let mut targets = std::mem::take(&mut self.broadcast.targets);
         targets.clear();
-        targets.extend(members.iter().map(|&member| Door::Forward.at(member)));
+        targets.extend(members.iter().map(|&member| Exit::Forward.at(member)));
         let takes_any = |_: &Target, _: &Frame| true;
         let nobody = (owner, DropReason::NoMember);
         self.copies(snapshot, frame, &targets, takes_any, nobody);
-        self.fan.targets = targets;
+        self.broadcast.targets = targets;
     }
 
     /// Sends ARP and neighbour messages by all members (`bond_should_broadcast_neighbor`).
@@ -115,16 +115,16 @@ impl Graph {
         view: &View,
         turn: &mut Turn,
         frames: &mut Vec<Frame>,
-        door: impl Fn(PortId) -> TargetId,
+        exit: impl Fn(PortId) -> TargetId,
     ) {
         if let Some(only) = view.only {
             view.skip(frames.len(), turn);
-            return self.push_all(snapshot, door(only), frames, None);
+            return self.push_all(snapshot, exit(only), frames, None);
         }
         let mut lanes = std::mem::take(&mut self.lanes);
         let members = view.spread(frames, turn, &mut lanes);
         for (&member, lane) in members.iter().zip(&mut lanes) {
-            self.push_all(snapshot, door(member), lane, None);
+            self.push_all(snapshot, exit(member), lane, None);
         }
         debug_assert!(lanes.iter().all(Vec::is_empty), "all frames went on");
         self.lanes = lanes;
@@ -185,7 +185,7 @@ impl Graph {
 /// `XDP_TX` of the member it arrived on asks for nothing; another one must take it.
 #[inline]
 fn sent_back(from: PortId, member: PortId) -> TargetId {
-    if member == from { Door::Send.at(from) } else { Door::Redirect.at(member) }
+    if member == from { Exit::Send.at(from) } else { Exit::Redirect.at(member) }
 }
 
 #[inline]

@@ -6,7 +6,7 @@ use super::graph::Graph;
 use crate::bridge::{Forward, now_ms};
 use crate::counters::DropReason;
 use crate::snapshot::{PortId, Snapshot};
-use crate::target::{Door, Owner, Side, Target};
+use crate::target::{Exit, Owner, Side, Target};
 
 impl Graph {
     /// A frame that passed on a port of a bridge (`br_handle_frame`).
@@ -24,7 +24,7 @@ impl Graph {
         let now_ms = *self.now_ms.get_or_insert_with(now_ms);
         match view.bridge.forward(&frame.linear(), from, now_ms) {
             Forward::To(to) if snapshot.port(to).is_some() => {
-                self.push(snapshot, Door::Forward.at(to), frame);
+                self.push(snapshot, Exit::Forward.at(to), frame);
             }
             Forward::To(_) | Forward::Nowhere => {
                 self.drop(snapshot, owner, Side::Rx, DropReason::Bridge, frame);

@@ -16,7 +16,7 @@ use super::{BURST, Worker};
 use crate::counters::DropReason;
 use crate::dequeue::{Schedule, monotonic_ns};
 use crate::snapshot::{Opened, Port, PortId, Snapshot};
-use crate::target::{Door, Kind, Owner, Side, Target, TargetId};
+use crate::target::{Exit, Kind, Owner, Side, Target, TargetId};
 
 /// A queue that programs of this worker redirect to.
 pub(super) struct QueueTarget {
@@ -55,7 +55,7 @@ impl Graph {
     #[cold]
     fn add_queue(&mut self, snapshot: &Snapshot, map: &Map) -> Option<TargetId> {
         let queue = FrameQueue::shared(map)?;
-        queue.set_keeper(&(Arc::clone(&self.orphans) as Arc<dyn Keeper>));
+        queue.set_keeper(&(Arc::clone(&self.reclaimer) as Arc<dyn Keeper>));
         let hooks = snapshot.ports.iter().flatten().filter_map(|port| port.dequeue.as_ref());
         let readers = hooks.filter(|hook| hook.knows(map));
         let readers = readers.map(|hook| (Arc::clone(&hook.schedule), hook.worker)).collect();
@@ -139,7 +139,7 @@ impl Worker {
                 .is_some_and(|port| Arc::ptr_eq(&port.opened, &gone.opened));
             if stays && !frames.is_empty() {
                 shared.counters.taken_over.add(frames.len() as u64);
-                graph.push_all(snapshot, Door::Redirect.at(gone.port), frames, None);
+                graph.push_all(snapshot, Exit::Redirect.at(gone.port), frames, None);
                 graph.flush(snapshot, runner);
             } else {
                 graph.drop_dequeued(before, gone.port, DropReason::Removed, frames);

@@ -21,7 +21,7 @@ use super::port_tx::PortTx;
 use super::tx_ring::arrived_at;
 use super::{BURST, WorkerShared};
 use crate::counters::DropReason;
-use crate::dequeue::Orphans;
+use crate::dequeue::Reclaimer;
 use crate::hook::HookSpec;
 use crate::offload::{self, complete_checksums};
 use crate::port::{Features, LINGER_ROUNDS, RxHints};
@@ -42,9 +42,9 @@ pub(super) struct TxBulk {
     has_work: bool,
 }
 
-/// What is known of a burst without another look at each of its frames.
+/// What is known of a burst as a whole, so that its frames need no second look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Glance {
+pub(super) struct BurstSummary {
     /// All are nothing but linear, and nothing is left to do to them.
     pub(super) is_plain: bool,
     /// Bytes of the longest.
@@ -53,14 +53,14 @@ pub(super) struct Glance {
     pub(super) bytes: usize,
 }
 
-impl Glance {
+impl BurstSummary {
     /// Of no frames.
-    pub(super) const NOTHING: Glance = Glance { is_plain: true, longest: 0, bytes: 0 };
+    pub(super) const NOTHING: BurstSummary = BurstSummary { is_plain: true, longest: 0, bytes: 0 };
 
     /// One more frame, of so many bytes.
     #[inline]
-    pub(super) fn and(self, frame: &Frame, bytes: usize) -> Glance {
-        Glance {
+    pub(super) fn and(self, frame: &Frame, bytes: usize) -> BurstSummary {
+        BurstSummary {
             is_plain: self.is_plain & frame.is_plain(),
             longest: self.longest.max(bytes),
             bytes: self.bytes + bytes,
@@ -85,7 +85,7 @@ pub(super) struct Graph {
     /// Queues that programs redirect to, who gets what is left in them, and room for what they
     /// refuse.
     pub(super) pifos: Vec<QueueTarget>,
-    pub(super) orphans: Arc<Orphans>,
+    pub(super) reclaimer: Arc<Reclaimer>,
     pub(super) refused: Vec<(Frame, Errno)>,
     /// Frames that wait for their launch times.
     pub(super) launches: Launches,
@@ -103,7 +103,7 @@ pub(super) struct Graph {
     /// For how many rounds.
     lingered: u32,
     /// Who gets copies of a redirected frame.
-    pub(super) fan: Fan,
+    pub(super) broadcast: Broadcast,
     pub(super) scratch: Vec<Frame>,
     /// Room for a frame that is sent by itself.
     pub(super) alone: Vec<Frame>,
@@ -121,10 +121,10 @@ pub(super) struct EntryHook {
     pub(super) hook: Arc<HookSpec>,
 }
 
-/// Several targets of one frame.
-pub(super) struct Fan {
+/// The targets of one frame that goes to several.
+pub(super) struct Broadcast {
     pub(super) targets: Vec<TargetId>,
-    /// Who is charged when none takes it.
+    /// The port that a drop is counted for when none of them takes it.
     pub(super) owner: Owner,
 }
 
@@ -132,7 +132,7 @@ impl Graph {
     pub(super) fn new(
         shared: &Arc<WorkerShared>,
         workers: &Arc<[Arc<WorkerShared>]>,
-        orphans: &Arc<Orphans>,
+        reclaimer: &Arc<Reclaimer>,
         pool: Pool,
     ) -> Graph {
         Graph {
@@ -145,7 +145,7 @@ impl Graph {
             cpus: Vec::new(),
             ways: Vec::new(),
             pifos: Vec::new(),
-            orphans: Arc::clone(orphans),
+            reclaimer: Arc::clone(reclaimer),
             refused: Vec::new(),
             launches: Launches::default(),
             ports: Vec::new(),
@@ -155,7 +155,7 @@ impl Graph {
             expects_more: false,
             lingering: Vec::new(),
             lingered: 0,
-            fan: Fan { targets: Vec::new(), owner: Owner::NOBODY },
+            broadcast: Broadcast { targets: Vec::new(), owner: Owner::NOBODY },
             scratch: Vec::new(),
             alone: Vec::new(),
             lanes: Vec::new(),
@@ -212,7 +212,7 @@ impl Graph {
         snapshot: &Snapshot,
         to: TargetId,
         frames: &mut Vec<Frame>,
-        known: Option<Glance>,
+        known: Option<BurstSummary>,
     ) {
         let target = &self.targets[to.index()];
         if let Kind::Drop(why, side) = target.kind {

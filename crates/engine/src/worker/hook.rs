@@ -2,7 +2,7 @@
 
 use towpath_xdp::{Action, Burst, Frame, Worker};
 
-use super::graph::{Glance, Graph};
+use super::graph::{BurstSummary, Graph};
 use super::redirect::Resolved;
 use super::scatter::{ACTIONS, Scatter, Ways};
 use super::tap::Copies;
@@ -34,12 +34,12 @@ struct Mixed {
     next: Vec<Frame>,
     next_places: Vec<u32>,
     /// The frames that were, by their place, and who decided.
-    done: Vec<Option<(Frame, Fate)>>,
+    done: Vec<Option<(Frame, Decision)>>,
 }
 
-/// Which program of the chain decided, and the frame's number in its burst.
+/// The program of the chain that decided on a frame, and the frame's number in its burst.
 #[derive(Clone, Copy)]
-struct Fate {
+struct Decision {
     link: usize,
     index: usize,
 }
@@ -64,7 +64,7 @@ impl HookRunner {
         snapshot: &Snapshot,
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
-        mut known: Option<Glance>,
+        mut known: Option<BurstSummary>,
         graph: &mut Graph,
     ) {
         if hook.control.is_some() {
@@ -131,7 +131,7 @@ impl HookRunner {
         snapshot: &Snapshot,
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
-        known: Option<Glance>,
+        known: Option<BurstSummary>,
         graph: &mut Graph,
     ) {
         if !hook.taps.is_empty() {
@@ -329,7 +329,7 @@ fn send_all(
     hook: &HookSpec,
     to: TargetId,
     frames: &mut Vec<Frame>,
-    known: Option<Glance>,
+    known: Option<BurstSummary>,
     graph: &mut Graph,
 ) {
     if hook.egress != 0 {
@@ -468,7 +468,7 @@ impl Mixed {
                 self.next.push(frame);
                 self.next_places.push(at);
             } else {
-                self.done[at as usize] = Some((frame, Fate { link: place, index }));
+                self.done[at as usize] = Some((frame, Decision { link: place, index }));
             }
         }
         std::mem::swap(&mut self.rest, &mut self.next);
@@ -477,7 +477,7 @@ impl Mixed {
 
     /// Behind the last program the rest passes.
     fn pass_rest(&mut self) {
-        let passed = Fate { link: usize::MAX, index: 0 };
+        let passed = Decision { link: usize::MAX, index: 0 };
         for (frame, place) in self.rest.drain(..).zip(self.places.drain(..)) {
             self.done[place as usize] = Some((frame, passed));
         }

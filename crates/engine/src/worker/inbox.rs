@@ -11,9 +11,9 @@ use super::lane::{Errand, Lane, Mark};
 use super::task::Task;
 use super::{BURST, Worker};
 use crate::counters::DropReason;
-use crate::dequeue::Orphans;
+use crate::dequeue::Reclaimer;
 use crate::snapshot::{PortId, Snapshot};
-use crate::target::{Door, Owner, Side};
+use crate::target::{Exit, Owner, Side};
 
 /// What a worker is given by others.
 #[derive(Debug, Default)]
@@ -69,14 +69,14 @@ impl Inbox {
     }
 
     /// Drops what was handed over to a worker that is gone.
-    pub(crate) fn sweep(&self, orphans: &Orphans) {
+    pub(crate) fn sweep(&self, reclaimer: &Reclaimer) {
         let mut frames = Vec::new();
         for lane in self.lanes.lock().iter() {
             while lane.take(&mut frames, BURST) > 0 {}
             lane.finish();
         }
         if !frames.is_empty() {
-            orphans.drop_all(&mut frames, DropReason::Removed);
+            reclaimer.drop_all(&mut frames, DropReason::Removed);
         }
     }
 
@@ -145,7 +145,7 @@ impl Graph {
             // What is no frame, or finds no memory, is lost as on a wire.
             if let Ok(Some(frame)) = self.pool.frame(&packet) {
                 self.shared.counters.created.add(1);
-                self.push(snapshot, Door::Forward.at(port), frame);
+                self.push(snapshot, Exit::Forward.at(port), frame);
             }
         }
         count

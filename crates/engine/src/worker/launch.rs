@@ -12,7 +12,7 @@ use super::graph::Graph;
 use crate::counters::DropReason;
 use crate::dequeue::monotonic_ns;
 use crate::snapshot::{PortId, Snapshot};
-use crate::target::{Door, Owner, Side};
+use crate::target::{Exit, Owner, Side};
 
 /// Frames by the time they leave, and in the order they came.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Graph {
         let ahead = time_ns.saturating_sub(monotonic_ns());
         if ahead == 0 {
             frame.clear_launch_time();
-            return self.push(snapshot, Door::Xmit.at(port), frame);
+            return self.push(snapshot, Exit::Xmit.at(port), frame);
         }
         let is_full = self.launches.by_time.len() >= HELD_MAX;
         if is_full || Duration::from_nanos(ahead) > LAUNCH_HORIZON {
@@ -85,7 +85,7 @@ impl Worker {
         let Self { snapshot, graph, runner, .. } = self;
         let (now_ns, mut count) = (monotonic_ns(), 0);
         while let Some((port, frame)) = graph.take_due(now_ns) {
-            graph.push(snapshot, Door::Xmit.at(port), frame);
+            graph.push(snapshot, Exit::Xmit.at(port), frame);
             count += 1;
         }
         if count > 0 {

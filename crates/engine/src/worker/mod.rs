@@ -39,7 +39,7 @@ use towpath_maps::Domain;
 use towpath_xdp::{Brake, Frame, Pool};
 
 use crate::counters::{DropReason, FrameCounters};
-use crate::dequeue::Orphans;
+use crate::dequeue::Reclaimer;
 use crate::engine::WorkerOptions;
 use crate::flow::FlowCounts;
 use crate::load::{Load, Stint};
@@ -48,7 +48,7 @@ use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
 use crate::target::{Owner, Side};
 use crate::waker::Waker;
 use dequeue::DequeueSource;
-use graph::{Glance, Graph};
+use graph::{BurstSummary, Graph};
 use hook::HookRunner;
 use idle::Idle;
 pub(crate) use inbox::Inbox;
@@ -57,7 +57,7 @@ use lane::Lane;
 pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
 use ready::{Ready, Source, Watch};
-use spread::{Fan, judge};
+use spread::{FlowSpread, judge};
 use task::Task;
 pub use task::{ControlTask, TaskContext};
 use tx_ring::TxRing;
@@ -178,7 +178,7 @@ struct RxQueue {
     /// Whose memory it receives into, if not our own.
     umem: Option<UmemPool>,
     /// Who else runs the port's programs on what comes by it.
-    fan: Option<Box<Fan>>,
+    spread: Option<Box<FlowSpread>>,
 }
 
 /// The thread's state.
@@ -214,7 +214,7 @@ impl Worker {
     pub(crate) fn new(
         shared: &Arc<WorkerShared>,
         workers: &Arc<[Arc<WorkerShared>]>,
-        orphans: &Arc<Orphans>,
+        reclaimer: &Arc<Reclaimer>,
         pool: Pool,
     ) -> Worker {
         let mut runner = HookRunner::new(shared.number);
@@ -234,7 +234,7 @@ impl Worker {
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
             runner,
-            graph: Graph::new(shared, workers, orphans, pool),
+            graph: Graph::new(shared, workers, reclaimer, pool),
             domains: Vec::new(),
             idle: Idle::default(),
             stint: Stint::new(),
@@ -318,16 +318,17 @@ impl Worker {
         let (bytes, known) = if is_judged {
             (arrivals.map(|(bytes, _)| bytes).sum(), None)
         } else {
-            let all = arrivals.fold(Glance::NOTHING, |all, (bytes, frame)| all.and(frame, bytes));
+            let all =
+                arrivals.fold(BurstSummary::NOTHING, |all, (bytes, frame)| all.and(frame, bytes));
             (all.bytes, Some(all))
         };
         let counters = &port.opened.counters[shared.number];
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
-        if let Some(fan) = &mut queue.fan {
-            fan.share(snapshot, port, frames, batch, graph);
+        if let Some(spread) = &mut queue.spread {
+            spread.share(snapshot, port, frames, batch, graph);
         }
-        let known = known.filter(|_| queue.fan.is_none());
+        let known = known.filter(|_| queue.spread.is_none());
         judge(snapshot, port, frames, known, runner, graph);
         graph.expects_more = count == BURST;
         graph.flush(snapshot, runner);

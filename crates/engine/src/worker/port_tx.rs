@@ -9,7 +9,7 @@ use crate::bond::Turn;
 use crate::counters::{Counter, DropReason, FrameCounters};
 use crate::port::Tx;
 use crate::snapshot::{Opened, PortId, Snapshot};
-use crate::target::{Door, Kind, Owner, Side, TargetId};
+use crate::target::{Exit, Kind, Owner, Side, TargetId};
 
 /// One port as this worker sends to it.
 pub(super) struct PortTx {
@@ -173,7 +173,7 @@ impl Graph {
     /// chosen can. Programs of its `tx` hook only make them fewer. What nobody would send is taken,
     /// to be dropped with its reason.
     pub(super) fn credit(&mut self, snapshot: &Snapshot, to: PortId) -> usize {
-        match self.targets[Door::Xmit.at(to).index()].kind {
+        match self.targets[Exit::Xmit.at(to).index()].kind {
             Kind::Wire => self.wire_credit(to),
             Kind::Bond => {
                 let view = snapshot.port(to).and_then(|bond| bond.bond.as_ref());
@@ -201,11 +201,11 @@ impl Graph {
         credit: usize,
     ) -> (usize, DropReason) {
         debug_assert!(frames.len() <= credit, "credit is never exceeded");
-        if !self.are_sendable(Door::Forward.at(to), frames) {
+        if !self.are_sendable(Exit::Forward.at(to), frames) {
             frames.iter_mut().for_each(|frame| self.pool.own(frame));
             let count = frames.len();
             self.shared.counters.created.add(count as u64);
-            self.push_all(snapshot, Door::Forward.at(to), frames, None);
+            self.push_all(snapshot, Exit::Forward.at(to), frames, None);
             return (count, DropReason::RingFull);
         }
         self.send_first(snapshot, to, frames, |counters| &counters.created)
@@ -218,8 +218,8 @@ impl Graph {
         to: PortId,
         frames: &mut Vec<Frame>,
     ) -> usize {
-        let door = Door::Redirect.at(to);
-        if self.are_sendable(door, frames) {
+        let exit = Exit::Redirect.at(to);
+        if self.are_sendable(exit, frames) {
             let (done, _why) =
                 self.send_first(snapshot, to, frames, |counters| &counters.taken_over);
             return done;
@@ -227,13 +227,13 @@ impl Graph {
         // As far as the transmitter says that it has room.
         let count = frames.len().min(self.wire_credit(to));
         self.shared.counters.taken_over.add(count as u64);
-        frames.drain(..count).for_each(|frame| self.push(snapshot, door, frame));
+        frames.drain(..count).for_each(|frame| self.push(snapshot, exit, frame));
         count
     }
 
     /// Whether there is nothing to do to these frames, and nothing between them and the wire.
-    fn are_sendable(&self, door: TargetId, frames: &[Frame]) -> bool {
-        let target = &self.targets[door.index()];
+    fn are_sendable(&self, exit: TargetId, frames: &[Frame]) -> bool {
+        let target = &self.targets[exit.index()];
         let longest = target.plain_max as usize;
         let is_plain = |frame: &Frame| frame.is_plain() && frame.linear_len() <= longest;
         let is_wire = self.targets[target.queue.index()].kind == Kind::Wire;
@@ -248,7 +248,7 @@ impl Graph {
         frames: &mut Vec<Frame>,
         from: impl Fn(&FrameCounters) -> &Counter,
     ) -> (usize, DropReason) {
-        let (count, queue) = (frames.len(), Door::Xmit.at(to));
+        let (count, queue) = (frames.len(), Exit::Xmit.at(to));
         debug_assert!(self.queues[queue.index()].frames.is_empty(), "nothing goes before");
         self.note_departure(snapshot, to, frames);
         let bytes = frames.iter().map(|frame| frame.len()).sum();

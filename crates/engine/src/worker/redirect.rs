@@ -12,7 +12,7 @@ use super::graph::{EntryHook, Graph};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::snapshot::{PortId, Snapshot};
-use crate::target::{Door, Owner, Side, Target, TargetId};
+use crate::target::{Exit, Owner, Side, Target, TargetId};
 
 /// Where the last redirected frames of a burst went that differ: most others go there too, and need
 /// no look at maps and tables.
@@ -129,7 +129,7 @@ impl Graph {
         let resolved = match named {
             None => Err(drops(DropReason::NoTarget)),
             Some(RedirectTarget::Interface { ifindex }) => {
-                port(ifindex).map(|to| Door::Redirect.at(to))
+                port(ifindex).map(|to| Exit::Redirect.at(to))
             }
             Some(RedirectTarget::Entry { map, key, entry }) => match map.kind() {
                 MapType::Cpumap => {
@@ -153,7 +153,7 @@ impl Graph {
     /// The port of a devmap's entry, by way of the entry's program if it has one.
     fn device(&mut self, snapshot: &Snapshot, to: PortId, program: u32) -> TargetId {
         if program == 0 {
-            return Door::Redirect.at(to);
+            return Exit::Redirect.at(to);
         }
         let known = self.entry_hooks.iter().find(|it| it.to == to && it.program == program);
         if let Some(known) = known {
@@ -161,7 +161,7 @@ impl Graph {
         }
         let (Some(port), Some(chain)) = (snapshot.port(to), snapshot.entry_programs.get(&program))
         else {
-            return Door::NoEntryProgram.at(to);
+            return Exit::NoEntryProgram.at(to);
         };
         let number = self.entry_hooks.len() as u32;
         let target = self.add(|id| Target::entry(id, port, number));
@@ -179,7 +179,7 @@ impl Graph {
         without: Option<PortId>,
     ) {
         let ports = hook.ports(snapshot);
-        let mut targets = std::mem::take(&mut self.fan.targets);
+        let mut targets = std::mem::take(&mut self.broadcast.targets);
         targets.clear();
         let ingress = without.and_then(|port| snapshot.port(port));
         map.for_each_target(&mut |_, entry| {
@@ -188,17 +188,17 @@ impl Graph {
                 targets.push(self.device(snapshot, to, entry.id));
             }
         });
-        self.fan.targets = targets;
-        self.fan.owner = hook.owner;
+        self.broadcast.targets = targets;
+        self.broadcast.owner = hook.owner;
     }
 
     /// A copy for each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
     pub(super) fn broadcast(&mut self, snapshot: &Snapshot, frame: Frame) {
-        let targets = std::mem::take(&mut self.fan.targets);
+        let targets = std::mem::take(&mut self.broadcast.targets);
         let takes = |target: &Target, frame: &Frame| target.admit(snapshot, frame).is_ok();
-        let owner = self.fan.owner;
+        let owner = self.broadcast.owner;
         self.copies(snapshot, frame, &targets, takes, (owner, DropReason::BadTarget));
-        self.fan.targets = targets;
+        self.broadcast.targets = targets;
     }
 
     /// A copy for each of these targets that `takes` the frame but the last, which gets the frame

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use towpath_xdp::Frame;
 use towpath_xdp::frame::RxInfo;
 
-use super::graph::{Glance, Graph};
+use super::graph::{BurstSummary, Graph};
 use super::hook::HookRunner;
 use super::lane::{Errand, Mark, Way};
 use super::{BURST, Worker, WorkerShared};
@@ -22,16 +22,16 @@ use crate::spread::place;
 use crate::target::{Owner, Side};
 
 /// A receive queue's frames by the workers that they go to.
-pub(super) struct Fan {
+pub(super) struct FlowSpread {
     workers: Arc<[usize]>,
     /// By the place of a frame's flow: the number of a way, or [`OWN`].
     places: Vec<usize>,
     ways: Vec<(Way, Vec<Frame>)>,
 }
 
-impl Fan {
+impl FlowSpread {
     /// For a queue of that port that this worker polls, if it spreads.
-    pub(super) fn of(port: &Port, own: usize, workers: &[Arc<WorkerShared>]) -> Option<Fan> {
+    pub(super) fn of(port: &Port, own: usize, workers: &[Arc<WorkerShared>]) -> Option<FlowSpread> {
         let wanted = Arc::clone(port.spread.as_ref()?);
         let mut ways: Vec<(Way, Vec<Frame>)> = Vec::new();
         let mut places = Vec::new();
@@ -47,12 +47,12 @@ impl Fan {
             });
             places.extend([way; PLACES]);
         }
-        Some(Fan { workers: wanted, places, ways })
+        Some(FlowSpread { workers: wanted, places, ways })
     }
 
     /// Whether that is how a port spreads.
-    pub(super) fn is_as(fan: Option<&Fan>, port: &Port) -> bool {
-        fan.map(|fan| &fan.workers) == port.spread.as_ref()
+    pub(super) fn is_as(spread: Option<&FlowSpread>, port: &Port) -> bool {
+        spread.map(|spread| &spread.workers) == port.spread.as_ref()
     }
 
     /// What was given away so far.
@@ -97,7 +97,7 @@ pub(super) fn judge(
     snapshot: &Snapshot,
     port: &Port,
     frames: &mut Vec<Frame>,
-    known: Option<Glance>,
+    known: Option<BurstSummary>,
     runner: &mut HookRunner,
     graph: &mut Graph,
 ) {
@@ -134,7 +134,7 @@ impl Worker {
     }
 }
 
-/// In [`Fan::places`]: the worker's that polls the queue.
+/// In [`FlowSpread::places`]: the worker's that polls the queue.
 const OWN: usize = usize::MAX;
 /// Places of each worker. The one that polls the queue has one less, as it has to receive what all
 /// of them work on.

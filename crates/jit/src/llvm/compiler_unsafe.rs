@@ -62,7 +62,7 @@ impl Library {
         // made in it; `problem` outlives it.
         let result = unsafe {
             let context = (self.context_create)();
-            let told = Told { library: self, problem: &raw mut problem };
+            let told = Diagnostics { library: self, problem: &raw mut problem };
             let told_ptr = (&raw const told).cast_mut().cast::<c_void>();
             (self.context_set_diagnostic_handler)(context, note_problem, told_ptr);
             let result = self.in_context(context, ir, host, product);
@@ -248,16 +248,16 @@ impl Library {
     }
 }
 
-/// Where a context's problems are told.
-struct Told<'a> {
+/// Receives what a context says of problems.
+struct Diagnostics<'a> {
     library: &'a Library,
     problem: *mut String,
 }
 
 /// Without a handler LLVM would print errors and end the process.
 unsafe extern "C" fn note_problem(info: Ref, told: *mut c_void) {
-    // SAFETY: the handler was installed with a `Told` that outlives the context.
-    let told = unsafe { &*told.cast::<Told<'_>>() };
+    // SAFETY: the handler was installed with a `Diagnostics` that outlives the context.
+    let told = unsafe { &*told.cast::<Diagnostics<'_>>() };
     // SAFETY: LLVM passes a diagnostic, and gives a string of ours.
     unsafe {
         if (told.library.get_diag_info_severity)(info) == SEVERITY_ERROR {

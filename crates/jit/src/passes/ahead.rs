@@ -53,7 +53,7 @@ struct Slicer<'a> {
 }
 
 /// What becomes of an instruction in a slice.
-enum Fate {
+enum SliceAction {
     Keep,
     Drop,
     /// Any value will do.
@@ -72,13 +72,13 @@ impl Slicer<'_> {
         let mut over = false;
         for inst in insts {
             match self.fate(inst) {
-                Fate::Keep => kept.push(inst),
-                Fate::Drop => {}
-                Fate::Zero => {
+                SliceAction::Keep => kept.push(inst),
+                SliceAction::Drop => {}
+                SliceAction::Zero => {
                     self.function.inst_mut(inst).op = Op::Const(0);
                     kept.push(inst);
                 }
-                Fate::Ask(map, function) => {
+                SliceAction::Ask(map, function) => {
                     self.wanted.insert(map);
                     if let Op::CallRuntime { function: called, .. } =
                         &mut self.function.inst_mut(inst).op
@@ -88,7 +88,7 @@ impl Slicer<'_> {
                     kept.push(inst);
                     over = true;
                 }
-                Fate::End => over = true,
+                SliceAction::End => over = true,
             }
             if over {
                 break;
@@ -114,28 +114,28 @@ impl Slicer<'_> {
         result
     }
 
-    fn fate(&self, inst: Inst) -> Fate {
+    fn fate(&self, inst: Inst) -> SliceAction {
         match &self.function.inst(inst).op {
             Op::CallRuntime { function, args } => self.call(*function, args),
-            Op::Load { probe: true, .. } => Fate::End,
-            op if op.is_pure() || op.is_read_only() => Fate::Keep,
-            Op::StackStore(..) | Op::LoadAcquire(_) => Fate::Keep,
-            Op::Store { place, .. } if place.alias == Alias::Stack => Fate::Keep,
-            Op::Store { .. } | Op::StoreRelease { .. } => Fate::Drop,
-            Op::AtomicRmw { .. } | Op::CompareExchange { .. } => Fate::Zero,
-            Op::CallHelper { id: id::KTIME_GET_NS | id::GET_PRANDOM_U32, .. } => Fate::Zero,
-            _ => Fate::End,
+            Op::Load { probe: true, .. } => SliceAction::End,
+            op if op.is_pure() || op.is_read_only() => SliceAction::Keep,
+            Op::StackStore(..) | Op::LoadAcquire(_) => SliceAction::Keep,
+            Op::Store { place, .. } if place.alias == Alias::Stack => SliceAction::Keep,
+            Op::Store { .. } | Op::StoreRelease { .. } => SliceAction::Drop,
+            Op::AtomicRmw { .. } | Op::CompareExchange { .. } => SliceAction::Zero,
+            Op::CallHelper { id: id::KTIME_GET_NS | id::GET_PRANDOM_U32, .. } => SliceAction::Zero,
+            _ => SliceAction::End,
         }
     }
 
-    fn call(&self, function: RuntimeFunction, args: &[Arg]) -> Fate {
+    fn call(&self, function: RuntimeFunction, args: &[Arg]) -> SliceAction {
         let (Some(ahead), Some(Arg::Value(view))) = (function.ahead(self.stage), args.first())
         else {
-            return if function.effects().removable { Fate::Keep } else { Fate::End };
+            return if function.effects().removable { SliceAction::Keep } else { SliceAction::End };
         };
         match definition(self.function, &self.definitions, *view) {
-            Some(Op::MapMetaAddr { map, what: MapMeta::HashView }) => Fate::Ask(*map, ahead),
-            _ => Fate::End,
+            Some(Op::MapMetaAddr { map, what: MapMeta::HashView }) => SliceAction::Ask(*map, ahead),
+            _ => SliceAction::End,
         }
     }
 }

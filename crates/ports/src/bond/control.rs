@@ -56,7 +56,7 @@ impl Controller {
         let mailbox = engine.read(|config, _| config.bond(bond).map(|it| Arc::clone(it.mailbox())));
         let mailbox = mailbox.map_err(io::Error::other)?;
         let shared = Arc::new(Shared::default());
-        let mut keeper = Keeper {
+        let mut keeper = ControlLoop {
             engine: Arc::clone(engine),
             bond,
             name: engine.read(|config, _| config.name(bond).unwrap_or_default().to_owned()),
@@ -125,8 +125,8 @@ impl Drop for Controller {
     }
 }
 
-/// The thread's state.
-struct Keeper {
+/// The state of the thread that controls a bond.
+struct ControlLoop {
     engine: Arc<Engine>,
     bond: PortId,
     name: String,
@@ -161,7 +161,7 @@ struct Keeper {
 
 /// A member and what is known of it.
 struct Kept {
-    seen: Seen,
+    seen: MemberView,
     monitor: Monitor,
     /// Frames that had arrived when the ARP monitor was told of them.
     received_before: u64,
@@ -174,7 +174,7 @@ struct Kept {
 
 /// What the engine says of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct MemberView {
     port: PortId,
     name: String,
     mac: [u8; 6],
@@ -187,7 +187,7 @@ struct Seen {
 }
 
 impl Kept {
-    fn new(seen: Seen, is_monitored: bool) -> Kept {
+    fn new(seen: MemberView, is_monitored: bool) -> Kept {
         Kept {
             monitor: Monitor::new(seen.carrier || !is_monitored),
             received_before: seen.received,
@@ -204,7 +204,7 @@ impl Kept {
     }
 
     /// What it is now.
-    fn meet(&mut self, seen: Seen) {
+    fn meet(&mut self, seen: MemberView) {
         if let Some(speed) = seen.speed {
             (self.speed, self.speed_asked) = (speed, Instant::now());
         }
@@ -217,7 +217,7 @@ impl Kept {
     }
 }
 
-impl Keeper {
+impl ControlLoop {
     fn run(mut self) {
         while !self.shared.stops.load(Ordering::Acquire) {
             let limit = self.next_step().saturating_duration_since(Instant::now());
@@ -366,7 +366,7 @@ impl Keeper {
     }
 
     /// The members as they are; none when there is no such bond.
-    fn see(&self) -> Option<Vec<Seen>> {
+    fn see(&self) -> Option<Vec<MemberView>> {
         let members = self.engine.read(|config, _| {
             let members = config.bond(self.bond).ok()?.members().iter();
             Some(members.map(|it| it.port).collect::<Vec<_>>())
@@ -376,7 +376,7 @@ impl Keeper {
 
     /// The kernel may be slow to answer. Nobody else waits for that, and no device is kept open by
     /// it but the one that is asked about.
-    fn see_member(&self, port: PortId) -> Option<Seen> {
+    fn see_member(&self, port: PortId) -> Option<MemberView> {
         let slot = self.engine.port(port)?;
         let device = &slot.opened.device;
         let has_failed = slot.opened.failed.load(Ordering::Relaxed);
@@ -384,7 +384,7 @@ impl Keeper {
         let mut known = self.members.iter();
         let known = known.find(|it| it.seen.port == port && it.seen.name == *slot.name);
         let wants_speed = known.is_none_or(|known| known.wants_speed(carrier));
-        Some(Seen {
+        Some(MemberView {
             port,
             name: slot.name.to_string(),
             mac: device.mac(),
@@ -395,7 +395,7 @@ impl Keeper {
     }
 
     /// Takes over who the members are now.
-    fn meet(&mut self, seen: Vec<Seen>) {
+    fn meet(&mut self, seen: Vec<MemberView>) {
         let mut before = std::mem::take(&mut self.members);
         for seen in seen {
             let name = seen.name.clone();

@@ -50,18 +50,18 @@ impl AsFd for Kick {
 
 /// An eventfd of the front end's that we signal.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct CallEvent {
     file: OwnedFd,
     signals: Arc<Signals>,
 }
 
-impl Bell {
+impl CallEvent {
     /// # Errors
     ///
     /// It is another kind of file.
-    pub(super) fn new(file: OwnedFd, signals: &Arc<Signals>) -> io::Result<Bell> {
+    pub(super) fn new(file: OwnedFd, signals: &Arc<Signals>) -> io::Result<CallEvent> {
         check_event_fd(&file)?;
-        Ok(Bell { file, signals: Arc::clone(signals) })
+        Ok(CallEvent { file, signals: Arc::clone(signals) })
     }
 
     /// Signals it. A full counter stays full, which is as good.
@@ -178,8 +178,8 @@ mod tests {
         (ours, theirs)
     }
 
-    fn bell(file: OwnedFd) -> Bell {
-        Bell::new(file, &Arc::new(Signals::new().unwrap())).unwrap()
+    fn bell(file: OwnedFd) -> CallEvent {
+        CallEvent::new(file, &Arc::new(Signals::new().unwrap())).unwrap()
     }
 
     #[test]
@@ -219,6 +219,6 @@ mod tests {
     fn other_files_are_refused() {
         let file = || memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         assert!(Kick::new(file()).is_err());
-        assert!(Bell::new(file(), &Arc::new(Signals::new().unwrap())).is_err());
+        assert!(CallEvent::new(file(), &Arc::new(Signals::new().unwrap())).is_err());
     }
 }

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 /// Counts guests that began anew.
 #[derive(Debug, Default)]
-pub(super) struct Generation(Mutex<Told>);
+pub(super) struct Generation(Mutex<DriverHistory>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct DriverHistory {
     restarts: u64,
     /// There was a driver before.
     had_driver: bool,
@@ -52,7 +52,7 @@ impl Generation {
     }
 }
 
-impl Told {
+impl DriverHistory {
     fn restart(&mut self) {
         self.restarts += u64::from(self.had_driver && !self.is_counted);
     }

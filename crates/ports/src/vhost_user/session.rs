@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Shared;
-use super::bell_unsafe::{Bell, Kick};
+use super::bell_unsafe::{CallEvent, Kick};
 use super::feature::{LOG_ALL, Negotiated, PROTOCOL_FEATURES, protocol};
 use super::inflight::{Description, Region};
 use super::log::Log;
@@ -239,7 +239,7 @@ impl Session {
         let number = message.number()?;
         let file = if number & NO_FILE == 0 { Some(message.file()?) } else { None };
         let bell = |file: Option<OwnedFd>| {
-            let bell = file.map(|file| Bell::new(file, &self.shared.signals));
+            let bell = file.map(|file| CallEvent::new(file, &self.shared.signals));
             bell.transpose().map_err(Refused::EventFd)
         };
         let (index, shared) = (number & INDEX_MASK, Arc::clone(&self.shared));

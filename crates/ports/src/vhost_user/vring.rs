@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use towpath_engine::Waker;
 
-use super::bell_unsafe::{Bell, Kick};
+use super::bell_unsafe::{CallEvent, Kick};
 use super::burst::{Chain, Violation};
 use super::feature::Negotiated;
 use super::inflight::{Inflight, Region};
@@ -60,9 +60,9 @@ pub(super) struct Setup {
     /// The driver kicks; without it we poll.
     pub(super) kick: Option<Arc<Kick>>,
     /// We interrupt.
-    pub(super) call: Option<Bell>,
+    pub(super) call: Option<CallEvent>,
     /// We say that it is broken.
-    pub(super) error: Option<Bell>,
+    pub(super) error: Option<CallEvent>,
     pub(super) is_enabled: bool,
     /// It was enabled once: what is sent while it is not any more goes nowhere. Before that, it
     /// waits: the front end is about to enable it.
@@ -231,7 +231,7 @@ impl Vring {
     }
 
     /// Takes what the driver is interrupted by.
-    pub(super) fn set_call(&self, call: Option<Bell>) {
+    pub(super) fn set_call(&self, call: Option<CallEvent>) {
         let mut state = self.state.lock();
         state.setup.call = call;
         state.signal_anew();
@@ -251,7 +251,7 @@ impl Vring {
 }
 
 #[inline]
-fn ring(bell: Option<&Bell>) {
+fn ring(bell: Option<&CallEvent>) {
     if let Some(bell) = bell {
         bell.ring();
     }

@@ -4,9 +4,9 @@ use towpath_engine::PortId;
 use towpath_engine::bond::BondMode;
 
 use super::super::arp::ArpMonitor;
-use super::Keeper;
+use super::ControlLoop;
 
-impl Keeper {
+impl ControlLoop {
     /// Whether anybody looks at links at all.
     pub(super) fn is_monitored(&self) -> bool {
         self.settings.link_period().is_some() || self.settings.arp_period().is_some()

@@ -7,9 +7,9 @@ use towpath_engine::{PortId, Snapshot, Upper};
 
 use super::super::announce::{announcement, group_question, group_question6};
 use super::super::links::ticks;
-use super::Keeper;
+use super::ControlLoop;
 
-impl Keeper {
+impl ControlLoop {
     pub(super) fn owe_notices(&mut self) {
         self.notices = u32::from(self.settings.num_peer_notif) * self.notice_ticks();
     }
