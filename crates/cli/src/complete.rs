@@ -60,7 +60,7 @@ fn ask(path: &'static str) -> Option<Vec<Json>> {
 fn socket(words: &[OsString]) -> PathBuf {
     let named = words.iter().position(|word| word == "--socket").and_then(|at| words.get(at + 1));
     let named = named.cloned().or_else(|| std::env::var_os("TOWPATH_SOCKET"));
-    named.map_or_else(|| PathBuf::from(towpath_daemon::file::SOCKET), PathBuf::from)
+    named.map_or_else(|| PathBuf::from(towpath_daemon::SOCKET), PathBuf::from)
 }
 
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::daemon::AsType;
 pub(crate) struct SocketArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", env = "TOWPATH_SOCKET")]
-    #[arg(default_value = towpath_daemon::file::SOCKET)]
+    #[arg(default_value = towpath_daemon::SOCKET)]
     pub socket: PathBuf,
 }
 

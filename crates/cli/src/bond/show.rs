@@ -1,6 +1,6 @@
 //! `bond show`: bonds and their members, as `/proc/net/bonding` shows them.
 
-use towpath_daemon::bonds::{BondView, EndView, LacpView, MemberView, PortView};
+use towpath_daemon::api::types::bonds::{BondView, EndView, LacpView, MemberView, PortView};
 use towpath_daemon::client::encoded;
 
 use crate::args::PortArgs;

@@ -4,8 +4,8 @@
 use std::fs;
 
 use serde_json::{Value as Json, json};
+use towpath_daemon::api::types::GuestView;
 use towpath_daemon::client::encoded;
-use towpath_daemon::guests::GuestView;
 
 use super::client;
 use crate::args::{GuestArgs, GuestCommand, GuestFileArgs};

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::{Control, Work};
-use crate::api::error::ApiError;
-use crate::failure::{Failure, keep_since};
 use crate::live::Report;
-use crate::state::State;
+use crate::model::failure::{Failure, keep_since};
+use crate::model::refusal::Refusal;
+use crate::model::state::State;
 
 impl Control {
     /// Makes something else; when that fails, everything is as it was. A failure that is there
     /// without the change, too, is none of it: an interface may go in the middle of it.
-    pub(super) fn attempt(&self, work: &mut Work, next: &State) -> Result<Report, ApiError> {
+    pub(super) fn attempt(&self, work: &mut Work, next: &State) -> Result<Report, Refusal> {
         let mut tries = 1;
         loop {
             let report = work.live.try_reconcile(next);
@@ -26,7 +26,7 @@ impl Control {
             work.failures = failures;
             self.show(work);
             if tries == TRIES || !work.failures.contains(&failure) {
-                return Err(ApiError::refused(failure.to_string()));
+                return Err(Refusal::refused(failure.to_string()));
             }
             tries += 1;
         }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use towpath_engine::{Config, Error, PortId, UpperName};
 use towpath_ports::bond::{Controller, Tell};
 
-use super::ports::port_options;
-use super::{Live, Report};
-use crate::failure::FailureCode;
-use crate::kinds::bond::{self, Wanted};
-use crate::state::{PortState, State};
+use super::Live;
+use super::report::Report;
+use crate::model::failure::FailureCode;
+use crate::model::kinds::bond::{self, Wanted};
+use crate::model::state::{PortState, State};
 
 impl Live {
     /// Has somebody look after a bond that was made; nothing for what is no bond.
@@ -132,15 +132,4 @@ impl Live {
             Some((id, members.filter_map(named).collect()))
         })
     }
-}
-
-/// Makes a bond without members.
-pub(super) fn add_bond(
-    config: &mut Config,
-    port: &PortState,
-    wanted: &Wanted,
-) -> Result<PortId, String> {
-    let options = wanted.settings.engine_options();
-    let id = config.add_bond(port_options(port), options, wanted.mac);
-    id.map_err(|error| error.to_string())
 }

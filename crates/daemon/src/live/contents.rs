@@ -10,7 +10,7 @@ use towpath_maps::mapfile::{self, Filling, Step, Stored};
 use towpath_maps::{Map, MapSet};
 use towpath_objects::Objects;
 
-use super::programs::LiveProgram;
+use super::parts::LiveProgram;
 
 /// What is to be stored in a program's maps, and what is to go.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use towpath_host::Watcher;
 use towpath_host::tables::HostState;
 use towpath_xdp::host::{Interface, Live};
 
-use super::Report;
-use crate::failure::FailureCode;
+use super::report::Report;
+use crate::model::failure::FailureCode;
 
 /// The host that programs see.
 #[derive(Debug, Default)]

@@ -6,26 +6,13 @@ use std::sync::Arc;
 use towpath_engine::{Hook, Link};
 use towpath_objects::{LinkObject, ProgramObject};
 
+use super::Live;
 use super::devices::FOREIGN;
-use super::{Live, LivePort, Report};
-use crate::failure::FailureCode;
-use crate::run_config::action_number;
-use crate::state::{AttachState, HookState, Identity, OnFailure, State};
-
-/// A program on a hook.
-#[derive(Debug, Clone)]
-pub struct LiveLink {
-    /// What was wanted.
-    pub attach: AttachState,
-    /// Its id. A replaced program leaves it as it is.
-    pub id: u32,
-    /// The program's id.
-    pub program: u32,
-    /// What its id, its pins and everybody's look at it belong to.
-    pub object: Arc<LinkObject>,
-    /// The engine's part: priority, actions, counters.
-    pub link: Link,
-}
+use super::parts::{LiveLink, LivePort};
+use super::report::Report;
+use crate::model::failure::FailureCode;
+use crate::model::run_config::action_number;
+use crate::model::state::{AttachState, HookState, Identity, OnFailure, State};
 
 impl Live {
     /// Attaches, replaces and detaches. Gives ports of which a program is missing.

@@ -7,28 +7,11 @@ use std::sync::Arc;
 use towpath_bpf::map::Values;
 use towpath_objects::{MapObject, ProgramObject, Reference, Selector, Session};
 
-use super::{Live, LivePort, Report};
-use crate::failure::FailureCode;
-use crate::state::State;
-
-/// An entry that is to lead to a port.
-#[derive(Debug)]
-pub(super) struct LostEntry {
-    map: Arc<MapObject>,
-    key: u32,
-    port: Target,
-    /// What ran there.
-    program: Option<Arc<ProgramObject>>,
-}
-
-/// Where an entry is to lead to.
-#[derive(Debug)]
-enum Target {
-    /// It led to this port.
-    Port(String),
-    /// To whichever port has this ifindex, as configuration says.
-    Device(u32),
-}
+use super::Live;
+use super::parts::{LivePort, LostEntry, Target};
+use super::report::Report;
+use crate::model::failure::FailureCode;
+use crate::model::state::State;
 
 impl Live {
     /// Notes an entry whose port is not there, so that it can't be stored now.
@@ -66,7 +49,7 @@ impl Live {
         let lost = std::mem::take(&mut *self.lost.lock());
         for entry in lost {
             let LostEntry { map, key, port, program } = &entry;
-            let has_map = |live: &super::LiveProgram| {
+            let has_map = |live: &super::parts::LiveProgram| {
                 live.object.maps().iter().any(|it| Arc::ptr_eq(it, map))
             };
             let is_pinned = self.registry.pins().iter().any(|(_, object)| match object {
@@ -104,34 +87,5 @@ impl Live {
             Target::Port(port) => *name == port,
             Target::Device(ifindex) => live.ifindex == *ifindex,
         })
-    }
-}
-
-impl Target {
-    /// What configuration says of a map is wanted as long as that is there.
-    fn is_wanted(&self, wanted: &State) -> bool {
-        match self {
-            Target::Port(port) => wanted.port(port).is_some(),
-            Target::Device(_) => true,
-        }
-    }
-
-    fn why_not(&self) -> String {
-        match self {
-            Target::Port(port) => {
-                format!("it led to port {port}, which is not there: it is stored again with it")
-            }
-            Target::Device(ifindex) => format!(
-                "it is to lead to the port with ifindex {ifindex}, which is not there: it is \
-                 stored with it (ENODEV)"
-            ),
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Target::Port(_) => "again",
-            Target::Device(_) => "now",
-        }
     }
 }

@@ -1,5 +1,9 @@
 //! What there is: the engine, its ports, programs and links, and how they become what is wanted.
 //!
+//! Whatever holds or reads something of the machine's belongs here: devices, objects, elements of
+//! maps, files. What fails is a [`Failure`] with a code and a subject. Who wanted it, when it is
+//! tried again, and what is saved of it is `control`'s business.
+//!
 //! [`Live::reconcile`] is given a whole [`State`] and changes only what differs from what is there.
 //! What it cannot do it reports, and goes on with the rest: a port that cannot be opened keeps no
 //! other from working. A port never forwards without the programs it was meant to have: one of
@@ -7,19 +11,34 @@
 
 mod bonds;
 mod contents;
+pub(crate) mod cpus;
 mod devices;
+mod edge;
+pub(crate) mod elements;
+pub(crate) mod files;
 mod guests;
 mod host;
 mod interfaces;
+mod layers;
 mod links;
 mod lost;
+pub(crate) mod map_file;
+pub(crate) mod memory;
+mod namespaces;
+pub(crate) mod news;
+mod parts;
+pub(crate) mod pins;
 mod ports;
 mod programs;
+mod report;
+mod returned;
 mod returning;
 mod seen;
 mod shadows;
 mod sockets;
 mod takeover;
+mod told;
+pub(crate) mod traffic;
 mod world;
 
 use std::collections::BTreeMap;
@@ -28,24 +47,24 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use towpath_bpf::Env;
-use towpath_engine::{Engine, Options, PortId, WorkerOptions};
-use towpath_host::Presence;
+use towpath_engine::{Engine, Options, WorkerOptions};
 use towpath_objects::{Objects, Settings};
 use towpath_ports::bond::Controller;
 
+use self::edge::LiveGuest;
 use self::host::HostTables;
-use self::interfaces::Interfaces;
-use crate::control::News;
-use crate::failure::FailureCode;
-use crate::file::ObjectFiles;
-use crate::state::{BridgeState, PortState, State, WorkerMode};
+use self::namespaces::Interfaces;
+use self::parts::{LiveShadow, LostEntry};
+use crate::live::files::ObjectFiles;
+use crate::live::news::News;
+use crate::model::state::{State, WorkerMode};
 
-pub use crate::failure::Failure;
-pub use links::LiveLink;
+pub use crate::model::failure::Failure;
 pub(crate) use links::engine_hook;
-pub use programs::LiveProgram;
+pub use parts::{LiveLink, LivePort, LiveProgram};
 pub(crate) use programs::is_same_program;
-pub(crate) use returning::{Restored, RestoredMap, Returning};
+pub use report::Report;
+pub(crate) use returned::{Restored, RestoredMap, Returning};
 pub(crate) use seen::{Seen, bridges};
 pub use sockets::Xsk;
 pub(crate) use world::Known;
@@ -66,11 +85,11 @@ pub struct Live {
     interfaces: Interfaces,
     ports: BTreeMap<String, LivePort>,
     /// Interfaces of the host's that stand for ports, by the port's name.
-    shadows: BTreeMap<String, shadows::LiveShadow>,
+    shadows: BTreeMap<String, LiveShadow>,
     /// Who looks after bonds, by the bonds' names.
     bonds: BTreeMap<String, Controller>,
     /// Virtual machines that have programs run, by their ports.
-    guests: BTreeMap<String, guests::LiveGuest>,
+    guests: BTreeMap<String, LiveGuest>,
     /// Where what happens to bonds and guests is told.
     news: Arc<News>,
     programs: BTreeMap<String, LiveProgram>,
@@ -78,7 +97,7 @@ pub struct Live {
     /// Programs whose successors are loaded, until no hook has them any more.
     replaced: Vec<LiveProgram>,
     /// Entries of maps that led to ports which are not there.
-    lost: Mutex<Vec<lost::LostEntry>>,
+    lost: Mutex<Vec<LostEntry>>,
     /// What of ports was found not to work although frames go on.
     known_broken: Vec<Failure>,
     /// What was wanted of the workers when they started.
@@ -89,33 +108,6 @@ pub struct Live {
     compiler: towpath_jit::Options,
     /// What was saved before the daemon started, and did not come back yet.
     returning: Mutex<Returning>,
-}
-
-/// A port that is open.
-#[derive(Debug, Clone)]
-pub struct LivePort {
-    /// Its kind.
-    pub kind: String,
-    /// What was wanted when its device was opened; nothing while that is closed. How the port is
-    /// set, and everything else about it, the engine knows.
-    pub opened: Option<PortState>,
-    /// The interface that it is on, if that was there when it was opened.
-    pub presence: Option<Presence>,
-    /// Its number in the engine.
-    pub id: PortId,
-    /// Its ifindex.
-    pub ifindex: u32,
-}
-
-/// What a reconciliation did and could not do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    /// What changed, one line each.
-    pub changes: Vec<String>,
-    /// What is wanted and is not there.
-    pub failures: Vec<Failure>,
-    /// What is wanted and comes when the daemon is started again.
-    pub restart: Vec<String>,
 }
 
 impl Live {
@@ -129,7 +121,7 @@ impl Live {
         objects: Arc<ObjectFiles>,
         news: Arc<News>,
     ) -> Result<Live, String> {
-        let worker = |worker: &crate::state::WorkerState| WorkerOptions {
+        let worker = |worker: &crate::model::state::WorkerState| WorkerOptions {
             cpu: worker.cpu,
             mode: match worker.mode {
                 WorkerMode::Adaptive => towpath_engine::Mode::Adaptive,
@@ -144,7 +136,7 @@ impl Live {
             },
             frames: wanted.frames.unwrap_or(defaults.frames),
         };
-        crate::memory::check_frames(options.frames)?;
+        memory::check_frames(options.frames)?;
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
         wanted.stuck_ms.into_iter().for_each(|ms| engine.set_patience(Duration::from_millis(ms)));
         let env = Arc::new(towpath_xdp::host::kernel_types());
@@ -262,11 +254,6 @@ impl Live {
         &self.ports
     }
 
-    /// Bridges by name.
-    pub fn bridges(&self) -> BTreeMap<String, BridgeState> {
-        bridges(&self.engine)
-    }
-
     /// Who looks after bonds, by the bonds' names.
     pub fn bonds(&self) -> &BTreeMap<String, Controller> {
         &self.bonds
@@ -287,16 +274,6 @@ impl Live {
         self.bonds.clear();
         self.guests.clear();
         self.engine.stop();
-    }
-}
-
-impl Report {
-    fn change(&mut self, what: impl Into<String>) {
-        self.changes.push(what.into());
-    }
-
-    fn fail(&mut self, code: FailureCode, subject: impl Into<String>, why: impl Into<String>) {
-        self.failures.push(Failure::new(code, subject, why));
     }
 }
 

@@ -11,13 +11,14 @@ use towpath_engine::{
 use towpath_host::Presence;
 use towpath_xdp::Arena;
 
-use super::bonds::add_bond;
+use super::Live;
 use super::links::Missing;
-use super::{Live, LiveLink, LivePort, Report};
-use crate::failure::FailureCode;
-use crate::kinds::{self, Comeback, Kind};
-use crate::layers;
-use crate::state::{BridgeState, PortState, SpreadState, State};
+use super::parts::{LiveLink, LivePort};
+use super::report::Report;
+use crate::live::layers;
+use crate::model::failure::FailureCode;
+use crate::model::kinds::{self, Comeback, Kind, bond};
+use crate::model::state::{BridgeState, PortState, SpreadState, State};
 
 impl Live {
     /// Takes away ports and bridges that are not wanted any more, and closes the devices of ports
@@ -66,7 +67,7 @@ impl Live {
 
     /// Ports that are there and should not be. What is a bond does not become something else.
     fn unwanted(&self, wanted: &State) -> BTreeSet<String> {
-        let is_bond = |kind: &str| kind == kinds::bond::NAME;
+        let is_bond = |kind: &str| kind == bond::NAME;
         let by_name = wanted.ports_by_name();
         let is_wanted = |(name, port): &(&String, &LivePort)| {
             let wanted = by_name.get(name.as_str());
@@ -110,10 +111,8 @@ impl Live {
     /// Closes all devices, side by side, when nothing runs any more: the kernel makes each wait
     /// until nobody looks at it (RCU), and whoever starts us again waits for all of them.
     pub(crate) fn close_all(&mut self) {
-        let open = self
-            .ports
-            .iter()
-            .filter(|(_, port)| port.opened.is_some() && port.kind != kinds::bond::NAME);
+        let open =
+            self.ports.iter().filter(|(_, port)| port.opened.is_some() && port.kind != bond::NAME);
         let open: Vec<String> = open.map(|(name, _)| name.clone()).collect();
         let slots = self.slots(open.iter());
         let closed = self.engine.change(|config| {
@@ -371,7 +370,7 @@ struct Opening<'a> {
 }
 
 /// How a port is opened: down, until it has its programs.
-pub(super) fn port_options(port: &PortState) -> PortOptions {
+fn port_options(port: &PortState) -> PortOptions {
     PortOptions {
         name: port.name.clone(),
         ifindex: port.ifindex,
@@ -381,6 +380,17 @@ pub(super) fn port_options(port: &PortState) -> PortOptions {
         spread: spread_of(port),
         up: false,
     }
+}
+
+/// Makes a bond without members.
+fn add_bond(
+    config: &mut Config,
+    port: &PortState,
+    wanted: &bond::Wanted,
+) -> Result<PortId, String> {
+    let options = wanted.settings.engine_options();
+    let id = config.add_bond(port_options(port), options, wanted.mac);
+    id.map_err(|error| error.to_string())
 }
 
 /// Which workers are to run a port's programs.
@@ -404,7 +414,7 @@ fn is_same_device(one: &PortState, other: &PortState) -> bool {
         offload: other.offload.clone(),
         ..one.clone()
     };
-    if set.kind == kinds::bond::NAME {
+    if set.kind == bond::NAME {
         set.options.clone_from(&other.options);
     }
     set == *other
@@ -452,7 +462,7 @@ fn open_devices(
     ports: &[&PortState],
     patience: Duration,
 ) -> Result<Vec<(PortState, Opened)>, String> {
-    if ports[0].kind == kinds::bond::NAME {
+    if ports[0].kind == bond::NAME {
         return Ok(Vec::new());
     }
     let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
@@ -497,7 +507,7 @@ impl Opening<'_> {
         others: &BTreeSet<String>,
     ) -> Result<Vec<PortId>, String> {
         let mut placed: Vec<(PortId, bool)> = Vec::new();
-        if let Some(bond) = kinds::bond::wanted(self.ports[0]) {
+        if let Some(bond) = bond::wanted(self.ports[0]) {
             let bond = bond.map_err(|problem| problem.to_string())?;
             return add_bond(config, self.ports[0], &bond).map(|id| vec![id]);
         }

@@ -12,34 +12,14 @@ use towpath_objects::{MapUse, ProgramObject, Session};
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Program, Trust};
 
+use super::Live;
 use super::contents::Contents;
+use super::parts::LiveProgram;
+use super::report::Report;
 use super::takeover::Takeover;
-use super::{Live, Report};
-use crate::failure::FailureCode;
-use crate::run_config::{RunConfig, run_config};
-use crate::state::{ExecState, ProgramState, State, TrustState};
-
-/// A program that is loaded.
-#[derive(Debug)]
-pub struct LiveProgram {
-    /// What was wanted.
-    pub state: ProgramState,
-    /// Its id, name, tag and maps, as everybody knows them.
-    pub object: Arc<ProgramObject>,
-    /// The program.
-    pub program: Program,
-    /// What its object says about priority and actions.
-    pub run_config: RunConfig,
-    /// Its maps are in use: an array of programs that nobody uses is emptied.
-    _uses: Vec<MapUse>,
-}
-
-impl LiveProgram {
-    /// Its id.
-    pub fn id(&self) -> u32 {
-        self.object.id()
-    }
-}
+use crate::model::failure::FailureCode;
+use crate::model::run_config::run_config;
+use crate::model::state::{ExecState, ProgramState, State, TrustState};
 
 impl Live {
     /// Loads what is wanted and not there, or there from other bytes. What cannot be loaded leaves

@@ -1,8 +1,6 @@
 //! What was saved and comes back: contents of maps, and pins, as soon as their programs are loaded
 //! again and before they see a frame.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use towpath_bpf::map::Values;
@@ -12,69 +10,17 @@ use towpath_maps::shape::difference;
 use towpath_objects::{MapObject, MapUse, Object, Objects, ProgramObject, Session};
 use towpath_xdp::program::map_fields;
 
-use super::{Live, Report};
-use crate::api::pins::make_parents;
-use crate::api::types::EntryRequest;
-use crate::contents;
-use crate::failure::FailureCode;
-use crate::saved::{self, Change, Document, SavedMap};
-use crate::state::{AttachState, Identity, ProgramState, State};
-
-/// What did not come back yet.
-#[derive(Debug, Default)]
-pub(crate) struct Returning {
-    /// Where contents lie.
-    dir: PathBuf,
-    maps: Vec<ReturningMap>,
-    retired: Vec<ProgramState>,
-    /// Programs that ran in place of those that were wanted.
-    running: Vec<ProgramState>,
-    program_pins: BTreeMap<String, String>,
-    link_pins: BTreeMap<String, Identity>,
-    /// Elements that name programs, maps or ports, which may come later.
-    references: Vec<(Arc<MapObject>, Change)>,
-    /// What came back since it was asked for.
-    restored: Restored,
-}
-
-#[derive(Debug)]
-struct ReturningMap {
-    /// Without owners that have it again.
-    saved: SavedMap,
-    /// Made by the first of its owners.
-    made: Option<Arc<MapObject>>,
-}
-
-/// What came back.
-#[derive(Debug, Default)]
-pub(crate) struct Restored {
-    /// Maps that have their contents again.
-    pub(crate) maps: Vec<RestoredMap>,
-    /// Programs that are only pinned, or whose maps are, by their ids.
-    pub(crate) retired: Vec<(u32, ProgramState)>,
-}
-
-/// A map that has its contents again.
-#[derive(Debug)]
-pub(crate) struct RestoredMap {
-    /// The map.
-    pub(crate) map: Arc<MapObject>,
-    /// The program that had it made.
-    pub(crate) program: u32,
-    /// The file that they came from.
-    pub(crate) contents: Option<String>,
-    /// What was changed since.
-    pub(crate) changes: Vec<Change>,
-}
-
-impl Returning {
-    pub(crate) fn new(document: Document, dir: PathBuf) -> Returning {
-        let Document { maps, retired, running, program_pins, link_pins, .. } = document;
-        let maps = maps.into_iter().map(|saved| ReturningMap { saved, made: None });
-        let maps = maps.collect();
-        Returning { dir, maps, retired, running, program_pins, link_pins, ..Returning::default() }
-    }
-}
+use super::Live;
+use super::report::Report;
+use super::returned::{Restored, RestoredMap, Returning, ReturningMap};
+use crate::live::elements;
+use crate::live::map_file;
+use crate::live::pins::make_parents;
+use crate::model::failure::FailureCode;
+use crate::model::messages::EntryRequest;
+use crate::model::refusal::Reason;
+use crate::model::saved::{Change, Document, SavedMap};
+use crate::model::state::{AttachState, Identity, ProgramState, State};
 
 impl Live {
     /// Lets this come back with the programs that are loaded from now on.
@@ -174,7 +120,7 @@ impl Live {
             gone.for_each(|change| drop(self.change_again(&map, change)));
             let contents = contents.filter(|file| {
                 let path = returning.dir.join(file);
-                let loaded = saved::load_contents(map.map(), &path);
+                let loaded = map_file::load(map.map(), &path);
                 let why = loaded.as_ref().err().map(ToString::to_string);
                 if let Some(why) = why {
                     let aside = path.with_extension("aside");
@@ -263,9 +209,9 @@ impl Live {
             }
         }
         let done = match request.value {
-            Some(_) => contents::update(&mut session, map, &request),
-            None => match contents::delete(&mut session, map, &request) {
-                Err(error) if error.status == 404 => Ok(()),
+            Some(_) => elements::update(&mut session, map, &request),
+            None => match elements::delete(&mut session, map, &request) {
+                Err(error) if error.reason == Reason::Missing => Ok(()),
                 done => done,
             },
         };
@@ -282,12 +228,6 @@ impl Live {
     /// has looked at it.
     fn tell_lost(&self, what: &str, why: String) {
         self.news.failed(FailureCode::Saved, &format!("saved {what}"), why);
-    }
-}
-
-impl SavedMap {
-    fn is_of(&self, key: &str, name: &str) -> bool {
-        self.owners.iter().any(|owner| owner.0 == key && owner.1 == name)
     }
 }
 

@@ -9,8 +9,9 @@ use towpath_guest::Guest;
 use towpath_objects::Objects;
 use towpath_ports::bond::Observer;
 
-use super::{Live, LiveLink, LivePort, Xsk};
-use crate::state::{BridgeState, ProgramState};
+use super::parts::{LiveLink, LivePort};
+use super::{Live, Xsk};
+use crate::model::state::{BridgeState, ProgramState};
 
 /// What there was when the last reconciliation was done. The engine and the objects are what they
 /// are now.
@@ -35,6 +36,11 @@ pub(crate) struct Seen {
 }
 
 impl Live {
+    /// Bridges by name.
+    pub fn bridges(&self) -> BTreeMap<String, BridgeState> {
+        bridges(&self.engine)
+    }
+
     /// All of it, as it is now.
     pub(crate) fn seen(&self) -> Seen {
         let programs = self.programs.values().map(|live| (live.id(), live.state.clone()));

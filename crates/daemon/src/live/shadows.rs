@@ -2,17 +2,11 @@
 
 use towpath_ports::shadow::{Options, Shadow};
 
-use super::{Live, Report};
-use crate::failure::FailureCode;
-use crate::state::State;
-
-/// A shadow that is there.
-#[derive(Debug)]
-pub(super) struct LiveShadow {
-    /// The interface's name.
-    name: String,
-    shadow: Shadow,
-}
+use super::Live;
+use super::parts::LiveShadow;
+use super::report::Report;
+use crate::model::failure::FailureCode;
+use crate::model::state::State;
 
 impl Live {
     /// Makes the shadows that ports are to have, and takes the others away. A port without the one

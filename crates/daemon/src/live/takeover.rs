@@ -21,10 +21,11 @@ use towpath_maps::{Map, MapSet, Value};
 use towpath_objects::{BPFFS_ROOT, MapUse, Objects, ProgramObject, Selector, Session};
 use towpath_xdp::program::map_fields;
 
-use super::programs::LiveProgram;
-use super::{Live, Report};
-use crate::reference::absolute;
-use crate::state::{MigrateState, ProgramState};
+use super::Live;
+use super::parts::LiveProgram;
+use super::report::Report;
+use crate::model::reference::absolute;
+use crate::model::state::{MigrateState, ProgramState};
 
 /// What a program to be loaded finds.
 #[derive(Debug, Default)]

@@ -1,0 +1,54 @@
+//! What there is and what is wanted, as it was after the last change.
+
+use std::sync::Arc;
+
+use towpath_objects::Session;
+
+use crate::control::comings;
+use crate::control::dry_run::Warning;
+use crate::control::history::History;
+use crate::control::saved::Keeper;
+use crate::live::Seen;
+use crate::live::news::News;
+use crate::model::failure::Failure;
+use crate::model::state::State;
+
+/// What there is and what is wanted, for whoever looks.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// What there is.
+    pub(crate) live: Seen,
+    /// What is wanted.
+    pub(crate) wanted: Arc<State>,
+    /// What is wanted and is not there.
+    pub(crate) failures: Vec<Failure>,
+    /// What is there and probably not what was meant.
+    pub(crate) warnings: Vec<Warning>,
+    /// What comes when the daemon is started again.
+    pub(crate) restart: Vec<String>,
+    /// It is not what the file wants.
+    pub(super) differs: bool,
+    pub(super) keeper: Arc<Keeper>,
+    pub(crate) news: Arc<News>,
+    /// What the last minutes were like.
+    pub(crate) history: Arc<History>,
+}
+
+impl Inner {
+    /// A look at programs, maps and links, whoever made them.
+    pub(crate) fn session(&self) -> Session {
+        Session::new(&self.live.registry, 0)
+    }
+
+    /// What is wanted and isn't so, beside the data plane, too.
+    pub(crate) fn all_failures(&self) -> Vec<Failure> {
+        let standing = self.news.standing.all().into_iter();
+        let standing = standing.filter(|failure| !comings::is_over(&self.live, failure));
+        self.failures.iter().cloned().chain(standing).collect()
+    }
+
+    /// What would be lost with the daemon, if anything.
+    pub(crate) fn not_saved(&self) -> Option<String> {
+        self.keeper.not_saved(self.differs, &self.live.registry.pins())
+    }
+}

@@ -1,0 +1,201 @@
+//! Records of a ring buffer, or samples of a perf event array, for the one who reads them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use towpath_bpf::btf::{Btf, TypeId};
+use towpath_maps::perf::PerfEventArray;
+use towpath_maps::{Map, typed};
+use towpath_objects::MapObject;
+
+use super::{event, lost};
+use crate::model::clock::wall_clock;
+use crate::model::globals::hex;
+use crate::model::messages::RecordView;
+
+/// The maps that are being read: what one reader takes another one misses, so there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Readers(Arc<Mutex<BTreeSet<u32>>>);
+
+/// The right to read a map.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    readers: Readers,
+    map: u32,
+}
+
+impl Readers {
+    /// The right to read a map, if nobody has it.
+    pub(crate) fn claim(&self, map: u32) -> Option<Claim> {
+        let is_free = self.0.lock().insert(map);
+        is_free.then(|| Claim { readers: self.clone(), map })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Claim { readers, map } = self;
+        readers.0.lock().remove(map);
+    }
+}
+
+/// What is read.
+#[derive(Debug)]
+pub(crate) struct RecordsWanted {
+    /// Only one slot of a perf event array.
+    pub(crate) cpu: Option<u32>,
+    /// What records begin with.
+    pub(crate) ty: Option<(Arc<Btf>, TypeId)>,
+    /// Ends after so many records.
+    pub(crate) count: Option<u64>,
+}
+
+/// Starts to read; gives server-sent events. It ends when nobody receives them any more, when there
+/// are enough, or with the map.
+///
+/// # Errors
+///
+/// There is no thread for it.
+pub(crate) fn start(
+    map: &Arc<MapObject>,
+    wanted: RecordsWanted,
+    claim: Claim,
+) -> std::io::Result<Receiver<Bytes>> {
+    let (sender, receiver) = channel(CHUNKS_MAX);
+    // A reader keeps no map alive.
+    let weak = Arc::downgrade(map);
+    let left = wanted.count.unwrap_or(u64::MAX);
+    let mut reader = Reader { wanted, left, number: 0, lost: Vec::new() };
+    reader.open(map.map());
+    let body = move || {
+        reader.pump(&weak, &sender);
+        if let Some(map) = weak.upgrade() {
+            reader.close(map.map());
+        }
+        drop(claim);
+    };
+    let thread = std::thread::Builder::new().name("event_pipe".to_owned()).spawn(body);
+    thread.map(|_detached| receiver)
+}
+
+struct Reader {
+    wanted: RecordsWanted,
+    /// Records still wanted.
+    left: u64,
+    /// Of the next record.
+    number: u64,
+    /// By slot: what was lost, as far as it was told.
+    lost: Vec<u64>,
+}
+
+impl Reader {
+    fn open(&mut self, map: &Map) {
+        if let Some(perf) = map.perf() {
+            for slot in self.slots(perf) {
+                // Where there is no memory for a ring, nobody listens.
+                let _no_memory = perf.open(slot, PERF_RING_BYTES);
+            }
+        }
+        // What a ring buffer had no room for before is not this reader's loss.
+        self.lost = losses(map);
+    }
+
+    fn close(&self, map: &Map) {
+        if let Some(perf) = map.perf() {
+            self.slots(perf).for_each(|slot| perf.close(slot));
+        }
+    }
+
+    fn slots(&self, perf: &PerfEventArray) -> impl Iterator<Item = u32> + use<> {
+        let all = 0..perf.slots();
+        let cpu = self.wanted.cpu;
+        all.filter(move |slot| cpu.is_none_or(|cpu| cpu == *slot))
+    }
+
+    fn pump(&mut self, map: &Weak<MapObject>, sender: &Sender<Bytes>) {
+        let mut pause = PAUSE_MIN;
+        while self.left > 0 && !sender.is_closed() {
+            let Some(map) = map.upgrade() else { return };
+            let before = self.number;
+            let text = self.read(map.map());
+            drop(map);
+            if !text.is_empty() && sender.blocking_send(text.into()).is_err() {
+                return;
+            }
+            match self.number - before {
+                // There may be more.
+                BURST.. => continue,
+                0 => pause = (pause * 2).min(PAUSE_MAX),
+                _ => pause = PAUSE_MIN,
+            }
+            std::thread::sleep(pause);
+        }
+    }
+
+    /// The next records, and what was lost since the last time.
+    fn read(&mut self, map: &Map) -> String {
+        let mut text = String::new();
+        let mut room = BURST.min(self.left);
+        if let Some(ring) = map.ringbuf() {
+            while room > 0 {
+                let Some(record) = ring.read() else { break };
+                self.write(&mut text, None, &record);
+                room -= 1;
+            }
+        }
+        if let Some(perf) = map.perf() {
+            for slot in self.slots(perf) {
+                while room > 0 {
+                    let Some(sample) = perf.read(slot) else { break };
+                    self.write(&mut text, Some(slot), &sample);
+                    room -= 1;
+                }
+            }
+        }
+        let is_perf = map.perf().is_some();
+        for (slot, (now, told)) in (0..).zip(losses(map).into_iter().zip(&mut self.lost)) {
+            if now > *told {
+                lost(&mut text, now - *told, is_perf.then_some(slot));
+                *told = now;
+            }
+        }
+        text
+    }
+
+    fn write(&mut self, text: &mut String, cpu: Option<u32>, data: &[u8]) {
+        let typed = self.wanted.ty.as_ref();
+        let view = RecordView {
+            number: self.number,
+            time: wall_clock().as_secs_f64(),
+            cpu,
+            data: hex(data),
+            value: typed.and_then(|(btf, id)| typed::type_to_json(btf, *id, data)),
+        };
+        event(text, Some(self.number), "record", &view);
+        self.number += 1;
+        self.left -= 1;
+    }
+}
+
+/// Records that there was no room for, by slot; of a ring buffer as if it was one.
+fn losses(map: &Map) -> Vec<u64> {
+    match (map.ringbuf(), map.perf()) {
+        (Some(ring), _) => vec![ring.lost()],
+        (None, Some(perf)) => (0..perf.slots()).map(|slot| perf.lost(slot)).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Records in one chunk.
+const BURST: u64 = 256;
+/// Chunks that may wait for the API to send them.
+const CHUNKS_MAX: usize = 16;
+/// Room for the samples of each CPU.
+const PERF_RING_BYTES: usize = 1 << 20;
+/// Between two looks at a map that has something new now and then, and nothing for long.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);

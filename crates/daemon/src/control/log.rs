@@ -1,0 +1,167 @@
+//! The log: lines go through a bounded queue to a thread of their own, so that nobody else waits
+//! for whoever reads them. What can't be written is counted and told, and lost.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::AsFd as _;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::model::settings::Options;
+
+/// Sets up the process's log. Nothing is written before [`start`].
+pub(crate) fn init(options: &Options) {
+    let level = match (options.verbose, options.quiet) {
+        (0, true) => LevelFilter::WARN,
+        (0, false) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_writer(|| Line)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(level);
+    // A process has one log; a second daemon in it shares the first one's.
+    let _is_set = match (options.json, std::env::var_os("JOURNAL_STREAM")) {
+        (true, _) => lines.json().flatten_event(true).try_init(),
+        (false, Some(_)) => lines.without_time().try_init(),
+        (false, None) => lines.try_init(),
+    };
+    // The usual hook writes to standard error itself, which may never return.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+}
+
+/// Starts the thread that writes, which stays on the CPUs that the calling one may use.
+pub(crate) fn start() {
+    let Some(lines) = LOG.receiver.lock().take() else { return };
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    if thread.spawn(move || lines.iter().for_each(|line| LOG.write(&line))).is_err() {
+        LOG.trouble(&"its thread can't be started");
+    }
+}
+
+/// Gives the thread a moment to write what there is.
+pub(crate) fn finish() {
+    start();
+    let end = Instant::now() + END_WAIT_MAX;
+    while LOG.waiting.load(Ordering::Acquire) > 0 && Instant::now() < end {
+        std::thread::sleep(END_POLL);
+    }
+}
+
+/// Lines that could not be written since the process started.
+pub(crate) fn lost() -> u64 {
+    LOG.lost.load(Ordering::Relaxed)
+}
+
+/// Why lines can't be written, as long as they can't.
+pub(crate) fn trouble() -> Option<String> {
+    LOG.trouble.lock().clone()
+}
+
+/// One for the process, as standard error is.
+static LOG: LazyLock<Log> = LazyLock::new(Log::new);
+
+#[derive(Debug)]
+struct Log {
+    queue: SyncSender<Vec<u8>>,
+    receiver: Mutex<Option<Receiver<Vec<u8>>>>,
+    /// Lines in the queue, and the one that is being written.
+    waiting: AtomicU64,
+    lost: AtomicU64,
+    trouble: Mutex<Option<String>>,
+    /// There is trouble: whoever writes need not look further otherwise.
+    is_troubled: AtomicBool,
+}
+
+impl Log {
+    fn new() -> Log {
+        let (queue, receiver) = sync_channel(LINES_MAX);
+        Log {
+            queue,
+            receiver: Mutex::new(Some(receiver)),
+            waiting: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            trouble: Mutex::default(),
+            is_troubled: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands a line over, or loses it.
+    fn add(&self, line: &[u8]) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        match self.queue.try_send(line.to_vec()) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => self.trouble(&"nobody reads standard error"),
+            Err(TrySendError::Disconnected(_)) => self.trouble(&"its thread ended"),
+        }
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a line, however long that takes.
+    fn write(&self, line: &[u8]) {
+        match write_all(line) {
+            Ok(()) if self.is_troubled.swap(false, Ordering::AcqRel) => {
+                *self.trouble.lock() = None;
+                tracing::warn!("{} lines of the log are lost so far", lost());
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.trouble(&format_args!("standard error can't be written: {error}"));
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn trouble(&self, why: &dyn std::fmt::Display) {
+        *self.trouble.lock() = Some(why.to_string());
+        self.is_troubled.store(true, Ordering::Release);
+    }
+}
+
+/// Writes to standard error, which others may have made non-blocking: they have the same file.
+fn write_all(mut bytes: &[u8]) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    while !bytes.is_empty() {
+        match stderr.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let mut it = [PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::OUT)];
+                if poll(&mut it, Some(&second))? == 0 {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Where the subscriber writes a line: all of it at once.
+struct Line;
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.add(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 1024;
+const END_WAIT_MAX: Duration = Duration::from_millis(250);
+const END_POLL: Duration = Duration::from_millis(2);

@@ -1,0 +1,53 @@
+//! What is looked at now and then, and told when it is another than before.
+
+use std::time::Instant;
+
+use towpath_engine::Moved;
+
+use super::Control;
+use crate::control::{log, watch};
+use crate::model::failure::FailureCode;
+
+impl Control {
+    /// Tells who came and who went since the last look.
+    pub(crate) fn look_at_comings(&self) {
+        let mut comings = self.comings.lock();
+        self.read(|inner| comings.look(&inner.live, &inner.news, Instant::now()));
+        self.news().tell_left_out();
+    }
+
+    /// Has a queue move where a worker has too much to do, and tells of it.
+    pub(crate) fn balance_workers(&self) {
+        let Some(moved) = self.read(|inner| inner.live.engine.balance()) else { return };
+        let Moved { port, queue, from, to } = moved;
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        self.news().change(&format!(
+            "port {port}: queue {queue} goes from worker {}, which was {} busy, to worker {}, {}",
+            from.0,
+            percent(from.1),
+            to.0,
+            percent(to.1)
+        ));
+    }
+
+    /// Tells whether the log can be written.
+    pub(crate) fn look_at_log(&self) {
+        match log::trouble() {
+            Some(why) => self.news.failed(FailureCode::Log, LOG, why),
+            None => self.news.recovered(FailureCode::Log, LOG),
+        }
+    }
+
+    /// Keeps how things are, for whoever wants to know later how they were.
+    pub(crate) fn note_history(&self) {
+        self.read(|inner| inner.history.note(&inner.live));
+    }
+
+    /// Tells of what the engine's watch and the guests' budgets found since the last time.
+    pub(crate) fn look_at_workers(&self) {
+        self.read(|inner| watch::look(&inner.live, &inner.news));
+    }
+}
+
+/// The subject of failures to write the log.
+const LOG: &str = "log";

@@ -1,0 +1,691 @@
+//! One daemon: what is wanted, what there is, and the changes of both, one at a time.
+//!
+//! Turns, the reconciler, what is saved, and what happens belong here: whatever brings `live` and
+//! `model` together. Who asks, and in which words, is a door's business.
+//!
+//! A change may take long: it loads programs, opens devices and files. Whoever only looks sees what
+//! was there before it and waits for nothing; whoever wants to change something else waits for a
+//! while, and is told then what takes so long.
+
+mod attempt;
+mod comings;
+pub mod dry_run;
+pub(crate) mod dump;
+pub mod file;
+pub(crate) mod history;
+mod inner;
+pub(crate) mod listen;
+pub(crate) mod log;
+mod looks;
+pub(crate) mod places;
+pub(crate) mod population;
+pub(crate) mod profile;
+mod restore;
+mod retry;
+pub mod saved;
+mod turn;
+mod unread;
+mod watch;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use towpath_objects::Object;
+
+use crate::control::comings::Comings;
+use crate::control::dry_run::{DryRun, Warning};
+use crate::control::file::Loaded;
+use crate::control::history::History;
+use crate::control::listen::{Hub, Readers};
+use crate::control::places::Places;
+use crate::control::restore::saved;
+use crate::control::retry::{RETRY_PAUSE_MIN, Retry};
+use crate::control::saved::Keeper;
+use crate::control::turn::{Turn, Turns};
+use crate::control::unread::{Unread, Wanted};
+use crate::live::files::ObjectFiles;
+use crate::live::news::News;
+use crate::live::pins::pin_at;
+use crate::live::{Live, Report};
+use crate::model::failure::{Failure, FailureCode, keep_since};
+use crate::model::globals::hex;
+use crate::model::identity;
+use crate::model::map_metric::MapMetric;
+use crate::model::messages::{Event, LoadRequest};
+use crate::model::reference::absolute;
+use crate::model::refusal::Refusal;
+use crate::model::settings::Settings;
+use crate::model::state::State;
+pub(crate) use inner::Inner;
+
+/// What all entrances share.
+#[derive(Debug)]
+pub struct Control {
+    work: Turns<Work>,
+    /// What there was after the last change.
+    shown: RwLock<Arc<Inner>>,
+    objects: Arc<ObjectFiles>,
+    pub(crate) news: Arc<News>,
+    /// What the last minutes were like.
+    history: Arc<History>,
+    config: Option<PathBuf>,
+    /// As the file had them when the daemon started.
+    settings: Settings,
+    /// Metrics that are made of maps, as the file had them when it was read last.
+    map_metrics: RwLock<Arc<[MapMetric]>>,
+    /// Where applications get AF_XDP sockets, once it listens there.
+    xsk_socket: OnceLock<PathBuf>,
+    /// Where the page is, once it is served.
+    page: OnceLock<SocketAddr>,
+    /// Programs of the process that had been stopped when it was last looked.
+    stops: AtomicU64,
+    /// There was news while somebody else was changing something.
+    has_missed: AtomicBool,
+    /// For requests.
+    pub(crate) places: Places,
+    /// Who was at ports when it was last looked.
+    pub(crate) comings: Mutex<Comings>,
+    pub(crate) keeper: Arc<Keeper>,
+    /// Who listens to what programs print.
+    pub(crate) trace: Hub,
+    /// Who reads what programs send.
+    pub(crate) readers: Readers,
+}
+
+/// What changes.
+#[derive(Debug)]
+struct Work {
+    live: Live,
+    wanted: Arc<State>,
+    /// What the file wanted when it was read last.
+    file: State,
+    /// Files that couldn't be read at the start.
+    unread: Unread,
+    failures: Vec<Failure>,
+    /// When those are tried again.
+    retry: Retry,
+    warnings: Vec<Warning>,
+    /// Sections of the file that say something else than when the daemon started.
+    settings: Vec<&'static str>,
+    /// What comes when it is started again.
+    restart: Vec<String>,
+    /// What programs were found to do to control frames.
+    dry_run: DryRun,
+    /// Hashes of objects that were uploaded and may be used next, the last one at the back.
+    uploads: VecDeque<String>,
+}
+
+impl Work {
+    /// What is shown of it.
+    fn shown(&self, keeper: &Arc<Keeper>, news: &Arc<News>, history: &Arc<History>) -> Arc<Inner> {
+        Arc::new(Inner {
+            live: self.live.seen(),
+            wanted: Arc::clone(&self.wanted),
+            failures: self.failures.clone(),
+            warnings: self.warnings.clone(),
+            restart: self.restart.clone(),
+            differs: self.file != *self.wanted,
+            keeper: Arc::clone(keeper),
+            news: Arc::clone(news),
+            history: Arc::clone(history),
+        })
+    }
+}
+
+impl Control {
+    /// Starts an engine and makes what the file wants.
+    ///
+    /// # Errors
+    ///
+    /// The engine cannot be started at all. Ports and programs that fail are reported in the log.
+    pub fn start(
+        loaded: Loaded,
+        config: Option<&Path>,
+        objects: Arc<ObjectFiles>,
+    ) -> Result<Control, String> {
+        let (mut loaded, news) = (loaded, Arc::new(News::default()));
+        let mut live = Live::start(&loaded.state, Arc::clone(&objects), Arc::clone(&news))?;
+        let (wanted, store) = match &loaded.settings.state {
+            Some(settings) => {
+                let dir = settings.dir.clone();
+                let opened = saved(&dir, &mut loaded, &mut live, &objects, &news);
+                let (wanted, store) = opened?;
+                (wanted, Some(store))
+            }
+            None => (loaded.state.clone(), None),
+        };
+        loaded.unread.tell(&loaded.state, &news);
+        let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
+        let work = Work {
+            live,
+            wanted: Arc::clone(&wanted),
+            file: loaded.state,
+            unread: loaded.unread,
+            failures: Vec::new(),
+            retry: Retry::after(RETRY_PAUSE_MIN),
+            warnings: Vec::new(),
+            settings: Vec::new(),
+            restart: Vec::new(),
+            dry_run: DryRun::default(),
+            uploads: VecDeque::new(),
+        };
+        let history = Arc::new(History::new());
+        let control = Control {
+            shown: RwLock::new(work.shown(&keeper, &news, &history)),
+            work: Turns::new(work),
+            objects,
+            news,
+            history,
+            config: config.map(Path::to_owned),
+            map_metrics: RwLock::new(loaded.settings.map_metrics.as_slice().into()),
+            settings: loaded.settings,
+            xsk_socket: OnceLock::new(),
+            page: OnceLock::new(),
+            stops: AtomicU64::new(0),
+            has_missed: AtomicBool::new(false),
+            places: Places::default(),
+            comings: Mutex::default(),
+            keeper,
+            trace: Hub::default(),
+            readers: Readers::default(),
+        };
+        // Nobody else has it yet.
+        if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
+            control.apply(&mut work, wanted);
+        }
+        Ok(control)
+    }
+
+    /// The sockets to serve to applications at that path.
+    pub(crate) fn serve_sockets_at(&self, path: &Path) -> Arc<towpath_xsk::Sockets> {
+        let _already = self.xsk_socket.set(path.to_owned());
+        self.read(|inner| Arc::clone(inner.live.xsk.sockets()))
+    }
+
+    /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
+    pub(crate) fn xsk_socket(&self) -> &Path {
+        self.xsk_socket.get().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Object files that are in use, or were uploaded.
+    pub(crate) fn objects(&self) -> &ObjectFiles {
+        &self.objects
+    }
+
+    /// Metrics that are made of maps.
+    pub(crate) fn map_metrics(&self) -> Arc<[MapMetric]> {
+        Arc::clone(&self.map_metrics.read())
+    }
+
+    /// The page is served at this address.
+    pub(crate) fn serve_page_at(&self, address: SocketAddr) {
+        let _already = self.page.set(address);
+    }
+
+    /// The page's address, if it is served.
+    pub(crate) fn page(&self) -> Option<String> {
+        self.page.get().map(|address| format!("http://{address}/"))
+    }
+
+    /// Reads what there is.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
+        read(&self.shown())
+    }
+
+    /// A place for a request that changes something or takes its time.
+    pub(crate) fn place_to_work(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.places.to_work(&self.news.step.lock())
+    }
+
+    /// Where news are told.
+    pub(crate) fn news(&self) -> &News {
+        &self.news
+    }
+
+    /// News from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.news.events.subscribe()
+    }
+
+    /// Changes what is wanted; `what` is what others hear who wait for that. When it is impossible
+    /// or fails, everything is as it was.
+    pub(crate) fn change<T>(
+        &self,
+        what: &str,
+        change: impl FnOnce(&mut State, &Inner) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut work = self.turn(what, WAIT_MAX)?;
+        // What went or came back by itself is no reason to refuse something else.
+        self.catch_up(&mut work, false);
+        let mut next = State::clone(&work.wanted);
+        let result = change(&mut next, &self.shown())?;
+        next.forget_unused_programs();
+        if let Some(problem) = next.problems().into_iter().next() {
+            return Err(Refusal::bad(problem));
+        }
+        let report = self.attempt(&mut work, &next)?;
+        let before = Arc::clone(&work.wanted);
+        self.conclude(&mut work, Arc::new(next), &report);
+        if let Err(why) = self.save(&work) {
+            self.apply(&mut work, before);
+            return Err(not_kept(what, &why));
+        }
+        Ok(result)
+    }
+
+    /// Loads a program that nothing keeps but a pin; gives its id.
+    pub(crate) fn load_pinned(&self, request: &LoadRequest) -> Result<u32, Refusal> {
+        let LoadRequest { program, path } = request;
+        if path.is_empty() {
+            return Err(Refusal::bad("path: it is missing: a program lives as long as its pin"));
+        }
+        let path = absolute(path);
+        let what = format!("loading {path}");
+        let work = self.turn(&what, WAIT_MAX)?;
+        let key = identity::free_key(&path, &work.wanted.programs);
+        let state = program.state(key);
+        let mut report = Report::default();
+        let loaded = work.live.load(&state, None, &mut report);
+        let loaded = loaded.map_err(|why| {
+            Refusal::refused(format!("program {}: {why}", state.file_and_program()))
+        })?;
+        let registry = work.live.registry();
+        let object = Object::Program(Arc::clone(&loaded.object));
+        pin_at(registry, &path, object)?;
+        self.keeper.note_program(loaded.id(), state);
+        let id = loaded.id();
+        self.show(&work);
+        self.keeper.note_change();
+        if let Err(why) = self.save(&work) {
+            let _gone = registry.unlink(&path);
+            return Err(not_kept(&what, &why));
+        }
+        Ok(id)
+    }
+
+    /// Saves pins that were made or ended.
+    pub(crate) fn save_pins(&self, what: &str) -> Result<(), Refusal> {
+        self.keeper.note_change();
+        let work = self.turn(what, WAIT_MAX)?;
+        self.save(&work).map_err(|why| Refusal::failed(format!("{what}: it can't be saved: {why}")))
+    }
+
+    /// Saves what pinned maps hold.
+    pub(crate) fn save_contents(&self) {
+        let _alone = self.keeper.writing();
+        let pins = self.read(|inner| inner.live.registry.pins());
+        let written = self.keeper.write(self.keeper.due(&pins));
+        if written.is_empty() {
+            return;
+        }
+        let saved = self.turn("saving maps", WAIT_MAX).map_err(|busy| busy.message);
+        let saved = saved.and_then(|work| {
+            self.keeper.take(written);
+            self.save(&work)
+        });
+        if let Err(why) = saved {
+            tracing::warn!("[state]: {why}");
+        }
+    }
+
+    /// How often that is to be done.
+    pub(crate) fn save_period(&self) -> Option<Duration> {
+        self.settings.state.as_ref().map(|state| state.interval)
+    }
+
+    fn save(&self, work: &Work) -> Result<(), String> {
+        self.keeper.save(&work.live, &work.file, &work.wanted, &self.objects)?;
+        self.news.recovered(FailureCode::State, SAVING);
+        Ok(())
+    }
+
+    /// Makes `wanted` what is wanted; what fails stays wanted and is tried again.
+    /// Objects that it carries are used, others must be here or where it says.
+    pub(crate) fn replace(&self, mut wanted: State) -> Result<Report, Refusal> {
+        if let Some(problem) = wanted.problems().into_iter().next() {
+            return Err(Refusal::bad(problem));
+        }
+        let mut work = self.turn("a new state", WAIT_MAX)?;
+        let carried = std::mem::take(&mut wanted.objects);
+        let found = self.objects.find(&wanted.programs, &carried);
+        if let Err(problem) = found {
+            self.forget_objects(&work);
+            return Err(Refusal::refused(problem.to_string()));
+        }
+        Ok(self.apply(&mut work, Arc::new(wanted)))
+    }
+
+    /// Reads the configuration file again and makes what differs in it from the last time.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, or another change takes too long. Nothing changed then.
+    pub fn reload(&self, allow_empty: bool) -> Result<Report, Refusal> {
+        let Some(path) = &self.config else {
+            return Err(Refusal::bad("the daemon was started without a configuration file"));
+        };
+        // From the first look at an object on, nobody else may forget its bytes.
+        let mut work = self.turn("a reload", WAIT_MAX)?;
+        self.news.doing(format!("reading {}", path.display()));
+        let loaded = file::load(path, &self.objects);
+        let mut loaded = loaded.map_err(|error| Refusal::bad(error.to_string()))?;
+        if loaded.state.ports.is_empty() && !work.file.ports.is_empty() && !allow_empty {
+            let why = "it has no ports, and all there are would go: `towpath reload --allow-empty` \
+                       does that";
+            return Err(Refusal::bad(format!("{}: {why}", path.display())));
+        }
+        identity::adopt(&work.file, &mut loaded.state);
+        let next = work.wanted.rebase(&work.file, &loaded.state);
+        if let Some(problem) = next.problems().first() {
+            let what = "together with what was changed by the API";
+            return Err(Refusal::bad(format!("{}: {what}: {problem}", path.display())));
+        }
+        work.file = loaded.state;
+        work.unread.end(&self.news);
+        for failure in self.news.standing.clear_all(FailureCode::Saved) {
+            self.news.recovery(&failure);
+        }
+        work.settings = self.settings.differences(&loaded.settings);
+        let metrics = loaded.settings.map_metrics.as_slice().into();
+        *self.map_metrics.write() = metrics;
+        let mut report = self.apply(&mut work, Arc::new(next));
+        report.restart.clone_from(&work.restart);
+        Ok(report)
+    }
+
+    /// Waits until something outside of the daemon is not what it was.
+    pub(crate) async fn stirred(&self) {
+        self.news.stirred.notified().await;
+    }
+
+    /// Says that a worker panicked, if one has: its ports are dead until the daemon starts again.
+    pub(crate) fn panicked(&self) -> Option<String> {
+        let why = self.read(|inner| inner.live.engine.panicked())?;
+        self.news.failed(FailureCode::Engine, "engine", &why);
+        Some(why)
+    }
+
+    /// Closes ports whose interfaces went, opens those whose interfaces are back, and tries again
+    /// what failed, when it is time for that.
+    pub(crate) fn follow(&self, is_news: bool) {
+        let is_news = self.has_missed.swap(false, Ordering::Relaxed) || is_news;
+        let Ok(mut work) = self.turn("a look at interfaces", Duration::ZERO) else {
+            // The next look comes to it.
+            return self.has_missed.store(is_news, Ordering::Relaxed);
+        };
+        work.live.look_at_devices(&self.news);
+        if !self.catch_up(&mut work, is_news)
+            && work.retry.is_due()
+            && (!work.failures.is_empty()
+                || work.live.has_failed_ports()
+                || self.news.standing.has(FailureCode::State, SAVING)
+                || !work.unread.is_empty())
+        {
+            let pause = work.retry.next_pause();
+            let over = self.read_again(&mut work);
+            self.apply_again(&mut work);
+            over.iter().for_each(|(code, subject)| self.news.recovered(*code, subject));
+            work.retry = Retry::after(pause);
+        }
+    }
+
+    /// Reads files that couldn't be read before.
+    fn read_again(&self, work: &mut Work) -> Vec<(FailureCode, String)> {
+        let Work { wanted, file, unread, .. } = work;
+        unread.read_again(Wanted { wanted, file }, &self.objects, &self.news)
+    }
+
+    /// Gives whether there was anything to do.
+    fn catch_up(&self, work: &mut Work, is_news: bool) -> bool {
+        let is_due = work.live.is_stirred() || is_news && !work.failures.is_empty();
+        if is_due {
+            work.live.note_broken();
+            self.apply_again(work);
+        }
+        is_due
+    }
+
+    /// Makes what is wanted anyway: what fails comes next time.
+    fn apply_again(&self, work: &mut Work) {
+        let wanted = Arc::clone(&work.wanted);
+        let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
+        self.conclude_and_save(work, wanted, report);
+    }
+
+    /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
+    pub(crate) fn detach_stopped(&self) {
+        let stops = towpath_xdp::program::stops();
+        let before = self.stops.swap(stops, Ordering::Relaxed);
+        if before != stops {
+            let Ok(mut work) = self.turn("detaching a program", Duration::ZERO) else {
+                // The next look comes to it.
+                return self.stops.store(before, Ordering::Relaxed);
+            };
+            self.apply_again(&mut work);
+        }
+    }
+
+    /// Keeps the bytes of an object for a change that comes next.
+    pub(crate) fn upload(&self, bytes: &[u8], name: &str) -> Result<String, Refusal> {
+        let mut work = self.turn("an upload", WAIT_MAX)?;
+        let hash = self.objects.add(bytes, name).map_err(Refusal::bad)?;
+        work.uploads.retain(|known| *known != hash);
+        work.uploads.push_back(hash.clone());
+        while work.uploads.len() > UPLOADS_MAX {
+            work.uploads.pop_front();
+        }
+        self.forget_objects(&work);
+        Ok(hash)
+    }
+
+    /// Stops the engine and says what became of the frames.
+    pub fn stop(&self) {
+        match self.turn("the end", END_WAIT_MAX) {
+            Ok(mut work) => {
+                work.live.close_soon();
+                work.live.stop();
+            }
+            Err(busy) => {
+                tracing::warn!("{busy}");
+                self.read(|inner| inner.live.engine.stop());
+            }
+        }
+        // No program changes them any more.
+        self.save_contents();
+        let sum = self.read(|inner| inner.live.engine.conservation());
+        tracing::info!(
+            "stopped: {} frames received, {} created, {} delivered, {} dropped, {} freed, \
+             {} missing",
+            sum.received,
+            sum.created,
+            sum.delivered,
+            sum.dropped,
+            sum.freed,
+            sum.missing()
+        );
+        if let Ok(mut work) = self.turn("the end", END_WAIT_MAX) {
+            work.live.close_all();
+        }
+    }
+
+    fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {
+        let report = work.live.reconcile(&wanted);
+        self.conclude_and_save(work, wanted, report)
+    }
+
+    /// Concludes and saves.
+    fn conclude_and_save(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
+        self.conclude(work, wanted, &report);
+        if let Err(why) = self.save(work) {
+            self.news.failed(FailureCode::State, SAVING, &why);
+            report.failures.push(Failure::new(FailureCode::State, SAVING, why));
+        }
+        report
+    }
+
+    /// This is wanted now, and that came of it.
+    fn conclude(&self, work: &mut Work, wanted: Arc<State>, report: &Report) {
+        work.wanted = wanted;
+        self.keeper.adopt(work.live.take_restored());
+        let mut failures = report.failures.clone();
+        keep_since(&mut failures, &work.failures);
+        self.tell(work, report);
+        let settings = work.settings.iter();
+        let settings = settings.map(|section| format!("{section} is read when it starts"));
+        let restart: Vec<String> = report.restart.iter().cloned().chain(settings).collect();
+        for line in restart.iter().filter(|line| !work.restart.contains(line)) {
+            self.news.change(&format!("needs a restart: {line}"));
+        }
+        work.restart = restart;
+        work.failures = failures;
+        work.retry = Retry::after(RETRY_PAUSE_MIN);
+        self.warn(work);
+        self.forget_objects(work);
+        self.show(work);
+    }
+
+    /// From now on, everybody sees it.
+    fn show(&self, work: &Work) {
+        let shown = work.shown(&self.keeper, &self.news, &self.history);
+        let mut place = self.shown.write();
+        // What was shown before may be large: it goes when nobody has to wait for that.
+        let before = std::mem::replace(&mut *place, shown);
+        drop(place);
+        drop(before);
+    }
+
+    fn shown(&self) -> Arc<Inner> {
+        Arc::clone(&self.shown.read())
+    }
+
+    /// What is wanted, with all that another daemon needs to make it.
+    pub(crate) fn whole_state(&self) -> State {
+        let mut state = self.read(|inner| State::clone(&inner.wanted));
+        let hashes = state.programs.iter().map(|program| &program.sha256);
+        let objects = hashes
+            .filter_map(|hash| self.objects.bytes(hash).map(|bytes| (hash.clone(), hex(&bytes))));
+        state.objects = objects.collect();
+        state
+    }
+
+    /// Objects that nothing wants and nobody uploaded lately go.
+    fn forget_objects(&self, work: &Work) {
+        let wanted = work.wanted.programs.iter().map(|program| program.sha256.as_str());
+        let used = work.live.objects_in_use();
+        let wanted = wanted.chain(used.iter().map(String::as_str));
+        let kept: Vec<&str> = wanted.chain(work.uploads.iter().map(String::as_str)).collect();
+        self.objects.keep_only(&kept);
+    }
+
+    /// Says what changed, and what went wrong that had not gone wrong before.
+    fn tell(&self, work: &Work, report: &Report) {
+        report.changes.iter().for_each(|line| self.news.change(line));
+        self.tell_failures(work, &report.failures);
+    }
+
+    fn tell_failures(&self, work: &Work, failures: &[Failure]) {
+        for failure in failures.iter().filter(|it| !work.failures.contains(it)) {
+            self.news.failure(failure);
+        }
+        let is_there = |old: &&Failure| failures.iter().any(|it| it.is_about(old));
+        for failure in work.failures.iter().filter(|old| !is_there(old)) {
+            self.news.recovery(failure);
+        }
+    }
+
+    /// Tells what is probably not meant, once.
+    fn warn(&self, work: &mut Work) {
+        let Work { dry_run, wanted, warnings, .. } = work;
+        let found = dry_run.warnings(wanted, &self.objects);
+        for warning in found.iter().filter(|it| !warnings.contains(it)) {
+            tracing::warn!("{}", warning.text);
+            self.news.send("warning", &warning.text, None);
+        }
+        *warnings = found;
+    }
+
+    /// Waits until nobody else changes anything.
+    fn turn(&self, what: &str, limit: Duration) -> Result<Turn<'_, Work>, Refusal> {
+        let turn = self.work.take(what, limit).map_err(|(other, since)| {
+            let step = self.news.step.lock().clone();
+            let step = if step.is_empty() { step } else { format!(" ({step})") };
+            let message = format!(
+                "{what} waits for {other}, which takes {:.1} s by now{step}: try again",
+                since.as_secs_f64()
+            );
+            Refusal::busy(message)
+        })?;
+        self.news.doing(String::new());
+        Ok(turn)
+    }
+}
+
+/// What was done was undone: nobody could write it down.
+fn not_kept(what: &str, why: &str) -> Refusal {
+    Refusal::failed(format!("{what}: it can't be saved, and was undone: {why}"))
+}
+
+/// The subject of a failure to save.
+const SAVING: &str = "saving the state";
+
+/// How long a change waits for another one.
+const WAIT_MAX: Duration = Duration::from_secs(3);
+/// How long the end waits for a change, which is lost with everything else.
+const END_WAIT_MAX: Duration = Duration::from_millis(250);
+/// Uploaded objects that wait to be used.
+const UPLOADS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::doors::view;
+    use crate::model::refusal::Reason;
+
+    #[test]
+    fn who_looks_waits_for_no_change_and_who_changes_is_told_for_what() {
+        let loaded = Loaded { state: State::new(), ..Loaded::default() };
+        let control = Control::start(loaded, None, Arc::default()).expect("memory");
+        let add = |state: &mut State, _: &Inner| {
+            state
+                .bridges
+                .push(crate::model::state::BridgeState { name: "b".to_owned(), ageing: 300 });
+            Ok(())
+        };
+        let turn = control.turn("changing port p0", Duration::ZERO).expect("it is free");
+        control.news.doing("opening port p0".to_owned());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| control.change("adding bridge b", add));
+            while !waits.is_finished() {
+                let start = Instant::now();
+                control.read(|inner| (view::status(inner), view::stats(inner)));
+                // All that a change may take is longer.
+                assert!(start.elapsed() < WAIT_MAX);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let error = waits.join().expect("no panic").expect_err("its time is over");
+            assert_eq!(error.reason, Reason::Busy);
+            let says = ["adding bridge b waits for changing port p0, ", "(opening port p0)"];
+            assert!(says.iter().all(|it| error.message.contains(it)), "{error}");
+            // What is done aside of requests is not done then, and does not wait.
+            let start = Instant::now();
+            control.follow(true);
+            assert!(start.elapsed() < WAIT_MAX);
+        });
+        drop(turn);
+        let places: Vec<_> = std::iter::from_fn(|| control.place_to_work().ok()).collect();
+        assert_eq!(places.len(), places::WORKS);
+        assert_eq!(control.place_to_work().expect_err("all are taken").reason, Reason::Busy);
+        drop(places);
+        control.change("adding bridge b", add).expect("it is free");
+        assert_eq!(control.read(view::status).bridges.len(), 1);
+        control.stop();
+    }
+}

@@ -1,0 +1,63 @@
+//! What a daemon that starts finds: object files, and what was saved before.
+
+use std::path::Path;
+
+use crate::control::file::Loaded;
+use crate::control::saved::Store;
+use crate::live::files::ObjectFiles;
+use crate::live::news::News;
+use crate::live::{Live, Returning, is_same_program};
+use crate::model::failure::FailureCode;
+use crate::model::identity;
+use crate::model::saved::Document;
+use crate::model::state::UNREAD;
+use crate::model::state::{ProgramState, State};
+
+/// What was saved in a directory, as far as the file did not change since, and who saves more.
+pub(crate) fn saved(
+    dir: &Path,
+    loaded: &mut Loaded,
+    live: &mut Live,
+    objects: &ObjectFiles,
+    news: &News,
+) -> Result<(State, Store), String> {
+    let Loaded { state: file, unread, .. } = loaded;
+    let (store, document, troubles) = Store::open(dir)?;
+    for (subject, why) in troubles {
+        news.failed(FailureCode::Saved, &subject, why);
+    }
+    let Some(document) = document else { return Ok((file.clone(), store)) };
+    store.read_objects(&document, objects);
+    identity::adopt(&document.file, file);
+    unread.stand_in(file, &document.file);
+    let mut wanted = document.wanted.rebase(&document.file, file);
+    let unfit = wanted.take_unfit(file);
+    if !unfit.is_empty() {
+        let kept = match store.copy_aside() {
+            Ok(aside) => format!("what was saved is kept in {}", aside.display()),
+            Err(error) => format!("what was saved can't be kept: {error}"),
+        };
+        for (what, why) in unfit {
+            let why = format!("{why}: {kept}");
+            news.failed(FailureCode::Saved, &format!("saved {what}"), why);
+        }
+    }
+    let mut document = document;
+    note_running(&mut document, &wanted);
+    live.bring_back(Returning::new(document, store.maps()));
+    Ok((wanted, store))
+}
+
+/// Programs that ran and that the file has changed since: a start loads them first, as a reload
+/// finds them running, and replaces them by the rules of a reload.
+fn note_running(document: &mut Document, wanted: &State) {
+    let Document { wanted: before, running, .. } = document;
+    for program in &before.programs {
+        let is_it = |other: &&ProgramState| other.key == program.key;
+        let next = wanted.programs.iter().find(is_it);
+        let is_changed = next.is_some_and(|next| !is_same_program(program, next));
+        if is_changed && program.sha256 != UNREAD && running.iter().all(|it| !is_it(&it)) {
+            running.push(program.clone());
+        }
+    }
+}

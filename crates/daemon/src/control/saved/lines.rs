@@ -1,0 +1,35 @@
+//! Lines with checksums: what is damaged in one of them hurts no other. Two line feeds end a line,
+//! so that one that is damaged itself doesn't join two lines.
+
+use crate::live::files::sha256;
+
+/// A text without line feeds as a line.
+pub(super) fn line(text: &str) -> String {
+    format!("{} {text}\n\n", checksum(text))
+}
+
+/// The lines that are whole, in their order, and how many aren't. One without its end was cut while
+/// it was written, and counts as not there.
+pub(super) fn whole(bytes: &[u8]) -> (Vec<&str>, usize) {
+    let (mut lines, mut damaged) = (Vec::new(), 0);
+    for text in bytes.split_inclusive(|byte| *byte == b'\n').filter(|text| *text != b"\n") {
+        match (one(text), text.ends_with(b"\n")) {
+            (Some(line), _) => lines.push(line),
+            (None, true) => damaged += 1,
+            (None, false) => {}
+        }
+    }
+    (lines, damaged)
+}
+
+fn one(line: &[u8]) -> Option<&str> {
+    let (sum, text) = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.split_once(' ')?;
+    (sum == checksum(text)).then_some(text)
+}
+
+/// Of a text.
+pub(super) fn checksum(text: &str) -> String {
+    sha256(text.as_bytes())[..CHECKSUM_DIGITS].to_owned()
+}
+
+const CHECKSUM_DIGITS: usize = 16;

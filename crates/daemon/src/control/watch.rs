@@ -1,0 +1,69 @@
+//! Workers that do not come round, and programs that were stopped or halted: told as long as it is
+//! so, and when it happens.
+
+use std::time::UNIX_EPOCH;
+
+use towpath_engine::{LATE, Stopped, Stuck};
+
+use crate::live::Seen;
+use crate::live::news::News;
+use crate::model::failure::{Failure, FailureCode};
+
+/// Tells of what the engine's watch and the guests' budgets found since the last time.
+pub(crate) fn look(live: &Seen, news: &News) {
+    for stopped in live.engine.take_stopped() {
+        news.change(&describe(&stopped));
+    }
+    let now: Vec<Failure> = late(live).chain(halted(live)).collect();
+    let before = news.standing.all().into_iter().filter(is_ours);
+    for old in before.filter(|old| !now.iter().any(|failure| failure.is_about(old))) {
+        news.recovered(old.code, &old.subject);
+    }
+    for failure in now {
+        if news.standing.set(failure.clone()) {
+            news.failure(&failure);
+        }
+    }
+}
+
+/// Failures that are noted here and nowhere else.
+fn is_ours(failure: &Failure) -> bool {
+    failure.code == FailureCode::WorkerStuck
+        || failure.code == FailureCode::ProgramStopped && failure.subject.starts_with(GUEST)
+}
+
+fn late(live: &Seen) -> impl Iterator<Item = Failure> {
+    live.engine.stuck().into_iter().map(|Stuck { worker, program, since }| {
+        let by = match program {
+            Some(program) => format!("program {program} does not return"),
+            None => "something that is no program keeps it".to_owned(),
+        };
+        let why = format!("it has not come round for more than {} ms: {by}", LATE.as_millis());
+        let mut failure = Failure::new(FailureCode::WorkerStuck, format!("worker {worker}"), why);
+        failure.since = since.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        failure
+    })
+}
+
+/// Programs of guests that run no more.
+fn halted(live: &Seen) -> impl Iterator<Item = Failure> {
+    live.guests.iter().flat_map(|(port, guest)| {
+        guest.status().attached.into_iter().filter_map(move |program| {
+            let subject =
+                format!("{GUEST}{port}: {} program {}", program.direction.word(), program.name);
+            let why = format!("halted, its frames are dropped: {}", program.halted?);
+            Some(Failure::new(FailureCode::ProgramStopped, subject, why))
+        })
+    })
+}
+
+fn describe(stopped: &Stopped) -> String {
+    let Stopped { program, worker, after, is_halted, on_demand } = stopped;
+    let why = if *on_demand { "as somebody waited for that" } else { "by itself" };
+    let then = if *is_halted { "; it runs no more, and its frames are dropped" } else { "" };
+    let ms = after.as_millis();
+    format!("program {program} was stopped, {why}: it kept worker {worker} for {ms} ms{then}")
+}
+
+/// What the subjects of guests' failures begin with.
+const GUEST: &str = "guest of port ";

@@ -1,0 +1,193 @@
+//! Which attachment each program of a request takes the place of.
+
+use crate::live::LiveLink;
+use crate::live::files::ObjectFiles;
+use crate::model::messages::{AttachMode, LinkRequest, ProgramRequest};
+use crate::model::refusal::Refusal;
+use crate::model::state::{ProgramState, State};
+
+/// A request, and the hook that it is about.
+pub(super) struct Versions<'a, 'l> {
+    state: &'a State,
+    /// What is on the hook.
+    links: &'a [&'l LiveLink],
+    request: &'a LinkRequest,
+    /// The C function of each program of the request; `None` where loading will say what is wrong.
+    functions: Vec<Option<String>>,
+}
+
+impl<'a, 'l> Versions<'a, 'l> {
+    pub(super) fn new(
+        state: &'a State,
+        links: &'a [&'l LiveLink],
+        objects: &ObjectFiles,
+        request: &'a LinkRequest,
+    ) -> Versions<'a, 'l> {
+        let function = |program: &ProgramRequest| {
+            let (object, index) =
+                objects.program(&request.program_state(program, String::new())).ok()?;
+            Some(object.programs()[index].name.clone())
+        };
+        let functions = request.programs.iter().map(function).collect();
+        Versions { state, links, request, functions }
+    }
+
+    /// The link that each program takes the place of: none for one that joins what is there.
+    pub(super) fn find(&self) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
+        let count = self.request.programs.len();
+        match (self.request.mode, self.request.expected) {
+            (AttachMode::Add, _) => self.refuse_twins().map(|()| vec![None; count]),
+            (AttachMode::Exclusive, _) => self.refuse_any().map(|()| vec![None; count]),
+            (AttachMode::Replace, Some(expected)) => self.expected(expected),
+            (AttachMode::Replace, None) => self.versions(),
+            (AttachMode::ReplaceAll, _) => Ok(self.versions_or_none()),
+        }
+    }
+
+    /// The same program at the same place is one that somebody attached before and forgot of.
+    fn refuse_twins(&self) -> Result<(), Refusal> {
+        let twins = |(index, program): (usize, &ProgramRequest)| {
+            let is_twin = |link: &&&LiveLink| {
+                self.has_function(link, index)
+                    && self.is_of_file(link, program)
+                    && program.prio.is_none_or(|prio| prio == link.link.priority)
+            };
+            self.links.iter().find(is_twin).copied()
+        };
+        match self.request.programs.iter().enumerate().find_map(twins) {
+            None => Ok(()),
+            Some(twin) => Err(self.refusal(&format!(
+                "{} is attached already: {}; --replace puts this one in its place and keeps its \
+                 maps, -P with another priority attaches a second copy",
+                twin.link.program.name(),
+                text(twin)
+            ))),
+        }
+    }
+
+    fn refuse_any(&self) -> Result<(), Refusal> {
+        let Some(link) = self.links.first() else { return Ok(()) };
+        let (port, name) = (&self.request.port, link.link.program.name());
+        Err(Refusal::conflict(format!("{port}: program {name} is attached already (EBUSY)")))
+    }
+
+    /// The link that was named: the program of its name takes its place, or else the first.
+    fn expected(&self, expected: u32) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
+        let is_expected = |link: &&&LiveLink| link.program == expected || link.id == expected;
+        let Some(link) = self.links.iter().find(is_expected).copied() else {
+            let there = match self.links.len() {
+                0 => "nothing is attached".to_owned(),
+                1 => format!("program {} is attached", self.links[0].program),
+                _ => format!("these are attached: {}", self.all()),
+            };
+            return Err(self.refusal(&format!("{there}, not {expected}")));
+        };
+        let functions = 0..self.functions.len();
+        let heir = functions.clone().find(|&index| self.has_function(link, index)).unwrap_or(0);
+        Ok(functions.map(|index| (index == heir).then_some(link)).collect())
+    }
+
+    /// For each program the one that it is a new version of; refused where that is not plain.
+    fn versions(&self) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
+        if let Some(places) = self.plain() {
+            return Ok(places);
+        }
+        let mut places: Vec<Option<&LiveLink>> = Vec::new();
+        for (index, program) in self.request.programs.iter().enumerate() {
+            let name = self.functions[index].as_deref().unwrap_or(&program.object);
+            match self.like(index, &places)[..] {
+                [link] => places.push(Some(link)),
+                [] => {
+                    return Err(self.refusal(&format!(
+                        "no program {name} to replace; these are attached: {}; say which one with \
+                         --replace=ID, or --replace=all",
+                        self.all()
+                    )));
+                }
+                ref several => {
+                    return Err(self.refusal(&format!(
+                        "{} programs {name} are attached: {}; say which one with --replace=ID",
+                        several.len(),
+                        list(several)
+                    )));
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// The same for programs that take the place of all: what isn't plain is new.
+    fn versions_or_none(&self) -> Vec<Option<&'l LiveLink>> {
+        if let Some(places) = self.plain() {
+            return places;
+        }
+        let mut places = Vec::new();
+        for index in 0..self.request.programs.len() {
+            let like = self.like(index, &places);
+            places.push(like.first().copied().filter(|_| like.len() == 1));
+        }
+        places
+    }
+
+    /// Where there is nothing to choose from: nothing is there, or one is to replace one.
+    fn plain(&self) -> Option<Vec<Option<&'l LiveLink>>> {
+        let count = self.request.programs.len();
+        match self.links {
+            [] => Some(vec![None; count]),
+            [only] if count == 1 => Some(vec![Some(*only)]),
+            _ => None,
+        }
+    }
+
+    /// Links of programs of that name that no other one takes: where there are several, those of
+    /// the same file, and of those the ones of the priority that was said.
+    fn like(&self, index: usize, taken: &[Option<&LiveLink>]) -> Vec<&'l LiveLink> {
+        let program = &self.request.programs[index];
+        let is_free = |link: &LiveLink| taken.iter().flatten().all(|it| it.id != link.id);
+        let links = self.links.iter().copied();
+        let mut found: Vec<&LiveLink> =
+            links.filter(|it| is_free(it) && self.has_function(it, index)).collect();
+        narrow(&mut found, |link| self.is_of_file(link, program));
+        narrow(&mut found, |link| program.prio == Some(link.link.priority));
+        found
+    }
+
+    fn has_function(&self, link: &LiveLink, index: usize) -> bool {
+        self.functions[index].as_deref() == Some(link.link.program.name())
+    }
+
+    /// Whether it came from the same file, or from one with the same contents.
+    fn is_of_file(&self, link: &LiveLink, program: &ProgramRequest) -> bool {
+        let is_same =
+            |it: &ProgramState| it.object == program.object || it.sha256 == program.sha256;
+        let mut programs = self.state.programs.iter();
+        programs.find(|it| it.key == link.attach.program).is_some_and(is_same)
+    }
+
+    fn all(&self) -> String {
+        list(self.links)
+    }
+
+    fn refusal(&self, why: &str) -> Refusal {
+        Refusal::conflict(format!("{}: {why} (EEXIST)", self.request.port))
+    }
+}
+
+/// Leaves those that are so, if any is.
+fn narrow(links: &mut Vec<&LiveLink>, is_so: impl Fn(&LiveLink) -> bool) {
+    if links.len() > 1 && links.iter().any(|link| is_so(link)) {
+        links.retain(|link| is_so(link));
+    }
+}
+
+/// In the order in which they run.
+fn list(links: &[&LiveLink]) -> String {
+    let mut links = links.to_vec();
+    links.sort_by_key(|link| link.link.priority);
+    let each = links.iter().map(|it| format!("{} ({})", it.link.program.name(), text(it)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn text(link: &LiveLink) -> String {
+    format!("program {}, link {}, priority {}", link.program, link.id, link.link.priority)
+}

@@ -1,0 +1,60 @@
+//! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
+
+use axum::extract::Query;
+use serde::Deserialize;
+
+use super::answer::{Answer, Body, Daemon, blocking, working};
+use super::error::ErrorBody;
+use crate::doors::view;
+use crate::live::Report;
+use crate::model::messages::{ReportView, StatusView};
+use crate::model::state::State;
+
+/// Ports, bridges, links, and what is wanted and is not there.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
+pub(super) async fn status(control: Daemon) -> Answer<StatusView> {
+    blocking(&control, |control| {
+        Ok(StatusView { page: control.page(), ..control.read(view::status) })
+    })
+    .await
+}
+
+/// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.
+#[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
+pub(super) async fn state(control: Daemon) -> Answer<State> {
+    blocking(&control, |control| Ok(control.whole_state())).await
+}
+
+/// Makes this what is wanted. Objects that neither the document nor the daemon has are read from
+/// where it says; without one of them nothing changes. What cannot be done is reported, and tried
+/// again.
+#[utoipa::path(put, path = "/v1/state", request_body = State,
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
+        (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn replace(control: Daemon, Body(wanted): Body<State>) -> Answer<ReportView> {
+    working(&control, |control| control.replace(wanted).map(told)).await
+}
+
+/// Reads the configuration file again and makes what differs in it.
+#[utoipa::path(post, path = "/v1/reload", params(("allow_empty" = Option<bool>, Query)),
+    responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
+        (status = 503, body = ErrorBody)))]
+pub(super) async fn reload(
+    control: Daemon,
+    Query(ReloadQuery { allow_empty }): Query<ReloadQuery>,
+) -> Answer<ReportView> {
+    working(&control, move |control| control.reload(allow_empty).map(told)).await
+}
+
+/// How the configuration is read again.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ReloadQuery {
+    /// One without ports is meant so, although there are ports.
+    allow_empty: bool,
+}
+
+fn told(report: Report) -> ReportView {
+    let Report { changes, failures, restart } = report;
+    ReportView { changes, failures, restart }
+}

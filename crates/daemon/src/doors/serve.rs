@@ -1,0 +1,634 @@
+//! Connections to the API and to the metrics port. Nobody shuts the door on others by holding it:
+//! there are so many connections, so much time for a request's head and body, and so much memory
+//! for bodies. Where one of these runs out, whoever has done nothing for the longest time goes.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::control::Control;
+use crate::doors::api::answer::is_streamed;
+use crate::doors::api::error::ApiError;
+use crate::live::news::News;
+use crate::model::refusal::Refusal;
+
+/// What a door allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Connections at a time.
+    pub(crate) connections: usize,
+    /// From a connection, or an answer, to the end of the next request's head.
+    pub(crate) head: Duration,
+    /// For a request's body.
+    pub(crate) body: Duration,
+    /// Bytes of one body.
+    pub(crate) body_bytes: usize,
+    /// Bytes of all bodies, where they are not small.
+    pub(crate) bodies_bytes: usize,
+    /// Bytes of all answers that are not sent yet, where they are not small.
+    pub(crate) answers_bytes: usize,
+    /// Whether there are bodies that requests may read as they come, whatever their length.
+    pub(crate) has_streams: bool,
+    /// Whether another request may follow on a connection.
+    pub(crate) keep_alive: bool,
+    /// Descriptors that are kept for connections when there are no others.
+    pub(crate) reserve: usize,
+}
+
+impl Limits {
+    /// The same for a process that may have so many descriptors: most of them are for others.
+    pub(crate) fn within(self, descriptors: u64) -> Limits {
+        let share = usize::try_from(descriptors / 4).unwrap_or(usize::MAX).max(1);
+        Limits { connections: self.connections.min(share), ..self }
+    }
+}
+
+/// Who accepts connections.
+pub(crate) trait Listener: Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and who that is, for people.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+        let (stream, _) = UnixListener::accept(self).await?;
+        let who = stream.peer_cred().map_or_else(
+            |_unknown| "somebody".to_owned(),
+            |who| format!("process {} of user {}", who.pid().unwrap_or(0), who.uid()),
+        );
+        Ok((stream, who))
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        TcpListener::accept(self).await.map(|(stream, address)| (stream, address.to_string()))
+    }
+}
+
+/// Where it is told who sent what is no request. How else a connection ends is its client's affair.
+#[derive(Debug, Clone)]
+pub(crate) struct Strangers {
+    door: &'static str,
+    news: Arc<News>,
+}
+
+impl Strangers {
+    pub(crate) fn new(door: &'static str, control: &Control) -> Strangers {
+        Strangers { door, news: Arc::clone(&control.news) }
+    }
+
+    fn tell(&self, who: &str, error: &hyper::Error) {
+        if error.is_parse() {
+            let Strangers { door, news } = self;
+            news.note(door, &format!("{door}: {who} sent what is no request: {error}"));
+        }
+    }
+}
+
+/// Serves connections for ever.
+pub(crate) async fn serve(
+    listener: impl Listener,
+    router: Router,
+    limits: Limits,
+    told: Strangers,
+) {
+    let door = Arc::new(Door::new(limits));
+    loop {
+        door.make_room().await;
+        let (stream, who) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(_no_descriptors) => {
+                if !door.lend() {
+                    door.evict(|_| true);
+                    let _later = timeout(RETRY, door.left.notified()).await;
+                }
+                continue;
+            }
+        };
+        let guest = door.admit();
+        let attended = attend(Arc::clone(&door), guest, stream, router.clone());
+        let told = told.clone();
+        tokio::spawn(async move {
+            if let Err(error) = attended.await {
+                told.tell(&who, &error);
+            }
+        });
+    }
+}
+
+/// One connection, until it ends or its place is needed.
+async fn attend<S>(
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+    stream: S,
+    router: Router,
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(|request: Request<Incoming>| {
+        let (door, guest, router) = (Arc::clone(&door), Arc::clone(&guest), router.clone());
+        async move {
+            let held = Held { door: Arc::clone(&door), guest: Arc::clone(&guest) };
+            let request = match door.whole(&guest, request).await {
+                Ok(request) => request,
+                Err(error) => return Ok::<Response, std::convert::Infallible>(refusal(error)),
+            };
+            guest.is_busy.store(true, Ordering::Relaxed);
+            let answer = router.call(request).await?;
+            let has_end = answer.body().size_hint().exact().is_some();
+            guest.is_listening.store(!has_end, Ordering::Relaxed);
+            let answer = Door::send(&door, &guest, answer).await;
+            drop(held);
+            Ok(answer)
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(door.limits.head);
+    http.keep_alive(door.limits.keep_alive).max_buf_size(HEAD_BYTES_MAX);
+    let served = http.serve_connection(TokioIo::new(stream), answer);
+    let ended = tokio::select! {
+        served = served => served,
+        () = guest.leave.notified() => Ok(()),
+    };
+    door.see_off(&guest);
+    ended
+}
+
+/// What is left of the body is not read: the connection ends with the answer.
+fn refusal(error: ApiError) -> Response {
+    let mut response = error.into_response();
+    let close = axum::http::HeaderValue::from_static("close");
+    response.headers_mut().insert(axum::http::header::CONNECTION, close);
+    response
+}
+
+/// Who has come in.
+#[derive(Debug)]
+struct Door {
+    limits: Limits,
+    /// Those who have done nothing for the longest time are first.
+    guests: Mutex<Vec<Arc<Guest>>>,
+    /// Somebody has gone, or gave memory back.
+    left: Notify,
+    /// Bytes that bodies still may have.
+    bytes: AtomicUsize,
+    /// Bytes that answers still may have.
+    answers: AtomicUsize,
+    reserve: Mutex<Vec<File>>,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+struct Guest {
+    /// Its request is being answered.
+    is_busy: AtomicBool,
+    /// It was given an answer without end, and may still be listening.
+    is_listening: AtomicBool,
+    /// Bytes that its body has.
+    bytes: AtomicUsize,
+    /// Bytes of its answer that wait to be sent.
+    unsent: AtomicUsize,
+    /// It was told to go.
+    is_leaving: AtomicBool,
+    leave: Notify,
+}
+
+impl Door {
+    fn new(limits: Limits) -> Door {
+        let door = Door {
+            limits,
+            guests: Mutex::default(),
+            left: Notify::new(),
+            bytes: AtomicUsize::new(limits.bodies_bytes),
+            answers: AtomicUsize::new(limits.answers_bytes),
+            reserve: Mutex::default(),
+        };
+        door.refill();
+        door
+    }
+
+    /// Waits until one more may come in.
+    async fn make_room(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.guests.lock().len() < self.limits.connections {
+                return;
+            }
+            self.evict(|_| true);
+            let _later = timeout(RETRY, left).await;
+        }
+    }
+
+    fn admit(&self) -> Arc<Guest> {
+        let guest = Arc::new(Guest::default());
+        self.guests.lock().push(Arc::clone(&guest));
+        guest
+    }
+
+    /// It has done something just now.
+    fn note_done(&self, guest: &Arc<Guest>) {
+        let mut guests = self.guests.lock();
+        if let Some(at) = guests.iter().position(|it| Arc::ptr_eq(it, guest)) {
+            guests[at..].rotate_left(1);
+        }
+    }
+
+    fn see_off(&self, guest: &Arc<Guest>) {
+        self.guests.lock().retain(|it| !Arc::ptr_eq(it, guest));
+        self.give_back(guest);
+        self.refill();
+        self.left.notify_waiters();
+    }
+
+    /// Tells one of those who are not being answered to go, somebody who listens only if there is
+    /// nobody else; gives whether somebody goes.
+    fn evict(&self, which: impl Fn(&Guest) -> bool) -> bool {
+        let guests = self.guests.lock();
+        let is_leaving = |guest: &Guest| guest.is_leaving.load(Ordering::Relaxed);
+        if guests.iter().any(|guest| is_leaving(guest) && which(guest)) {
+            // That is enough until it is seen what it brings.
+            return true;
+        }
+        let waits = |guest: &&Arc<Guest>| !guest.is_busy.load(Ordering::Relaxed) && which(guest);
+        let listens = |guest: &&Arc<Guest>| guest.is_listening.load(Ordering::Relaxed);
+        let idle = guests.iter().filter(waits).find(|it| !listens(it));
+        let Some(guest) = idle.or_else(|| guests.iter().find(waits)) else { return false };
+        guest.is_leaving.store(true, Ordering::Relaxed);
+        guest.leave.notify_one();
+        true
+    }
+
+    /// Uses a descriptor of the reserve; gives whether there was one.
+    fn lend(&self) -> bool {
+        self.reserve.lock().pop().is_some()
+    }
+
+    fn refill(&self) {
+        let mut reserve = self.reserve.lock();
+        while reserve.len() < self.limits.reserve
+            && let Ok(file) = File::open("/dev/null")
+        {
+            reserve.push(file);
+        }
+    }
+
+    /// A request with all of its body, or with one that it reads itself.
+    async fn whole(
+        &self,
+        guest: &Guest,
+        request: Request<Incoming>,
+    ) -> Result<Request<Body>, ApiError> {
+        let (parts, body) = request.into_parts();
+        if self.limits.has_streams && is_streamed(&parts) {
+            return Ok(Request::from_parts(parts, Body::new(body)));
+        }
+        let late = |_| ApiError {
+            status: 408,
+            message: format!("the body took more than {} s", self.limits.body.as_secs()),
+        };
+        let bytes = timeout(self.limits.body, self.read(guest, body)).await.map_err(late)??;
+        Ok(Request::from_parts(parts, Body::from(bytes)))
+    }
+
+    async fn read(&self, guest: &Guest, mut body: Incoming) -> Result<Bytes, ApiError> {
+        let said = body.size_hint().lower();
+        let said = usize::try_from(said).unwrap_or(usize::MAX);
+        self.allow(guest, said).await?;
+        // What was allowed and does not come costs no memory.
+        let mut bytes = Vec::with_capacity(said);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Refusal::bad(format!("body: {error}")))?;
+            let Some(data) = frame.data_ref() else { continue };
+            self.allow(guest, bytes.len() + data.len()).await?;
+            bytes.extend_from_slice(data);
+        }
+        Ok(bytes.into())
+    }
+
+    /// Lets a body grow to so many bytes, if there is memory for that.
+    async fn allow(&self, guest: &Guest, len: usize) -> Result<(), ApiError> {
+        let Limits { body_bytes, .. } = self.limits;
+        if len > body_bytes {
+            let message = format!("the body is longer than {body_bytes} bytes");
+            return Err(ApiError { status: 413, message });
+        }
+        let has = guest.bytes.load(Ordering::Relaxed);
+        if len <= has || len <= SMALL_BYTES {
+            return Ok(());
+        }
+        if self.take(&self.bytes, len - has, |it| !std::ptr::eq(it, guest) && it.has_body()).await {
+            guest.bytes.store(len, Ordering::Relaxed);
+            return Ok(());
+        }
+        let message = "other requests have all memory there is for their bodies: try again later";
+        Err(ApiError { status: 503, message: message.to_owned() })
+    }
+
+    /// Takes bytes of what there is, if need be from others, who have to go; gives whether there
+    /// were as many.
+    async fn take(&self, pool: &AtomicUsize, more: usize, others: impl Fn(&Guest) -> bool) -> bool {
+        for _ in 0..ROOM_TRIES {
+            let left = self.left.notified();
+            let take = |free: usize| free.checked_sub(more);
+            if pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                return true;
+            }
+            if !self.evict(&others) {
+                break;
+            }
+            let _later = timeout(RETRY, left).await;
+        }
+        false
+    }
+
+    /// An answer that goes out in pieces, and counts until the last one is on its way: a client
+    /// that doesn't read it may have to go for others.
+    async fn send(door: &Arc<Door>, guest: &Arc<Guest>, answer: Response) -> Response {
+        let held = answer.extensions().get().map_or(0, |&Holds(bytes)| bytes);
+        let exact = answer.body().size_hint().exact().map(usize::try_from);
+        let bytes = exact.map_or(held, |len| len.unwrap_or(usize::MAX));
+        if bytes <= SMALL_BYTES {
+            return answer;
+        }
+        // The only one may be as long as it is.
+        let bytes = bytes.min(door.limits.answers_bytes);
+        let others = |it: &Guest| !std::ptr::eq(it, &**guest) && it.has_answer();
+        if !door.take(&door.answers, bytes, others).await {
+            let message = "other answers have all memory there is for them: ask again later";
+            return refusal(ApiError { status: 503, message: message.to_owned() });
+        }
+        guest.unsent.store(bytes, Ordering::Relaxed);
+        let unsent = Unsent { door: Arc::clone(door), guest: Arc::clone(guest), bytes };
+        answer.map(|body| Body::new(Pieces { body, next: Bytes::new(), _unsent: unsent }))
+    }
+
+    fn give_back(&self, guest: &Guest) {
+        let bytes = guest.bytes.swap(0, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Guest {
+    fn has_body(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
+    }
+
+    fn has_answer(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Bytes that an answer without a length of its own holds until it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holds(pub(crate) usize);
+
+/// What an answer takes until it is sent: given back however that ends.
+#[derive(Debug)]
+struct Unsent {
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+    bytes: usize,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.guest.unsent.store(0, Ordering::Relaxed);
+        self.door.answers.fetch_add(self.bytes, Ordering::Relaxed);
+        self.door.left.notify_waiters();
+    }
+}
+
+/// A body in pieces: the next one is asked for when the one before is on its way.
+#[derive(Debug)]
+struct Pieces {
+    body: Body,
+    next: Bytes,
+    _unsent: Unsent,
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.next.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.next = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let len = self.next.len().min(SMALL_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.next.split_to(len)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, next) = (self.body.size_hint(), self.next.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + next);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + next);
+        }
+        hint
+    }
+}
+
+/// What a request has while it is read and answered: given back however that ends.
+struct Held {
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.guest.is_busy.store(false, Ordering::Relaxed);
+        self.door.give_back(&self.guest);
+        self.door.note_done(&self.guest);
+        self.door.left.notify_waiters();
+    }
+}
+
+/// Bodies and answers up to this length need no leave: connections are few enough for that. Longer
+/// answers go out in pieces of this length.
+const SMALL_BYTES: usize = 64 << 10;
+/// Others that are sent away to make room for a body, at most.
+const ROOM_TRIES: usize = 64;
+const RETRY: Duration = Duration::from_millis(20);
+/// A request's line and headers; bodies come in pieces of that size.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream as Client};
+    use std::time::Instant;
+
+    use axum::extract::Path;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        connections: 4,
+        head: Duration::from_millis(500),
+        body: Duration::from_secs(3),
+        body_bytes: 1 << 20,
+        bodies_bytes: 2 << 20,
+        answers_bytes: 2 << 20,
+        keep_alive: true,
+        has_streams: false,
+        reserve: 1,
+    };
+
+    /// A door that counts bodies' bytes.
+    fn open(limits: Limits) -> SocketAddr {
+        let length = async |body: Bytes| body.len().to_string();
+        open_with(limits, Router::new().route("/", axum::routing::post(length)))
+    }
+
+    /// A door on a thread of its own.
+    fn open_with(limits: Limits, router: Router) -> SocketAddr {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("there are descriptors").block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+                tell.send(listener.local_addr().expect("it is bound")).expect("it is awaited");
+                let told = Strangers { door: "test", news: Arc::default() };
+                serve(listener, router, limits, told).await;
+            });
+        });
+        told.recv().expect("it is told")
+    }
+
+    fn connect(address: SocketAddr) -> Client {
+        let client = Client::connect(address).expect("somebody listens");
+        client.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+        client
+    }
+
+    fn post(address: SocketAddr, says: usize, has: usize) -> Client {
+        let mut client = connect(address);
+        let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {says}\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("it is read");
+        // It may be refused before all of it is there.
+        let _refused = client.write_all(&vec![7; has]);
+        client
+    }
+
+    /// What it says, or nothing if it only hangs up.
+    fn answer(client: &mut Client) -> String {
+        let mut bytes = vec![0; 1 << 16];
+        let len = client.read(&mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+
+    #[test]
+    fn whoever_does_nothing_goes() {
+        let address = open(LIMITS);
+        let idle: Vec<Client> = (0..10).map(|_| connect(address)).collect();
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+        let start = Instant::now();
+        for mut client in idle {
+            assert!(!answer(&mut client).contains("200"));
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "their time is over");
+    }
+
+    /// A door that answers with as many bytes as the path says.
+    fn open_long(limits: Limits) -> SocketAddr {
+        let long = async |Path(len): Path<usize>| "x".repeat(len);
+        open_with(limits, Router::new().route("/{len}", axum::routing::get(long)))
+    }
+
+    fn get(address: SocketAddr, len: usize) -> Client {
+        let mut client = connect(address);
+        let request = format!("GET /{len} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).expect("it is read");
+        client
+    }
+
+    /// How much comes until the end.
+    fn length(client: &mut Client) -> usize {
+        let mut bytes = Vec::new();
+        // Whoever had to go is hung up on.
+        let _reset = client.read_to_end(&mut bytes);
+        let head = bytes.windows(4).position(|it| it == b"\r\n\r\n");
+        head.map_or(0, |head| bytes.len() - head - 4)
+    }
+
+    #[test]
+    fn answers_that_nobody_reads_have_a_limit_together() {
+        // Beyond what the system keeps for a connection.
+        const LONG: usize = 24 << 20;
+        let address = open_long(Limits { answers_bytes: 2 * LONG, ..LIMITS });
+        assert_eq!(length(&mut get(address, 3)), 3);
+        assert_eq!(length(&mut get(address, LONG)), LONG);
+        assert_eq!(length(&mut get(address, 3 * LONG)), 3 * LONG, "the only one");
+        let begun = |len: usize| {
+            let mut client = get(address, len);
+            client.read_exact(&mut [0; 15]).expect("it begins");
+            client
+        };
+        let mut first = begun(LONG);
+        let mut second = begun(LONG);
+        // There is no more memory, so that the first one, who reads nothing, has to go.
+        assert_eq!(length(&mut get(address, LONG)), LONG);
+        assert!(length(&mut first) < LONG);
+        assert_eq!(length(&mut second), LONG);
+    }
+
+    #[test]
+    fn bodies_have_a_limit_together_and_a_time() {
+        let address = open(LIMITS);
+        assert!(answer(&mut post(address, 2 << 20, 10)).starts_with("HTTP/1.1 413"));
+        // Two that are never finished have all there is, until somebody else needs it.
+        let mut first = post(address, 1 << 20, 1000);
+        let mut second = post(address, 1 << 20, 1000);
+        // Heads are read one after the other, and these two first.
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+        let text = answer(&mut post(address, 1 << 20, 1 << 20));
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("1048576"), "{text}");
+        assert_eq!(answer(&mut first), "", "it had to go");
+        assert!(answer(&mut second).starts_with("HTTP/1.1 408"), "its time is over");
+        assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
+    }
+}

@@ -1,0 +1,307 @@
+//! What is in a map, through its types, from any thread while programs run.
+
+mod listing;
+
+use serde_json::{Value as Json, json};
+use towpath_bpf::btf::Kind;
+use towpath_bpf::map::{Keys, Values};
+use towpath_bpf::suggest;
+use towpath_bpf::{Errno, MapDef};
+use towpath_maps::mapfile::{self, Stored};
+use towpath_maps::typed;
+use towpath_maps::{Map, Value, flags, number};
+use towpath_objects::{MapObject, Reference, Selector, Session};
+
+use crate::model::globals::hex;
+use crate::model::messages::{BytesView, EntryRequest, EntryView, NextView};
+use crate::model::reference;
+use crate::model::refusal::Refusal;
+use crate::model::saved::Change;
+
+pub(crate) use listing::Listing;
+
+/// One element; of queues and stacks the next one.
+pub(crate) fn lookup(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, Refusal> {
+    let mut found = typed_lookup(session, map, request)?;
+    if request.bytes {
+        let key = key_of(map.map(), request)?;
+        let value = session.lookup(&Selector::Id(map.id()), &key).ok();
+        found.bytes = value.map(|value| bytes_of_entry(map.map().def(), &key, &value));
+        name_target(map.map(), &mut found);
+    }
+    Ok(found)
+}
+
+/// The key behind one, or the first.
+pub(crate) fn next(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<NextView, Refusal> {
+    let after = match request.key.is_null() {
+        true => None,
+        false => Some(key_of(map.map(), request)?),
+    };
+    let next = session.next_key(&Selector::Id(map.id()), after.as_deref());
+    let next = next.map_err(|error| refused(map.map(), &error))?;
+    Ok(NextView {
+        key: typed_key(map.map(), &next),
+        bytes: hex(&next),
+        after: after.as_deref().map(hex),
+    })
+}
+
+/// Takes the next value out of a queue or stack.
+pub(crate) fn pop(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, Refusal> {
+    let key = key_of(map.map(), request)?;
+    let taken = session.lookup_and_delete(&Selector::Id(map.id()), &key);
+    let taken = taken.map_err(|error| refused(map.map(), &error))?;
+    let mut view = entry(map.map().def(), &key, &taken);
+    view.bytes = request.bytes.then(|| bytes_of_entry(map.map().def(), &key, &taken));
+    Ok(view)
+}
+
+fn typed_lookup(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<EntryView, Refusal> {
+    let (object, map) = (map, map.map());
+    let key = key_of(map, request)?;
+    match map.kind().values() {
+        Values::Device | Values::Cpu => {
+            let index = number(&key);
+            let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
+            Ok(target(map, index, found.number, found.id))
+        }
+        Values::Map => {
+            let value = map.user().lookup(&key, 0).map_err(|errno| said(map, errno))?;
+            Ok(entry(map.def(), &key, &value))
+        }
+        values => {
+            let value = session.lookup(&Selector::Id(object.id()), &key);
+            let value = value.map_err(|error| refused(map, &error))?;
+            Ok(match values {
+                Values::Program => one(number(&key).into(), number(value.bytes()).into()),
+                _ => entry(map.def(), &key, &value),
+            })
+        }
+    }
+}
+
+/// Puts an element. Kinds without keys push.
+pub(crate) fn update(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<(), Refusal> {
+    let (object, map) = (map, map.map());
+    let flags = match request.flags.as_deref() {
+        None | Some("any") => flags::BPF_ANY,
+        Some("noexist") => flags::BPF_NOEXIST,
+        Some("exist") => flags::BPF_EXIST,
+        Some(other) => {
+            let hint = suggest::among(other, ["any", "noexist", "exist"]);
+            return Err(Refusal::bad(format!("flags: no flag \"{other}\"{hint}")));
+        }
+    };
+    let Some(value) = &request.value else { return Err(Refusal::bad("value: it is missing")) };
+    if let Some(reference) = reference::of(map.kind(), value).map_err(Refusal::bad)? {
+        let key = key_of(map, request)?;
+        let stored = session.refer(&Selector::Id(object.id()), &key, &reference, flags);
+        return stored.map_err(|error| refused(map, &error));
+    }
+    let (key, value) = bytes_of(map, request)?;
+    if map.kind().values() == Values::Socket {
+        // Sockets are named by number here, for which there is no descriptor.
+        return map.user().update(&key, &value, flags).map_err(|errno| said(map, errno));
+    }
+    let stored = session.update(&Selector::Id(object.id()), &key, &value, flags);
+    stored.map_err(|error| refused(map, &error))
+}
+
+/// Deletes an element.
+pub(crate) fn delete(
+    session: &mut Session,
+    map: &MapObject,
+    request: &EntryRequest,
+) -> Result<(), Refusal> {
+    let (object, map) = (map, map.map());
+    let key = key_of(map, request)?;
+    let deleted = session.delete(&Selector::Id(object.id()), &key);
+    deleted.map_err(|error| refused(map, &error))
+}
+
+/// What is to be saved of a change. Programs and maps are named, ports too: their numbers are
+/// others next time.
+pub(crate) fn lasting(
+    session: &Session,
+    map: &MapObject,
+    request: &EntryRequest,
+    port: impl Fn(u32) -> Option<String>,
+) -> Change {
+    let EntryRequest { key, value, .. } = request;
+    let (key, mut value) = (key.clone(), value.clone());
+    let kind = map.map().kind();
+    let reference = value.as_ref().and_then(|value| reference::of(kind, value).ok().flatten());
+    let program = |selector: &Selector| {
+        let found = session.program(selector).ok()?;
+        Some(json!({ "name": found.name().to_string() }))
+    };
+    let mut at = None;
+    match reference {
+        Some(Reference::Program(which @ (Selector::Id(_) | Selector::Tag(_)))) => {
+            value = program(&which).or(value);
+        }
+        Some(Reference::Map(which @ (Selector::Id(_) | Selector::Tag(_)))) => {
+            let found = session.map(&which).ok();
+            value = found.map(|map| json!({ "name": map.name().to_string() })).or(value);
+        }
+        Some(Reference::Target { number, program: which }) => {
+            let is_device = kind.values() == Values::Device;
+            at = if is_device { port(number) } else { None };
+            let mut target = json!({ if is_device { "ifindex" } else { "qsize" }: number });
+            if let Some(name) = which.as_ref().and_then(program) {
+                target["prog"] = name;
+            }
+            value = Some(target);
+        }
+        _ => {}
+    }
+    Change { key, value, port: at }
+}
+
+/// The bytes of a key; none for kinds without.
+fn key_of(map: &Map, request: &EntryRequest) -> Result<Vec<u8>, Refusal> {
+    parse(map, &request.key, None).map(|(key, _)| key)
+}
+
+fn bytes_of(map: &Map, request: &EntryRequest) -> Result<(Vec<u8>, Value), Refusal> {
+    let (key, stored) = parse(map, &request.key, request.value.as_ref())?;
+    let value = match stored {
+        Some(Stored::Value(value)) => value,
+        // A socket's number.
+        Some(Stored::Target(number, None)) => Value::One(number.to_ne_bytes().to_vec()),
+        _ => {
+            let kind = map.kind().name();
+            let message = format!("value: a map of kind {kind} takes no such value here");
+            return Err(Refusal::bad(message));
+        }
+    };
+    Ok((key, value))
+}
+
+fn parse(
+    map: &Map,
+    key: &Json,
+    value: Option<&Json>,
+) -> Result<(Vec<u8>, Option<Stored>), Refusal> {
+    if key.is_null() && map.kind().keys() != Keys::None {
+        return Err(Refusal::bad("key: it is missing"));
+    }
+    let parsed = mapfile::parse_element(map.def(), key, value, map.cpus());
+    parsed.map(|(key, stored)| (key.unwrap_or_default(), stored)).map_err(Refusal::bad)
+}
+
+/// A key as JSON; that of a target is its number.
+fn typed_key(map: &Map, key: &[u8]) -> Json {
+    match map.kind().values() {
+        Values::Device | Values::Cpu | Values::Socket | Values::Program => number(key).into(),
+        _ => typed::key_to_json(map.def(), key),
+    }
+}
+
+/// An element's bytes, and what bpftool makes of them: members of sections are a list there.
+fn bytes_of_entry(def: &MapDef, key: &[u8], value: &Value) -> BytesView {
+    let values: Vec<String> = value.cpus().into_iter().map(hex).collect();
+    let typed: Vec<Json> = value.cpus().iter().map(|bytes| bpftool_value(def, bytes)).collect();
+    let has_types = def.btf.is_some() && def.value_type != 0;
+    let mut formatted = json!({});
+    if def.key_type != 0 {
+        formatted["key"] = typed::key_to_json(def, key);
+    }
+    let mut view = BytesView { key: hex(key), ..BytesView::default() };
+    if def.kind.is_percpu() {
+        let each = typed.into_iter().enumerate();
+        let each = each.map(|(cpu, value)| json!({ "cpu": cpu, "value": value }));
+        formatted["values"] = each.collect();
+        view.values = Some(values);
+    } else {
+        formatted["value"] = typed.into_iter().next().unwrap_or_default();
+        view.value = values.into_iter().next();
+    }
+    view.formatted = has_types.then_some(formatted);
+    view
+}
+
+/// What an entry of a device map, cpumap or xskmap means is better known than its types are.
+fn name_target(map: &Map, entry: &mut EntryView) {
+    let is_target = matches!(map.kind().values(), Values::Device | Values::Cpu | Values::Socket);
+    if let Some(bytes) = entry.bytes.as_mut().filter(|_| is_target) {
+        bytes.formatted = Some(json!({ "key": entry.key, "value": entry.value }));
+    }
+}
+
+fn bpftool_value(def: &MapDef, bytes: &[u8]) -> Json {
+    let value = typed::value_to_json(def, bytes);
+    let section =
+        def.btf.as_deref().filter(|btf| matches!(btf.kind(def.value_type), Kind::Datasec { .. }));
+    match (section, value) {
+        (Some(btf), Json::Object(variables)) => {
+            let each = variables.into_iter().map(|(name, value)| json!({ name: value }));
+            json!({ btf.name(def.value_type): each.collect::<Vec<_>>() })
+        }
+        (_, value) => value,
+    }
+}
+
+fn entry(def: &MapDef, key: &[u8], value: &Value) -> EntryView {
+    let key = if key.is_empty() { Json::Null } else { typed::key_to_json(def, key) };
+    let mut values: Vec<Json> =
+        value.cpus().iter().map(|bytes| typed::value_to_json(def, bytes)).collect();
+    if def.kind.is_percpu() {
+        return EntryView { key, value: None, values: Some(values), bytes: None };
+    }
+    EntryView { key, value: values.pop(), values: None, bytes: None }
+}
+
+fn one(key: Json, value: Json) -> EntryView {
+    EntryView { key, value: Some(value), values: None, bytes: None }
+}
+
+fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
+    let word = match map.kind().values() {
+        Values::Cpu => "qsize",
+        Values::Socket => "queue",
+        _ => "ifindex",
+    };
+    let mut value = json!({ word: number });
+    if program != 0 {
+        value["prog_id"] = program.into();
+    }
+    one(key.into(), value)
+}
+
+fn said(map: &Map, errno: Errno) -> Refusal {
+    let message = format!("map {}: {errno}", map.name());
+    match errno {
+        Errno::ENOENT => Refusal::missing(message),
+        _ => Refusal::refused(message),
+    }
+}
+
+/// What the set of objects answers.
+fn refused(map: &Map, error: &towpath_objects::ApiError) -> Refusal {
+    match error {
+        towpath_objects::ApiError::Refused { errno, .. } => said(map, *errno),
+        error => Refusal::missing(format!("map {}: {error} (ENOENT)", map.name())),
+    }
+}

@@ -1,0 +1,186 @@
+//! A map's elements, a piece at a time: nobody holds all of them for a client that reads slowly.
+
+use towpath_bpf::map::Values;
+use towpath_bpf::program::MapType;
+use towpath_maps::{Map, Value, number};
+use towpath_objects::{MapObject, Selector, Session};
+
+use super::{bytes_of_entry, entry, name_target, one, refused, said, target};
+use crate::model::messages::EntryView;
+use crate::model::refusal::Refusal;
+
+/// The elements of a map, in the map's order. What has no elements to list (ring buffers, arenas,
+/// bloom filters) is empty; queues and stacks begin with what comes out next.
+///
+/// It keeps no map alive: when the map goes before its end, the next piece is an error.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    session: Session,
+    map: u32,
+    /// Also in hex, and as bpftool formats it.
+    with_bytes: bool,
+    /// Elements that are still wanted.
+    left: usize,
+    rest: Rest,
+}
+
+/// The part of a map that was not listed yet.
+#[derive(Debug)]
+enum Rest {
+    /// What is behind this key, in so many keys at most: somebody who stores meanwhile makes no end
+    /// of it.
+    Keys {
+        last: Option<Vec<u8>>,
+        left: usize,
+    },
+    /// Values that waited in a queue or stack at one moment: programs go on taking them out.
+    Values {
+        bytes: Vec<u8>,
+        at: usize,
+    },
+    Nothing,
+}
+
+impl Listing {
+    /// Begins with a map's first element, and ends after `most` of them.
+    ///
+    /// # Errors
+    ///
+    /// Only programs may read the map.
+    pub(crate) fn new(
+        session: Session,
+        map: &MapObject,
+        most: usize,
+        with_bytes: bool,
+    ) -> Result<Listing, Refusal> {
+        let (id, map) = (map.id(), map.map());
+        let rest = match map.kind().values() {
+            Values::Queued => Rest::Values { bytes: queued(map)?, at: 0 },
+            Values::Ranked
+            | Values::Packets
+            | Values::Members
+            | Values::Records
+            | Values::Pages
+            | Values::Host(_) => Rest::Nothing,
+            Values::Bytes
+            | Values::PerCpu
+            | Values::Events
+            | Values::Map
+            | Values::Program
+            | Values::Device
+            | Values::Cpu
+            | Values::Socket => Rest::Keys { last: None, left: map.max_entries() as usize },
+        };
+        Ok(Listing { session, map: id, with_bytes, left: most, rest })
+    }
+
+    /// Bytes that are held until it is read.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.rest {
+            Rest::Values { bytes, .. } => bytes.len(),
+            Rest::Keys { .. } | Rest::Nothing => 0,
+        }
+    }
+
+    /// The next elements; none at the end. There may be none in a piece before the end.
+    ///
+    /// # Errors
+    ///
+    /// The map is gone, or can't be walked.
+    pub(crate) fn piece(&mut self) -> Result<Option<Vec<EntryView>>, Refusal> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let object = self.session.map(&Selector::Id(self.map));
+        let object = object.map_err(|_gone| Refusal::missing("the map is gone (ENOENT)"))?;
+        let piece = match &mut self.rest {
+            Rest::Nothing => None,
+            Rest::Values { .. } => self.values(object.map()),
+            Rest::Keys { .. } => self.elements(object.map())?,
+        };
+        self.left -= piece.as_ref().map_or(0, Vec::len);
+        Ok(piece)
+    }
+
+    /// Elements behind the last one.
+    fn elements(&mut self, map: &Map) -> Result<Option<Vec<EntryView>>, Refusal> {
+        let Rest::Keys { last, left } = &mut self.rest else { return Ok(None) };
+        let walk = self.session.walk(&Selector::Id(self.map), last.clone());
+        let walk = walk.map_err(|error| refused(map, &error))?;
+        let (mut piece, mut bytes, mut keys) = (Vec::new(), 0, 0);
+        for step in walk.take((*left).min(KEYS)) {
+            let (key, value) = step.map_err(|error| refused(map, &error))?;
+            let long = value.iter().flat_map(Value::cpus).map(<[u8]>::len).sum::<usize>();
+            bytes += key.len() + long;
+            piece.extend(element(map, &key, value.as_ref(), self.with_bytes));
+            *last = Some(key);
+            keys += 1;
+            if bytes >= BYTES || piece.len() >= self.left {
+                break;
+            }
+        }
+        *left -= keys;
+        Ok((keys > 0).then_some(piece))
+    }
+
+    /// Values that waited when it began.
+    fn values(&mut self, map: &Map) -> Option<Vec<EntryView>> {
+        let Rest::Values { bytes, at } = &mut self.rest else { return None };
+        let size = (map.value_size() as usize).max(1);
+        let most = (BYTES / size).clamp(1, KEYS).min(self.left);
+        let piece = bytes.get(*at..).unwrap_or_default().chunks(size).take(most);
+        let view = |value: &[u8]| {
+            let value = Value::from(value);
+            EntryView {
+                bytes: self.with_bytes.then(|| bytes_of_entry(map.def(), &[], &value)),
+                ..entry(map.def(), &[], &value)
+            }
+        };
+        let piece: Vec<EntryView> = piece.map(view).collect();
+        *at += piece.len() * size;
+        (!piece.is_empty()).then_some(piece)
+    }
+
+    /// All of it.
+    pub(crate) fn all(mut self) -> Result<Vec<EntryView>, Refusal> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.piece()? {
+            all.extend(piece);
+        }
+        Ok(all)
+    }
+}
+
+/// What waits in a queue or stack, the next one first.
+fn queued(map: &Map) -> Result<Vec<u8>, Refusal> {
+    let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
+    if map.kind() == MapType::Stack {
+        values.reverse();
+    }
+    Ok(values.iter().flat_map(|value| value.bytes().iter().copied()).collect())
+}
+
+/// An element as it is shown, if there is something at its key: arrays have empty slots.
+fn element(map: &Map, key: &[u8], value: Option<&Value>, with_bytes: bool) -> Option<EntryView> {
+    let mut view = match map.kind().values() {
+        Values::Device | Values::Cpu | Values::Socket => {
+            let index = number(key);
+            let found = map.target(index)?;
+            target(map, index, found.number, found.id)
+        }
+        Values::Program => one(number(key).into(), number(value?.bytes()).into()),
+        // Inner maps of an object file are no objects of their own.
+        Values::Map => entry(map.def(), key, &map.user().lookup(key, 0).ok()?),
+        _ => entry(map.def(), key, value?),
+    };
+    if with_bytes {
+        view.bytes = value.map(|value| bytes_of_entry(map.def(), key, value));
+        name_target(map, &mut view);
+    }
+    Some(view)
+}
+
+/// Keys that a piece looks at. Whoever looks keeps removed elements from being used again.
+const KEYS: usize = 512;
+/// Bytes of keys and values after which a piece ends; their text is several times as long.
+const BYTES: usize = 16 << 10;

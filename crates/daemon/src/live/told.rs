@@ -1,0 +1,94 @@
+//! Lines of the log that somebody else makes us write: whose link flaps, or who connects and sends
+//! nonsense, fills no disk. Of each subject a few lines come at once; what follows is counted, and
+//! one line says how many there were.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// What was told lately, by subject.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<BTreeMap<String, Window>>);
+
+/// What was told of one subject since a moment.
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+    /// The last line that was left out.
+    last: String,
+}
+
+impl Told {
+    /// Whether a line is to be written, now; else it is counted.
+    pub(crate) fn admits(&self, subject: &str, line: &str, now: Instant) -> bool {
+        let mut all = self.0.lock();
+        // Others decide how many subjects there are.
+        let subject = if all.len() < SUBJECTS_MAX { subject } else { OTHERS };
+        let window = all.entry(subject.to_owned()).or_insert_with(|| Window {
+            since: now,
+            lines: 0,
+            left_out: 0,
+            last: String::new(),
+        });
+        if window.lines < LINES_MAX {
+            window.lines += 1;
+            return true;
+        }
+        window.left_out += 1;
+        line.clone_into(&mut window.last);
+        false
+    }
+
+    /// Lines about what was left out, of subjects whose time is over.
+    pub(crate) fn take_over(&self, now: Instant) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.0.lock().retain(|subject, window| {
+            let is_over = now.duration_since(window.since) >= PERIOD;
+            if is_over && window.left_out > 0 {
+                let Window { left_out, last, .. } = window;
+                let seconds = PERIOD.as_secs();
+                lines.push(format!(
+                    "{subject}: {left_out} more lines in {seconds} s; the last: {last}"
+                ));
+            }
+            !is_over
+        });
+        lines
+    }
+}
+
+/// Lines of a subject that are written within [`PERIOD`].
+const LINES_MAX: u32 = 5;
+const PERIOD: Duration = Duration::from_secs(10);
+const SUBJECTS_MAX: usize = 256;
+/// Subjects beyond [`SUBJECTS_MAX`], together.
+const OTHERS: &str = "others";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_lines_come_at_once_and_the_others_are_counted() {
+        let (told, start) = (Told::default(), Instant::now());
+        let line = |number: u32| format!("line {number}");
+        let written = (0..1000).filter(|&it| told.admits("port p0", &line(it), start)).count();
+        assert_eq!(written, LINES_MAX as usize);
+        assert!(told.admits("port p1", "another subject", start));
+        assert_eq!(told.take_over(start + PERIOD / 2), [] as [String; 0]);
+        let lines = told.take_over(start + PERIOD);
+        assert_eq!(lines, ["port p0: 995 more lines in 10 s; the last: line 999"]);
+        assert!(told.admits("port p0", "a new window", start + PERIOD));
+    }
+
+    #[test]
+    fn however_many_subjects_there_are_memory_is_bounded() {
+        let (told, start) = (Told::default(), Instant::now());
+        let written = (0..100_000).filter(|it| told.admits(&it.to_string(), "", start)).count();
+        assert_eq!(written, SUBJECTS_MAX + LINES_MAX as usize);
+        assert_eq!(told.take_over(start + PERIOD).len(), 1);
+    }
+}

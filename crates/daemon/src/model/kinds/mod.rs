@@ -1,0 +1,129 @@
+//! Port kinds as configuration knows them: their options, and how a device is made of them.
+
+mod afxdp;
+pub(crate) mod bond;
+mod generator;
+mod kind;
+mod mac;
+mod packet;
+mod pair;
+mod pcap;
+mod sink;
+mod tap;
+mod vhost_user;
+
+use serde_json::{Map, Value as Json};
+use towpath_bpf::suggest;
+use towpath_document::Problem;
+use towpath_document::typed;
+
+use crate::model::layers;
+use crate::model::state::PortState;
+pub use kind::{Comeback, Kind, Opened, OptionDoc};
+
+/// The interface that a port is on: its network namespace and its name.
+pub(crate) fn interface(port: &PortState) -> Option<(Option<&str>, &str)> {
+    let comeback = find(&port.kind).map_or(Comeback::Never, |kind| kind.comeback);
+    let text = |key: &str| port.options.get(key).and_then(Json::as_str);
+    let named = || (text("netns"), text("interface").unwrap_or(&port.name));
+    (comeback != Comeback::Never).then(named)
+}
+
+/// All kinds there are.
+pub static KINDS: &[&Kind] = &[
+    &afxdp::KIND,
+    &bond::KIND,
+    &generator::KIND,
+    &packet::KIND,
+    &pair::KIND,
+    &pcap::KIND,
+    &sink::KIND,
+    &tap::KIND,
+    &vhost_user::KIND,
+];
+
+/// The kind of that name.
+///
+/// # Errors
+///
+/// Which kinds there are.
+pub fn find(name: &str) -> Result<&'static Kind, Problem> {
+    let found = KINDS.iter().find(|kind| kind.name == name);
+    found.copied().ok_or_else(|| {
+        let hint = suggest::among(name, KINDS.iter().map(|kind| kind.name));
+        Problem::new("kind", format!("no port kind \"{name}\"{hint}"))
+    })
+}
+
+/// The port a port goes together with.
+pub fn peer(port: &PortState) -> Option<&str> {
+    find(&port.kind).ok().filter(|kind| kind.has_peer)?;
+    port.options.get("peer")?.as_str()
+}
+
+/// A port as people write it: the keys that all ports have and those of its kind in one table.
+///
+/// # Errors
+///
+/// The first key or value that is none, by its path in the table.
+pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Problem> {
+    let Some(Json::String(name)) = table.get("kind") else {
+        let message = "a port needs a kind, e.g. kind = \"pair\"";
+        return Err(Problem::new("kind", message));
+    };
+    let kind = find(name)?;
+    let keys: Vec<String> = table.keys().cloned().collect();
+    let mut options = Map::new();
+    for key in keys {
+        if COMMON_KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        if !kind.options.iter().any(|option| option.key == key) {
+            let known = kind.options.iter().map(|option| option.key).chain(COMMON_KEYS);
+            let hint = suggest::among(&key, known);
+            let message = format!("a port of kind \"{}\" has no such key{hint}", kind.name);
+            return Err(Problem::new(key, message));
+        }
+        if let Some(value) = table.remove(&key) {
+            options.insert(key, value);
+        }
+    }
+    let mut port: PortState = typed(Json::Object(table))?;
+    port.options = options;
+    (kind.check)(&port)?;
+    layers::check(&port)?;
+    Ok(port)
+}
+
+/// Checks a port that came as data.
+///
+/// # Errors
+///
+/// What is wrong, by its path in the port.
+pub fn check(port: &PortState) -> Result<(), Problem> {
+    let kind = find(&port.kind)?;
+    (kind.check)(port).map_err(|problem| problem.inside("options"))?;
+    layers::check(port)
+}
+
+/// The keys that ports of every kind have.
+pub const COMMON_KEYS: [&str; 18] = [
+    "name",
+    "kind",
+    "upper",
+    "up",
+    "mtu",
+    "linearize",
+    "ifindex",
+    "workers",
+    "spread",
+    "fault",
+    "limit",
+    "rx_hash",
+    "rx_vlan",
+    "timestamp",
+    "record",
+    "shadow",
+    "trace",
+    "offload",
+];
