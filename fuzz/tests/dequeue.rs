@@ -44,7 +44,7 @@ fn outcome(
     let mut places = BTreeMap::new();
     let mut note = |frame: &Frame, place| {
         // Programs may have written to it, but not there.
-        let number = *frame.linear().last().expect("it has bytes");
+        let number = *frame.to_vec().last().expect("it has bytes");
         let before = places.insert(number, place);
         assert_eq!(before, None, "packet {number} is in two places");
     };

@@ -186,8 +186,7 @@ fn run_packet(program: &Program, worker: &mut Worker, packet: &[u8]) -> Result<O
 
 fn run_frame(program: &Program, worker: &mut Worker, frame: &mut Frame) -> Result<Outcome, String> {
     let verdict = program.run(worker, frame).map_err(|fault| fault.to_string())?;
-    let metadata = frame.metadata().to_vec();
-    let (meta_bytes, linear_end) = (metadata.len(), metadata.len() + frame.linear_len());
-    let data = [metadata, frame.to_vec()].concat();
+    let meta_bytes = frame.metadata_len();
+    let (data, linear_end) = (frame.to_vec_with_metadata(), meta_bytes + frame.linear_len());
     Ok(Outcome { retval: verdict.returned, data, meta_bytes, linear_end })
 }

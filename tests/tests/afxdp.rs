@@ -131,7 +131,7 @@ fn bursts_of_all_sizes_leave_in_order() {
         while seen.len() < wanted.len() && Instant::now() < until {
             let mut frames = Vec::new();
             rx.receive(&mut pool, &mut frames, 64).unwrap();
-            seen.extend(frames.iter().map(|frame| (frame.linear()[..14].to_vec(), frame.len())));
+            seen.extend(frames.iter().map(|frame| (frame.to_vec()[..14].to_vec(), frame.len())));
             pool.give_all(&mut frames);
         }
         assert_eq!(seen, wanted);

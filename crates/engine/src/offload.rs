@@ -93,10 +93,14 @@ fn complete(frame: &mut Frame, checksum: Checksum) -> Option<()> {
     let (start, at) = place(checksum);
     let mut sum = Sum::default();
     let mut skip = start;
-    for piece in frame.pieces() {
+    let mut add = |piece: &[u8]| {
         let from = skip.min(piece.len());
         skip -= from;
         sum.add(&piece[from..]);
+    };
+    match frame.own() {
+        Some(own) => own.pieces().for_each(add),
+        None => add(&frame.to_vec()),
     }
     if skip > 0 || at + 2 > frame.linear_len() {
         return None;
@@ -129,7 +133,8 @@ fn segment(
     pool: &mut Pool,
     out: &mut Vec<Frame>,
 ) -> Result<(), DropReason> {
-    let layout = Layout::of(&frame.linear(), gso.kind).ok_or(DropReason::Malformed)?;
+    let layout = frame.with_linear(|packet| Layout::of(packet, gso.kind));
+    let layout = layout.ok_or(DropReason::Malformed)?;
     let size = usize::from(gso.size);
     // What has no length that an IP header can tell was never one packet.
     if size == 0 || layout.payload + size - layout.network > IP_BYTES_MAX {
@@ -173,11 +178,11 @@ fn cut(
             .ok_or(DropReason::NoMemory);
     }
     let mut piece = pool.take().ok_or(DropReason::NoMemory)?;
-    let Some(room) = piece.room_mut() else {
+    let Some(own) = piece.own_mut() else {
         pool.give(piece);
         return Err(DropReason::NoMemory);
     };
-    fill(&mut room[..len]);
+    fill(&mut own.room()[..len]);
     piece.set_linear(len);
     Ok(piece)
 }

@@ -22,7 +22,7 @@ pub enum Spread {
 #[inline]
 pub(crate) fn place(frame: &Frame, count: usize) -> usize {
     // The high half of a product with the number is evenly spread.
-    ((u64::from(hash(&frame.linear())) * count as u64) >> 32) as usize
+    ((u64::from(frame.with_linear(hash)) * count as u64) >> 32) as usize
 }
 
 /// Hashes a packet; any bytes are one.

@@ -82,15 +82,8 @@ impl Kept {
 
     fn put(&mut self, row: usize, frame: &Frame) {
         let room = &mut self.bytes[row * self.width..(row + 1) * self.width];
-        let linear = &*frame.linear();
-        if frame.len() == linear.len() {
-            let length = linear.len().min(room.len());
-            room[..length].copy_from_slice(&linear[..length]);
-        } else {
-            let packet = frame.to_vec();
-            let length = packet.len().min(room.len());
-            room[..length].copy_from_slice(&packet[..length]);
-        }
+        let length = frame.len().min(room.len());
+        frame.copy_from(0, &mut room[..length]);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

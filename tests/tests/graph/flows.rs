@@ -154,7 +154,7 @@ impl Tx for FlowsInOrder {
         let mut seen = self.0.lock();
         seen.next.resize(FLOWS as usize, 0);
         for frame in frames.drain(..) {
-            let packet = frame.linear();
+            let packet = frame.to_vec();
             let number = u64::from_ne_bytes(packet[48..56].try_into().unwrap());
             let flow = usize::from(packet[42]);
             let is_next = number == seen.next[flow];

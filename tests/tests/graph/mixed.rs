@@ -56,7 +56,7 @@ fn packet(says: Says, number: u32) -> Vec<u8> {
 }
 
 fn number(frame: &Frame) -> u32 {
-    let bytes = frame.linear();
+    let bytes = frame.to_vec();
     u32::from_ne_bytes(bytes[20..24].try_into().unwrap())
 }
 

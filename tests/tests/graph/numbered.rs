@@ -110,7 +110,7 @@ impl Tx for InOrder {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let mut next = self.0.lock();
         for frame in frames.drain(..) {
-            let packet = frame.linear();
+            let packet = frame.to_vec();
             let number = u64::from_ne_bytes(packet[16..24].try_into().unwrap());
             let expected = next.entry(packet[14]).or_default();
             if number == *expected {

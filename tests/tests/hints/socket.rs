@@ -54,7 +54,7 @@ impl Socket for Collecting {
         assert_eq!(from, self.place);
         let mut got = self.got.lock();
         for frame in &*frames {
-            let (Some(number), Some(known)) = (number_of(&frame.linear()), frame.rx_metadata())
+            let (Some(number), Some(known)) = (frame.with_linear(number_of), frame.rx_metadata())
             else {
                 continue;
             };

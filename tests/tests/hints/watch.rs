@@ -69,7 +69,7 @@ impl Stage for Watcher {
         let Some(watch) = &self.watch else { return };
         let mut seen = watch.seen.lock();
         for frame in &frames[start..] {
-            let place = number_of(&frame.linear()).and_then(|number| seen.get_mut(number));
+            let place = frame.with_linear(number_of).and_then(|number| seen.get_mut(number));
             if let Some(place) = place {
                 *place = frame.rx_metadata();
                 self.passed += 1;

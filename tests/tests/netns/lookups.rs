@@ -169,7 +169,7 @@ impl Both {
         let mut frame = Frame::new(&bytes).unwrap();
         self.ours.run(&mut self.worker, &mut frame).unwrap();
         let theirs = self.theirs.test_run(&TestRun::new(&bytes)).unwrap();
-        [frame.linear().to_vec(), theirs.data]
+        [frame.to_vec(), theirs.data]
     }
 }
 

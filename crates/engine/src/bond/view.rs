@@ -115,14 +115,15 @@ impl View {
             Choice::Nobody => None,
             Choice::Always(member) => Some(*member),
             Choice::InTurn { members, turns, igmp, packets } => {
-                let place = match is_igmp(&frame.linear()) {
+                let place = match frame.with_linear(is_igmp) {
                     true => *igmp,
                     false => turns[remainder(turn.next(*packets), turns.len())],
                 };
                 members.get(usize::from(place)).copied()
             }
             Choice::ByHash(policy, usable) => {
-                usable.get(remainder(hash(*policy, &frame.linear()), usable.len())).copied()
+                let hash = frame.with_linear(|packet| hash(*policy, packet));
+                usable.get(remainder(hash, usable.len())).copied()
             }
             Choice::All(members) => members.first().copied(),
         }
@@ -147,7 +148,7 @@ impl View {
                 turn.spread(turns, *igmp, frames, lanes);
             }
             Choice::InTurn { turns, igmp, packets, .. } => {
-                let next = |frame: &Frame| match is_igmp(&frame.linear()) {
+                let next = |frame: &Frame| match frame.with_linear(is_igmp) {
                     true => *igmp,
                     false => turns[remainder(turn.next(*packets), turns.len())],
                 };
@@ -236,7 +237,7 @@ impl Turn {
         // Where the counter starts again so do the turns.
         let wraps_at = u32::MAX - self.counter;
         scatter(frames, lanes, |frame| {
-            if is_igmp(&frame.linear()) {
+            if frame.with_linear(is_igmp) {
                 return igmp;
             }
             if taken == wraps_at {
@@ -265,7 +266,7 @@ impl Turn {
 #[inline(always)]
 fn spread_by_hash(frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>], hash: impl Fn(&[u8]) -> u32) {
     let count = lanes.len();
-    scatter(frames, lanes, |frame| remainder(hash(&frame.linear()), count) as u8);
+    scatter(frames, lanes, |frame| remainder(frame.with_linear(&hash), count) as u8);
 }
 
 /// `number % count`; most bonds have two or four members, and dividing is slow.

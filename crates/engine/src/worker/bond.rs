@@ -67,7 +67,7 @@ impl Graph {
         members: &[PortId],
         frames: &mut Vec<Frame>,
     ) {
-        let is_for_all = |frame: &mut Frame| is_neighbour_message(&frame.linear());
+        let is_for_all = |frame: &mut Frame| frame.with_linear(is_neighbour_message);
         for frame in frames.extract_if(.., is_for_all) {
             self.copy_to_all(snapshot, owner, members, frame);
         }
@@ -141,9 +141,9 @@ impl Graph {
         frame: Frame,
     ) {
         if let Some(view) = view_of(snapshot, bond)
-            && let Some(found) = view.taps.find(&frame.linear())
+            && let Some(found) = frame.with_linear(|packet| view.taps.find(packet))
         {
-            view.mailbox.put(member, &frame.linear());
+            frame.with_linear(|packet| view.mailbox.put(member, packet));
             if found == Found::Consumed {
                 self.shared.counters.delivered.add(1);
                 return self.pool.give(frame);
@@ -161,7 +161,8 @@ impl Graph {
         frames: &mut Vec<Frame>,
     ) {
         let Some(view) = hook.control.and_then(|bond| view_of(snapshot, bond)) else { return };
-        let is_control = |frame: &mut Frame| view.taps.find(&frame.linear()).is_some();
+        let is_control =
+            |frame: &mut Frame| frame.with_linear(|packet| view.taps.find(packet)).is_some();
         for frame in frames.extract_if(.., is_control) {
             if let Some(verdicts) = hook.verdicts(self.number()) {
                 verdicts[Action::Pass as usize].add(1);

@@ -22,7 +22,7 @@ impl Graph {
             return self.drop(snapshot, owner, Side::Rx, DropReason::Removed, frame);
         };
         let now_ms = *self.now_ms.get_or_insert_with(now_ms);
-        match view.bridge.forward(&frame.linear(), from, now_ms) {
+        match frame.with_linear(|packet| view.bridge.forward(packet, from, now_ms)) {
             Forward::To(to) if snapshot.port(to).is_some() => {
                 self.push(snapshot, Exit::Forward.at(to), frame);
             }

@@ -82,7 +82,7 @@ impl LiveSender {
     pub(super) fn send(&mut self, pool: &mut Pool, counters: &Counters) {
         let mut start = 0;
         while start < self.held.len() {
-            let packets = self.held[start..].iter().map(|frame| frame.linear());
+            let packets = self.held[start..].iter().map_while(|frame| Some(frame.own()?.linear()));
             match self.way.frames.send(packets.take(LiveFrames::PACKETS_MAX)) {
                 Ok(sent) if sent.taken > 0 => {
                     start += sent.taken;
@@ -123,7 +123,7 @@ impl LiveSender {
 #[inline]
 fn fits(frame: &Frame) -> bool {
     let bytes = LiveFrames::PACKET_BYTES_MIN..=LiveFrames::PACKET_BYTES_MAX;
-    frame.is_plain() && bytes.contains(&frame.linear_len())
+    frame.is_plain() && frame.own().is_some_and(|own| bytes.contains(&own.linear().len()))
 }
 
 /// Fewer frames go faster by the socket.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, readv};
 use towpath_engine::port::{Rx, Wake};
-use towpath_xdp::frame::{BUFFER_BYTES, ETH_HLEN, FRAGS_MAX, LINEAR_BYTES_MAX};
+use towpath_xdp::frame::{BUFFER_BYTES, ETH_HLEN, FRAGS_MAX, LINEAR_BYTES_MAX, OwnFrameMut};
 use towpath_xdp::{Frame, Pool};
 
 use crate::vnet;
@@ -32,8 +32,8 @@ impl Queue {
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
         slices[0] = IoSliceMut::new(&mut header);
         if let Some((linear, frags)) = self.buffers.split_first_mut() {
-            let frags = frags.iter_mut().map(|frag| frag.buffer_mut());
-            let rooms = std::iter::once(linear.room_mut()).chain(frags);
+            let frags = frags.iter_mut().map(|frag| Some(frag.own_mut()?.buffer()));
+            let rooms = std::iter::once(linear.own_mut().map(OwnFrameMut::room)).chain(frags);
             for (slice, room) in slices[1..].iter_mut().zip(rooms) {
                 *slice = IoSliceMut::new(room.ok_or(Errno::FAULT)?);
             }

@@ -45,7 +45,14 @@ impl Transmitter {
         let mut slices = [IoSlice::new(&[]); 4 + FRAGS_MAX];
         slices[0] = IoSlice::new(&header);
         let mut count = 1;
-        let pieces: ArrayVec<_, { 1 + FRAGS_MAX }> = frame.pieces().collect();
+        let copy;
+        let pieces: ArrayVec<&[u8], { 1 + FRAGS_MAX }> = match frame.own() {
+            Some(own) => own.pieces().collect(),
+            None => {
+                copy = frame.to_vec();
+                std::iter::once(&*copy).collect()
+            }
+        };
         for piece in &pieces {
             let (addresses, rest) = piece.split_at(if count == 1 { ADDRESSES_BYTES } else { 0 });
             if let Some(tag) = tag.as_ref().filter(|_| count == 1) {

@@ -246,7 +246,7 @@ fn the_start_is_moved_as_far_as_the_helper_moves_it() {
                     bytes[..4].copy_from_slice(&delta.to_le_bytes());
                     let mut frame = Frame::new(&bytes).unwrap();
                     let verdict = program.run(&mut program.worker(0), &mut frame).unwrap();
-                    (verdict.returned, frame.to_vec(), frame.metadata().to_vec())
+                    (verdict.returned, frame.to_vec(), frame.own().unwrap().metadata().to_vec())
                 })
                 .collect();
             assert!(

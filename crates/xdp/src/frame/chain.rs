@@ -3,8 +3,6 @@
 //! Each is a part of a buffer, between `data` and `data_end` of the frame it is. So a packet of
 //! many buffers takes no memory but theirs, as with DPDK's mbufs.
 
-use std::borrow::Cow;
-
 use super::metadata::flag;
 use super::{Body, FRAGS_MAX, Frame};
 use crate::memory::SharedBytes;
@@ -28,13 +26,7 @@ impl Body {
         self.has(flag::FRAGS)
     }
 
-    /// The packet's pieces in order: the linear part, then the frags. What somebody else may write
-    /// to is copied.
-    pub fn pieces(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
-        std::iter::once(self.linear()).chain(self.frags().map(|frag| frag.linear()))
-    }
-
-    /// As [`Body::pieces`], without copies.
+    /// The packet's pieces in order: the linear part, then the frags.
     pub fn shared_pieces(&self) -> impl Iterator<Item = SharedBytes<'_>> {
         let frags = self.frags().map(|frag| frag.shared_linear());
         std::iter::once(self.shared_linear()).chain(frags)
@@ -51,7 +43,7 @@ impl Body {
         Ok(())
     }
 
-    /// Makes the first `len` bytes of the whole buffer of `piece` ([`Body::buffer_mut`]) this
+    /// Makes the first `len` bytes of the whole buffer of `piece` ([`Body::buffer`]) this
     /// frame's last frag: a frag needs neither headroom nor tailroom. Gives the piece back when
     /// there are [`FRAGS_MAX`] already.
     ///

@@ -3,7 +3,8 @@
 //! What is known of a frame lies in our memory, as for any other, but its owner can write to the
 //! packet at any time. So nothing looks at such a packet but programs that check each access as
 //! they run, and whoever it belongs to; all others get a copy ([`super::Pool::own`]). There is no
-//! slice of it: its bytes are copied in and out ([`crate::SharedBytes`]).
+//! slice of it: [`Body::own`] gives none, and its bytes are copied in and out
+//! ([`crate::SharedBytes`]).
 //!
 //! Each chunk is either its owner's or a frame that somebody has: [`Chunks::take`] never gives the
 //! same one twice. Frames keep the memory alive, however long they are on their way.

@@ -15,24 +15,28 @@ mod chain;
 pub mod external;
 pub mod metadata;
 pub mod offload;
+mod own;
 mod pool;
 mod pull;
 mod scatter_unsafe;
 mod tail_unsafe;
 
-use std::borrow::Cow;
 use std::mem::offset_of;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, DerefMut};
 
 use towpath_jit::Packet;
 
 use crate::memory::{Block, SharedBytes, SharedBytesMut, prefetch_to_write};
 use metadata::{Metadata, flag};
+pub use own::{OwnFrame, OwnFrameMut};
 pub use pool::Pool;
 pub use scatter_unsafe::scatter;
 
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
 /// frame: it is moved, never copied, and everything about the frame is behind it.
+///
+/// Its memory may be lent ([`external`]), so its bytes are copied in and out ([`SharedBytes`]).
+/// [`Body::own`] gives slices of a frame in memory of ours.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Frame(Box<Body>);
@@ -232,25 +236,13 @@ impl Body {
         self.head.shared_mut().part(HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES)
     }
 
-    /// The same as a slice; `None` when somebody else may write there ([`external`]).
-    #[inline]
-    pub fn room_mut(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.buffer_mut()?[HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES])
-    }
-
     /// The whole buffer, for a port to receive a frag into ([`Body::append_buffer`]).
     #[inline]
     pub fn buffer(&mut self) -> SharedBytesMut<'_> {
         self.head.shared_mut()
     }
 
-    /// The same as a slice; `None` when somebody else may write there ([`external`]).
-    #[inline]
-    pub fn buffer_mut(&mut self) -> Option<&mut [u8]> {
-        (self.flags & flag::EXTERNAL == 0).then(|| self.head.bytes_mut())
-    }
-
-    /// The packet is the first `len` bytes of [`Body::room_mut`]; metadata and frags are gone.
+    /// The packet is the first `len` bytes of [`Body::room`]; metadata and frags are gone.
     ///
     /// # Panics
     ///
@@ -306,13 +298,7 @@ impl Body {
         (self.data_end - self.data) as usize
     }
 
-    /// The metadata in front of the packet; a copy where somebody else may write to it.
-    #[inline]
-    pub fn metadata(&self) -> Cow<'_, [u8]> {
-        self.bytes(self.data_meta as usize..self.data as usize)
-    }
-
-    /// As [`Body::metadata`], without a copy.
+    /// The metadata in front of the packet.
     #[inline]
     pub fn shared_metadata(&self) -> SharedBytes<'_> {
         self.head.shared().part(self.data_meta as usize..self.data as usize)
@@ -329,14 +315,7 @@ impl Body {
         self.head.shared_mut().part(data - len..data)
     }
 
-    /// The part of the packet between `data` and `data_end`; a copy where somebody else may write
-    /// to it.
-    #[inline]
-    pub fn linear(&self) -> Cow<'_, [u8]> {
-        self.bytes(self.data as usize..self.data_end as usize)
-    }
-
-    /// As [`Body::linear`], without a copy.
+    /// The part of the packet between `data` and `data_end`.
     #[inline]
     pub fn shared_linear(&self) -> SharedBytes<'_> {
         self.head.shared().part(self.data as usize..self.data_end as usize)
@@ -346,15 +325,6 @@ impl Body {
     #[inline]
     pub fn shared_linear_mut(&mut self) -> SharedBytesMut<'_> {
         self.head.shared_mut().part(self.data as usize..self.data_end as usize)
-    }
-
-    /// The packet, if it is nothing but linear bytes in memory of ours: no metadata in front, no
-    /// frags, no work left to do.
-    #[inline]
-    pub fn plain_linear(&self) -> Option<&[u8]> {
-        let is_plain = self.flags & (flag::WORK | flag::EXTERNAL) == 0;
-        let bytes = self.data as usize..self.data_end as usize;
-        (is_plain && self.data_meta == self.data).then(|| &self.head.bytes()[bytes])
     }
 
     /// The whole packet, copied into one piece.
@@ -441,24 +411,6 @@ impl Body {
     #[inline]
     pub fn metadata_len(&self) -> usize {
         (self.data - self.data_meta) as usize
-    }
-
-    /// Bytes of the buffer. There is no slice of memory that somebody else may write to.
-    #[inline]
-    fn bytes(&self, range: Range<usize>) -> Cow<'_, [u8]> {
-        if self.flags & flag::EXTERNAL != 0 {
-            return self.copied(range);
-        }
-        Cow::Borrowed(&self.head.bytes()[range])
-    }
-
-    /// Apart, so that it makes nothing larger that looks at bytes of ours.
-    #[cold]
-    #[inline(never)]
-    fn copied(&self, range: Range<usize>) -> Cow<'_, [u8]> {
-        let mut bytes = Vec::with_capacity(range.len());
-        self.head.shared().part(range).append_to(&mut bytes);
-        Cow::Owned(bytes)
     }
 }
 

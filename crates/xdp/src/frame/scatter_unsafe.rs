@@ -114,7 +114,7 @@ mod tests {
         let mut next = places.iter().copied();
         scatter(&mut frames, &mut queues, |_| next.next().expect("one for each"));
         assert!(frames.is_empty());
-        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.linear()[0]).collect());
+        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.to_vec()[0]).collect());
         let numbers: Vec<Vec<u8>> = numbers.collect();
         queues.iter_mut().for_each(|queue| pool.give_all(queue));
         drop(pool);

@@ -42,7 +42,7 @@ mod tests {
         assert_eq!((from.len(), to.len()), (5, 2));
         move_last(&mut from, 3, &mut to);
         move_last(&mut from, 2, &mut to);
-        let numbers: Vec<u8> = to.iter().map(|frame| frame.linear()[0]).collect();
+        let numbers: Vec<u8> = to.iter().map(|frame| frame.to_vec()[0]).collect();
         assert!(from.is_empty());
         assert_eq!(numbers, [10, 11, 2, 3, 4, 0, 1]);
     }

@@ -24,8 +24,8 @@ fn sizes_are_those_of_the_kernel() {
 fn the_head_takes_its_metadata_along() {
     let mut frame = Frame::with_metadata(&pattern(72), 8).unwrap();
     frame.adjust_head(-20).unwrap();
-    assert_eq!(frame.metadata(), &pattern(72)[..8]);
-    assert_eq!(frame.linear()[20..], pattern(72)[8..]);
+    assert_eq!(frame.own().unwrap().metadata(), &pattern(72)[..8]);
+    assert_eq!(frame.to_vec()[20..], pattern(72)[8..]);
     assert_eq!(frame.adjust_head(-189), Err(Errno::EINVAL), "room for the frame header stays");
     frame.adjust_head(-188).unwrap();
 }
@@ -38,7 +38,7 @@ fn cutting_frees_frags_and_growing_fills_with_zeroes() {
     let mut small = Frame::new(&[0xff; 64]).unwrap();
     small.adjust_tail(-10).unwrap();
     small.adjust_tail(10).unwrap();
-    assert_eq!(small.linear()[54..], [0; 10]);
+    assert_eq!(small.to_vec()[54..], [0; 10]);
     let mut fixed = Frame::new(&pattern(9000)).unwrap();
     fixed.rx.frag_size = 0;
     assert_eq!(fixed.adjust_tail(0), Err(Errno::EOPNOTSUPP));
@@ -104,7 +104,7 @@ fn frags_use_their_whole_buffers() {
     let mut frame = Frame::new(&pattern(100)).unwrap();
     for count in 0..FRAGS_MAX {
         let mut piece = Frame::default();
-        piece.buffer_mut().unwrap().fill(count as u8);
+        piece.own_mut().unwrap().buffer().fill(count as u8);
         frame.append_buffer(piece, BUFFER_BYTES).unwrap();
     }
     assert_eq!(frame.len(), 100 + FRAGS_MAX * BUFFER_BYTES);

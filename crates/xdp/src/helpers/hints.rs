@@ -184,10 +184,10 @@ mod tests {
         }
         let verdict = program.run(&mut program.worker(0), &mut frame).expect("no fault");
         assert_eq!(verdict.returned, 0, "the bytes were stored");
-        let word = |at: usize| {
-            u32::from_le_bytes(*frame.linear()[at..].first_chunk().expect("in the packet"))
-        };
-        let half = |at: usize| u16::from_le_bytes([frame.linear()[at], frame.linear()[at + 1]]);
+        let packet = frame.to_vec();
+        let word =
+            |at: usize| u32::from_le_bytes(*packet[at..].first_chunk().expect("in the packet"));
+        let half = |at: usize| u16::from_le_bytes([packet[at], packet[at + 1]]);
         let results = [8, 12, 0].map(|at| word(at).cast_signed());
         let timestamp = u64::from(word(16)) | u64::from(word(20)) << 32;
         (results, timestamp, [word(24), word(28)], [half(4), half(6)])

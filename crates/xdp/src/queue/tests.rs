@@ -15,7 +15,7 @@ fn frame(number: u8, rank: u32) -> Frame {
 }
 
 fn number(frame: &Frame) -> u8 {
-    frame.linear()[0]
+    frame.to_vec()[0]
 }
 
 #[test]

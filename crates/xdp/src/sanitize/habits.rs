@@ -181,7 +181,7 @@ impl Sanitizer {
         }
         let Some(key) = key_at(run, map, pending.args[1]) else { return };
         // Of other keys there may be few: reasons, ports, counters.
-        if !is_of_packet(&key, &run.frame.linear()) {
+        if !run.frame.with_linear(|packet| is_of_packet(&key, packet)) {
             return;
         }
         let key = hash_of(&key);

@@ -32,7 +32,7 @@ impl Sanitizer {
         let is_whole = run.frame.offload().is_none() && run.frame.frags().next().is_none();
         if self.judges && is_whole {
             let start = run.frame.data_addr();
-            let look = headers::look(&run.frame.linear());
+            let look = run.frame.with_linear(headers::look);
             self.right_headers.extend(look.right.iter().map(|&at| start + at as u64));
         }
     }
@@ -45,7 +45,7 @@ impl Sanitizer {
         if !is_judged || run.frame.offload().is_some() || action == Action::Redirect && to_socket {
             return;
         }
-        let Some((wrong, at)) = headers::look(&run.frame.linear()).wrong else { return };
+        let Some((wrong, at)) = run.frame.with_linear(headers::look).wrong else { return };
         let (start, at) = (run.frame.data_addr(), run.frame.data_addr() + at as u64);
         let was_at = at + self.arrived_at.saturating_sub(start);
         let was_right = [at, was_at].iter().any(|at| self.right_headers.contains(at));

@@ -270,7 +270,7 @@ fn metadata_asks_for_checksum_and_timestamp() {
         let offload = frames[0].offload().and_then(|offload| offload.checksum);
         let wanted = towpath_xdp::frame::offload::Checksum { start: 20, offset: 6 };
         assert_eq!(offload, (!is_software).then_some(wanted));
-        let linear = frames[0].linear();
+        let linear = frames[0].to_vec();
         // 20 words of 0x0101 sum up to 0x1414.
         assert_eq!(linear[26..28] == [0xeb, 0xeb], is_software, "{:?}", &linear[26..28]);
         assert_eq!(bench.bytes(4096 + 8, 8), [20, 0, 6, 0, 0, 0, 0, 0], "not before it is sent");

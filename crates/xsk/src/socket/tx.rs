@@ -204,7 +204,7 @@ impl Tx {
             }
             if packet.count == 1 && (ETH_HLEN..=LINEAR_BYTES_MAX).contains(&len) {
                 let mut single = pool.take().ok_or(Refusal::NoMemory)?;
-                let room = single.room_mut().ok_or(Refusal::NoMemory)?;
+                let room = single.own_mut().ok_or(Refusal::NoMemory)?.room();
                 umem.memory.read(data, &mut room[..len]).map_err(bad)?;
                 single.set_linear(len);
                 frame = Some(single);
