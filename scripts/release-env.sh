@@ -26,10 +26,15 @@ RUSTFLAGS="--remap-path-prefix=$PWD=/towpath --remap-path-prefix=${CARGO_HOME:-$
 RUSTFLAGS+=" -C link-arg=-Wl,--build-id=sha1"
 # C of dependencies (a disassembler): the same for its paths.
 CFLAGS="-ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo -ffile-prefix-map=$PWD=/towpath"
+# Zig compiles an unwinder into each binary, and its clang takes this option in no other way. Zig's
+# cache does not tell compilations with another option apart.
+CCC_OVERRIDE_OPTIONS="# +-ffile-prefix-map=$PWD=/towpath"
+ZIG_GLOBAL_CACHE_DIR=$PWD/$out/zig
 CARGO_INCREMENTAL=0
 CARGO_TARGET_DIR=${RELEASE_TARGET_DIR:-$PWD/$out/target}
 PATH=$PWD/$venv/bin:$PATH
-export SOURCE_DATE_EPOCH RUSTFLAGS CFLAGS CARGO_INCREMENTAL CARGO_TARGET_DIR PATH
+export SOURCE_DATE_EPOCH RUSTFLAGS CFLAGS CCC_OVERRIDE_OPTIONS ZIG_GLOBAL_CACHE_DIR
+export CARGO_INCREMENTAL CARGO_TARGET_DIR PATH
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 host=$(rustc -vV | sed -n 's/^host: //p')
