@@ -48,7 +48,7 @@ pub(crate) struct Verifier<'p> {
     last_id: u32,
 }
 
-/// What is given, and never changes.
+/// The program and its surroundings, which do not change while it is verified.
 pub(crate) struct Input<'p> {
     pub(crate) prog: &'p Linked,
     pub(crate) options: &'p Options,
@@ -65,7 +65,7 @@ pub(crate) struct Path {
     pub(crate) history_entry: bool,
 }
 
-/// What has been explored of the current function, and what is left to explore.
+/// The exploration of the current function: states seen so far, and paths still to follow.
 #[derive(Default)]
 pub(crate) struct Search {
     /// Explored states, and which of them were taken at which instruction.
@@ -80,7 +80,7 @@ pub(crate) struct Search {
     pub(crate) jumps_processed: u64,
 }
 
-/// What was found out of the program, over all paths.
+/// Facts about the program, gathered over all paths.
 #[derive(Default)]
 pub(crate) struct Learned {
     /// By instruction slot.

@@ -1,9 +1,9 @@
-//! What the verifier learns of each instruction and each function, over all paths.
+//! Facts about each instruction and each function, gathered over all paths.
 
 use super::facts::{InsnFacts, StackBytes};
 use super::reg::{BtfRef, DynptrKind, RegType};
 
-/// What the verifier knows of an instruction, over all paths (`struct bpf_insn_aux_data`).
+/// Facts about an instruction, gathered over all paths (`struct bpf_insn_aux_data`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InsnAux {
     /// Reached on some path.
@@ -32,7 +32,7 @@ pub(crate) struct InsnAux {
     pub(crate) masking: Option<Masking>,
     /// Registers (by bit) that may be read before being written from here on.
     pub(crate) live_regs: u16,
-    /// What `Verified` tells about the instruction.
+    /// Facts about the instruction that `Verified` hands to the compiler.
     pub(crate) facts: InsnFacts,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Spills {
     pub(crate) needed: bool,
 }
 
-/// One argument of a global function.
+/// The checked type of a global function's argument (`struct bpf_subprog_arg_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArgKind {
     /// A number.

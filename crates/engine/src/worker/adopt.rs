@@ -73,22 +73,22 @@ impl Worker {
         let gone: HashSet<(PortId, u32)> = parked.iter().map(|it| (it.port, it.queue)).collect();
         for mut queue in parked {
             queue.count_missed(number);
-            // Before another worker watches it.
-            self.ready.forget(&mut queue);
             // Before another worker has the queue.
+            self.ready.forget(&mut queue);
             drop(queue.umem);
             // The queue is received from again when all frames that it brought have been worked on.
             let spread = queue.spread.iter().flat_map(|spread| spread.marks());
             let ways = self.graph.ways.iter().map(|way| way.lane.mark());
             queue.parked.put_behind(queue.rx, Fence::new(spread.chain(ways)));
         }
-        if !gone.is_empty() {
-            self.wake_for(next, &gone);
-        }
         let has: HashSet<(PortId, u32)> = kept.iter().map(|it| (it.port, it.queue)).collect();
         self.awaited = polls.iter().filter(|id| !has.contains(id)).copied().collect();
         self.queues = kept;
-        self.ready.adopt(&mut self.queues);
+        if !gone.is_empty() {
+            self.wake_for(next, &gone);
+            // Others have moved up.
+            self.ready.adopt(&mut self.queues);
+        }
     }
 
     /// Wakes workers that are to poll these queues now, and may sleep since they could not yet.

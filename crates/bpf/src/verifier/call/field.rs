@@ -4,7 +4,7 @@ use crate::btf::TypeId;
 
 use super::super::reg::BtfRef;
 
-/// What a special field is (`enum btf_field_type`).
+/// The kinds of special fields (`enum btf_field_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FieldKind {
     /// `struct bpf_spin_lock`
@@ -37,10 +37,10 @@ pub enum FieldKind {
     RbNode,
 }
 
-/// A special field of a map's values, for whoever stores them.
+/// A special field of a map's values, as the crate that stores the values sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpecialField {
-    /// What it is.
+    /// The kind of the field.
     pub kind: FieldKind,
     /// Bytes from the start of the value.
     pub offset: u32,
@@ -114,7 +114,7 @@ impl FieldKind {
     }
 }
 
-/// What a field refers to.
+/// The type that a field refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FieldType {
     None,
@@ -127,7 +127,7 @@ pub(crate) enum FieldType {
     },
 }
 
-/// One special field.
+/// A special field of a type (`struct btf_field`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Field {
     pub(crate) offset: u32,
