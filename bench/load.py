@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""How long it takes to load a table of prefixes into a running daemon, and what look-ups lose.
+"""Measures how long a running daemon takes to load a table of prefixes, and what look-ups lose.
 
-A generator's frames, each of which is looked up in `sources_v4` of `firewall`, are dropped at full
-speed meanwhile. Times are those of `towpath map load`, from its start to its end; `[state]` is on
-disk. One request an entry is what was there before: some thousand are sent and the time of all of
-them is reckoned.
+A generator sends frames at full speed meanwhile; each is looked up in `sources_v4` of `firewall`
+and dropped. Times are those of `towpath map load`, from its start to its end, with `[state]` on
+disk. The peer, one request for each entry, is extrapolated from some thousand requests.
 
 usage: bench/load.py [--rows 1000000] [--rounds 3] TOWPATH
 """
@@ -160,7 +159,7 @@ def main() -> None:
     )
     for _ in range(wanted.rounds):
         daemon = Daemon(wanted.towpath, wanted.rows)
-        note("one request an entry (reckoned)", (
+        note("one request for each entry (extrapolated)", (
             daemon.singly(rows[:REQUESTS]) * wanted.rows / REQUESTS, 0))
         note("load, JSON", daemon.load(files["JSON"]))
         before.append(daemon.rate(3))
@@ -170,7 +169,7 @@ def main() -> None:
                 subprocess.run([*command, "--socket", daemon.socket], check=True, stdout=packed)
         note("replace, nothing changed", daemon.load(files["JSON"], "--replace"))
         note("replace, 1 % of the values changed", daemon.load(other, "--replace"))
-        note("replace, 1 % of the prefixes others", daemon.load(third, "--replace"))
+        note("replace, 1 % of the prefixes changed", daemon.load(third, "--replace"))
         daemon.end()
         for name in ("CSV", "packed"):
             daemon = Daemon(wanted.towpath, wanted.rows)

@@ -5,10 +5,10 @@ usage: performance.py [--check]
 
   --check  writes nothing; ends with status 1 if the page is not what the files say
 
-A file is JSON: `benchmark`, `date`, `machine`, `command`, and what was measured: `tables` as they
-are to be shown, `programs` and `helpers` in nanoseconds, or what `bench --bin scale --json` and
-`towpath bench --json` (as `bench`) write. `notes` are sentences. Of a benchmark the page shows the
-newest file of each machine, the newest first.
+A file is JSON with `benchmark`, `date`, `machine`, `command` and results: `tables` in the form of
+the page, `programs` and `helpers` in nanoseconds, or the output of `bench --bin scale --json` and
+of `towpath bench --json` (as `bench`). `notes` are sentences below the tables. The page shows the
+newest file of each benchmark and machine, the newest first.
 """
 
 import json
@@ -24,131 +24,130 @@ RESULTS = TOP / "bench/results"
 HEAD = """\
 # Performance
 
-Figures of Towpath beside what else could do the work, made by `scripts/performance.py` from the
-files in [bench/results](../bench/results). [measuring.md](measuring.md) says how they are measured.
-A ratio is the peer's time divided by ours, both in the same run: above 1 we are faster. Tier 1 is
-Cranelift's code, tier 2 LLVM's.
+Measured figures of Towpath and of its peer, the best that a user could run instead. Both sides are
+measured in the same run, by the method in [measuring.md](measuring.md). A ratio is the peer's time
+divided by ours: above 1, Towpath is faster. Tier 1 is Cranelift's code, tier 2 LLVM's
+([compiler](compiler.md)). Each table has date, machine and command above it.
+
+`scripts/performance.py` makes this page from the files in [bench/results](../bench/results).
 """
 
 EVICTED = """\
-The share of the newest entries of an LRU hash that was evicted too early, and how much younger
-than the oldest 99 of 100 of these were at most, as a share of the table's age:
+Entries of an LRU hash evicted too early, as a share of the newest entries, and how much younger
+than the oldest entry they were (99th percentile, as a share of the table's age):
 """
 
 # Programs below that are compared in nanoseconds.
 SHORT_NS = 12
 
-OFFLOAD = (
-    "Frames a second that a program judges at the host, for its guest, beside the guest doing it:"
-    " a driver that runs the same compiled program on its ring's own buffers, and DPDK's testpmd"
-    " over `virtio_user`, which drops or sends back without a program."
-)
-VHOST = (
-    "A program on every frame, beside DPDK's `net_vhost` without one; DPDK's `virtio_user` is the"
-    " guest of either. Where the host sends, it makes its frames itself: the first rows say how"
-    " many it makes where nobody takes them."
-)
-
-# Benchmark, heading, and what the figures are beside: the best that a user could run instead.
+# Benchmark, heading, and its peer.
 SECTIONS = [
     (
         "programs",
         "Programs beside the kernel",
-        "The peer is the running kernel's JIT over the same object, frame and maps: what runs a"
-        " program where Towpath doesn't.",
+        "Peer: the running kernel's JIT with the same object, frame and maps.",
     ),
     (
         "corpus",
         "Programs of others",
-        "Geometric means of ratios; the peer is the running kernel's JIT over the same objects.",
+        "Peer: the running kernel's JIT with the same objects. Figures are geometric means.",
     ),
     (
         "frames",
         "One program, many frames",
-        "`vip_balancer`, a balancer in the shape of Katran, beside the running kernel's JIT.",
+        "Peer: the running kernel's JIT. The program is `vip_balancer`, a balancer in the shape of"
+        " Katran.",
     ),
     (
         "helpers",
         "Single helpers",
-        "Nanoseconds of what the name says, beside the running kernel.",
+        "Peer: the running kernel. Figures are nanoseconds for one operation.",
     ),
     (
         "scale",
         "Many cores",
-        "The peer is the kernel: one program object, run by as many threads over the same maps.",
+        "Peer: the kernel. One program object runs on several threads over the same maps.",
     ),
     (
         "engine",
         "The engine",
-        "Nothing else takes XDP objects to frames in memory, so the peer is the least that anything"
-        " needs: a loop that takes frames, copies the packet in, runs the program and gives frames"
-        " back.",
+        "Peer: a bare loop that takes frames, copies the packet in, runs the program and gives the"
+        " frames back. No other software runs XDP objects on frames in memory.",
     ),
     (
         "spread",
         "One queue, several workers",
-        "The peer is the same port on one worker. The program takes the time that is said, by itself.",
+        "Peer: the same port on one worker. The program takes a fixed time for each frame.",
     ),
     (
         "timers",
         "Timers",
-        "There is no peer: the kernel runs timers in softirqs, apart from its frames. What counts"
-        " is how long frames wait.",
+        "No peer: the kernel runs timers in softirqs, apart from frames. The figures are the times"
+        " that frames wait.",
     ),
     (
         "veth",
         "Ports over an interface",
-        "One veth: the kernel's native and generic XDP, our ports, DPDK's testpmd.",
+        "Peers: the kernel's native and generic XDP, and DPDK's testpmd, on one veth.",
     ),
-    ("offload", "Guests' programs at the host", OFFLOAD),
-    ("vhost", "Ports of virtual machines", VHOST),
+    (
+        "offload",
+        "Guests' programs at the host",
+        "Peer: the same program in the guest. One guest is a driver that runs the compiled program on"
+        " its ring's own buffers; the other is DPDK's testpmd over `virtio_user`, which drops or sends"
+        " back without a program.",
+    ),
+    (
+        "vhost",
+        "Ports of virtual machines",
+        "Peer: DPDK's `net_vhost`, without a program; Towpath runs a program on every frame. DPDK's"
+        " `virtio_user` is the guest of both. If the host sends, it also makes the frames: the first"
+        " rows have its rate without a receiver.",
+    ),
     (
         "restart",
         "Stopping and starting again",
-        "How long a port does not answer. There is no peer: a kernel that restarts is a reboot.",
+        "No peer: a kernel restarts by a reboot. The figures are the times without an answer from a"
+        " port.",
     ),
     (
         "load",
         "Loading tables",
-        "A million prefixes into the trie of `firewall` under full load, beside one request an entry.",
+        "Peer: one request for each entry. A million prefixes enter the trie of `firewall` under"
+        " full load.",
     ),
     (
         "sanitizer",
         "The sanitizer",
-        "A frame in the interpreter with the sanitizer, beside the interpreter without it.",
+        "Peer: the interpreter without the sanitizer.",
     ),
     (
         "stacks",
         "Between two TCP stacks",
-        "The peer is a Linux bridge between the same two namespaces.",
+        "Peer: a Linux bridge between the same two namespaces.",
     ),
     (
         "ports",
         "Many ports",
-        "The peer is the kernel, which makes and removes the same interfaces.",
-    ),
-    (
-        "load",
-        "Loading a map",
-        "The peer is one request an entry, which is what there was.",
+        "Peer: the kernel, with a process that makes and removes the same interfaces.",
     ),
     (
         "neighbours",
         "Neighbours",
-        "Frames of one virtual machine while another one attacks, beside the same without an"
-        " attack.",
+        "Peer: the same traffic without an attack. One virtual machine attacks its worker; the"
+        " figures are the frames of its neighbour.",
     ),
     (
         "bond",
         "Bonds",
-        "The peer is DPDK's `net_bond`; the kernel's bonding driver needs devices that other hosts"
-        " see.",
+        "Peer: DPDK's `net_bond`. The kernel's bonding driver can't be compared: it needs devices"
+        " connected to other hosts.",
     ),
     (
         "xsk",
         "Sockets",
-        "From a generator by a program to an application, on one core; the peers are bare rings and"
-        " the kernel's sockets in copy mode.",
+        "Peers: bare rings, and the kernel's sockets in copy mode. Frames go from a generator through"
+        " a program to an application on one core.",
     ),
 ]
 
@@ -162,12 +161,26 @@ def main():
 
 def made():
     results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    parts = [HEAD]
+    measured = {it["benchmark"] for it in results}
+    parts = [HEAD, contents([it for it in SECTIONS if it[0] in measured])]
     for benchmark, heading, about in SECTIONS:
         mine = newest([it for it in results if it["benchmark"] == benchmark])
         if mine:
             parts += [f"## {heading}\n", *line(about), *SHOWN.get(benchmark, plain)(mine)]
     return "\n".join(parts)
+
+
+def contents(sections):
+    """A table of the sections, with the peer that each begins with."""
+    rows = []
+    for _, heading, about in sections:
+        anchor = heading.lower().replace(" ", "-").replace("'", "").replace(",", "")
+        peer = about.split(". ")[0].rstrip(".").replace("No peer:", "none:")
+        peer = peer.removeprefix("Peer: ").removeprefix("Peers: ")
+        rows.append([f"[{heading}](#{anchor})", peer])
+    marks = ["| --- | --- |"]
+    lines = [f"| {name} | {peer} |" for name, peer in rows]
+    return "\n".join(["| section | peer |", *marks, *lines]) + "\n"
 
 
 def newest(results):
@@ -187,7 +200,7 @@ def where(result):
 
 
 def table(columns, rows):
-    """A table; a first column without a name has names of rows, all others have figures."""
+    """A table: the first column has names of rows, all others have figures."""
     cells = [[escaped(cell) for cell in row] for row in [columns, *rows]]
     marks = ["---"] + ["---:" for _ in columns[1:]]
     return "".join(f"| {' | '.join(row)} |\n" for row in [cells[0], marks, *cells[1:]])
@@ -202,7 +215,7 @@ def notes(result):
 
 
 def line(text):
-    """A paragraph, if there is something to say."""
+    """A paragraph, if the text is not empty."""
     return [textwrap.fill(text, 100) + "\n"] if text else []
 
 
@@ -218,15 +231,15 @@ def plain(results):
 
 
 def programs(results):
-    """Means by machine, then every program with a column for each machine."""
+    """Means by machine, then a table of all programs with a column for each machine."""
     for result in results:
         result["programs"] = of_bench(result) if "bench" in result else result["programs"]
     rows = [[f"{it['date']}, {it['machine']}", *means(it)] for it in results]
     parts = [
-        "Programs that take the kernel 12 ns or more: geometric means and the least ratios.\n",
+        "Programs of 12 ns or more in the kernel: geometric means, and the least ratios.\n",
         table(["machine", "programs", "tier 1", "tier 2", "least on tier 1, tier 2"], rows),
         *[where(it) for it in results],
-        "Each program: ns in the kernel and on tier 1, and the ratios of tier 1 and tier 2.\n",
+        "Each program: ns in the kernel / ns on tier 1 (ratios of tier 1, tier 2).\n",
     ]
     names = {}
     for result in results:
@@ -253,12 +266,12 @@ def cell(program):
 
 
 def means(result):
-    """Number of programs, means of both tiers, and the least; as the run said, if it did."""
+    """Number of programs, means of both tiers, least ratios; the run's own if it has them."""
     if "means" in result:
         said = result["means"]
         least = [f"`{name}` ({a:.2f}, {b:.2f})" for name, (a, b) in said["least"].items()]
         return [said["programs"], f"{said['jit']:.2f}", f"{said['llvm']:.2f}", ", ".join(least)]
-    # An access to a page of an arena that nobody touched is a fault in the kernel.
+    # In the kernel each access to an untouched page of an arena is a fault.
     long = [it for it in result["programs"] if it["kernel_ns"] >= SHORT_NS]
     long = [it for it in long if it["name"] != "arena_sketch"]
     tiers = ("jit_ratio", "llvm_ratio")
@@ -270,7 +283,7 @@ def means(result):
 
 
 def of_bench(result):
-    """The programs of what `towpath bench --exec jit,llvm --json` writes."""
+    """The programs in the output of `towpath bench --exec jit,llvm --json`."""
     found = {}
     for row in result["bench"]["programs"] + result["bench"].get("short", []):
         if row.get("flows", 1) > 1:
@@ -306,7 +319,7 @@ def scale(results):
             rows.append([program["about"], *cells, f"{figures[-1]['ratio']:.1f}"])
         parts += [
             where(result),
-            "Millions of runs a second here and in the kernel, by threads, and the last ratio:\n",
+            "Millions of runs a second, here / in the kernel, by threads; the ratio is of the last:\n",
             table(["", *threads, "ratio"], rows),
             EVICTED,
             table(
@@ -345,8 +358,8 @@ def large(rows):
         for it in rows
     ]
     return [
-        "A look-up of a flow that comes with the packet, flows at random, one thread, and our share"
-        " of the\nkernel's time:\n",
+        "A look-up of the packet's flow, flows at random, one thread; the share is our part of the"
+        " kernel's\ntime:\n",
         table(["", "here, ns", "without looking ahead", "kernel, ns", "share"], cells),
     ]
 
