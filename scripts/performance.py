@@ -101,8 +101,12 @@ SECTIONS = [
         "vhost",
         "Ports of virtual machines",
         "Peer: DPDK's `net_vhost`, without a program; Towpath runs a program on every frame. DPDK's"
-        " `virtio_user` is the guest of both. If the host sends, it also makes the frames: the first"
-        " rows have its rate without a receiver.",
+        " `virtio_user` is the guest of both. If the host sends, it also makes the frames.",
+    ),
+    (
+        "queueing",
+        "Queueing",
+        "Peer: the same frames without a queue; for rates, the kernel's htb.",
     ),
     (
         "restart",
