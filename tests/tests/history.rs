@@ -1,5 +1,6 @@
 //! Holes that the kernel's verifier once had, each with programs that show it: refused here, and by
-//! the running kernel. `docs/verifier-history.md` lists them; `TOWPATH_BLESS=1` writes it anew.
+//! the running kernel. `docs/verifier-history.md` lists them, `tests/data/history/answers.out` has
+//! the reasons; `TOWPATH_BLESS=1` writes both.
 
 use std::sync::Arc;
 
@@ -121,13 +122,21 @@ fn what_is_accepted_runs_as_in_the_kernel() {
 }
 
 #[test]
-fn the_page_lists_what_the_tables_have() {
+fn page_and_answers_are_those_of_the_tables() {
     let themes = history::read(TABLES).expect("tables");
-    let path = repository().join("docs/verifier-history.md");
     let page = history::page(&themes, &history::typed().expect("programs in C"));
-    if std::env::var_os("TOWPATH_BLESS").is_some() {
-        return std::fs::write(&path, page).expect("the page can be written");
+    for (path, text) in [
+        ("docs/verifier-history.md", page),
+        ("tests/data/history/answers.out", history::answers(&themes)),
+    ] {
+        let file = repository().join(path);
+        if std::env::var_os("TOWPATH_BLESS").is_some() {
+            std::fs::write(&file, &text).expect("the file can be written");
+        }
+        let found = std::fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(
+            found, text,
+            "{path}: TOWPATH_BLESS=1 cargo test -p towpath-tests --test history"
+        );
     }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, page, "TOWPATH_BLESS=1 cargo test -p towpath-tests --test history");
 }

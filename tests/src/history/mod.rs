@@ -1,5 +1,5 @@
-//! What the kernel's verifier once accepted and no longer does: a table of small programs, each
-//! with the subject of the commit that closed the hole.
+//! Programs that the kernel's verifier once accepted and no longer does: tables of small programs,
+//! each below the subject of the commit that closed the hole.
 //!
 //! `tests/data/history/*.txt` has the programs as text (see [`mod@assemble`]). A table is a theme;
 //! an entry starts with `== SUBJECT`, and has programs that are `refused` or `accepted`, each with
@@ -11,7 +11,7 @@ pub mod assemble;
 mod page;
 mod types;
 
-pub use page::page;
+pub use page::{answers, page};
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `docs/verifier-history.md`: the tables, and what each program is refused for.
+//! `docs/verifier-history.md`, a table of commits and of their programs, and the answer to each
+//! program, `tests/data/history/answers.out`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,50 +9,77 @@ use towpath_bpf::btf::Btf;
 use super::{Program, Theme};
 use crate::verdict;
 
-/// The page that lists all tables.
+/// The page: each commit with the number of its programs, and programs judged unlike the kernel.
 pub fn page(themes: &[Theme], typed: &[(String, Vec<String>)]) -> String {
-    let btf = Arc::new(Btf::default());
     let mut text = HEAD.to_owned();
     for theme in themes {
-        let _ = write!(text, "\n## {}\n\n", theme.title);
+        let _ = write!(text, "\n## {}\n\n{COLUMNS}", theme.title);
         for entry in &theme.entries {
-            let _ = writeln!(text, "- {}", entry.subject);
-            for program in &entry.programs {
-                let _ = writeln!(text, "  - {}: {}", program.name, answer(program, &btf));
-            }
+            row(&mut text, &entry.subject, entry.programs.iter().map(|program| program.accept));
         }
     }
-    text.push_str("\n## Types, locks, objects, exceptions\n\n");
-    text.push_str("In C, in `tests/data/calls/history.c`.\n\n");
+    let _ = write!(text, "\n## Types, locks, objects, exceptions\n\n{COLUMNS}");
     for (subject, programs) in typed {
-        let _ = writeln!(text, "- {subject}");
-        for program in programs {
-            let answer = if program.starts_with("ok_") { "accepted" } else { "refused" };
-            let _ = writeln!(text, "  - `{program}`: {answer}");
+        row(&mut text, subject, programs.iter().map(|program| program.starts_with("ok_")));
+    }
+    let _ = write!(text, "\n## Differences from 6.18\n\n{DIFFERENCES}");
+    let btf = Arc::new(Btf::default());
+    for entry in themes.iter().flat_map(|theme| &theme.entries) {
+        for program in entry.programs.iter().filter(|it| it.accept != it.kernel_accepts) {
+            let answer = answer(program, &btf);
+            let _ = writeln!(text, "| {} | {} | `{answer}` |", entry.subject, program.name);
         }
     }
     text
 }
 
+/// The verifier's answer to each program, below the subject of its commit.
+pub fn answers(themes: &[Theme]) -> String {
+    let btf = Arc::new(Btf::default());
+    let mut text = String::new();
+    for entry in themes.iter().flat_map(|theme| &theme.entries) {
+        let _ = writeln!(text, "== {}", entry.subject);
+        for program in &entry.programs {
+            let _ = writeln!(text, "{}: {}", program.name, answer(program, &btf));
+        }
+    }
+    text
+}
+
+fn row(text: &mut String, subject: &str, accepted: impl Iterator<Item = bool>) {
+    let (accepted, refused): (Vec<bool>, Vec<bool>) = accepted.partition(|&it| it);
+    let subject = subject.replace('|', "\\|");
+    let _ = writeln!(text, "| {subject} | {} | {} |", refused.len(), accepted.len());
+}
+
 fn answer(program: &Program, btf: &Arc<Btf>) -> String {
-    let reason = match program.linked(btf) {
+    if program.accept {
+        return "accepted".to_owned();
+    }
+    match program.linked(btf) {
         Ok(linked) => verdict::ours(&linked).reason().to_owned(),
         Err(error) => error,
-    };
-    match (program.accept, program.kernel_accepts) {
-        (true, true) => "accepted".to_owned(),
-        (true, false) => "accepted here, refused by 6.18".to_owned(),
-        (false, true) => format!("`{reason}`; accepted by 6.18"),
-        (false, false) => format!("`{reason}`"),
     }
 }
 
 const HEAD: &str = "\
-# Holes that verifiers had
+# Holes in verifiers
 
-The kernel's verifier was wrong now and then: it accepted programs that are not safe. Each commit
-that closed such a hole is here with small programs for it, and with what they are refused for;
-beside them programs that are alike and safe. They are in `tests/data/history`, and
-`cargo test -p towpath-tests --test history` asks both verifiers, ours and that of the running
-kernel. This page is made of them (`TOWPATH_BLESS=1`).
+The kernel's verifier has accepted unsafe programs at times. This page lists the commits that closed
+these holes or introduced a rule against one. Each has small programs in `tests/data/history`:
+unsafe ones, which must be refused, and similar safe ones, which must be accepted. Programs with
+types are in C, in `tests/data/calls/history.c`.
+
+`cargo test -p towpath-tests --test history` asks Towpath's verifier and the running kernel's, and
+runs accepted programs in both. `tests/data/history/answers.out` has the reason for each refusal.
+`TOWPATH_BLESS=1` writes that file and this page. [verifier.md](verifier.md) describes the verifier.
+";
+
+const COLUMNS: &str = "| commit | refused | accepted |\n| --- | ---: | ---: |\n";
+
+const DIFFERENCES: &str = "\
+6.18 judges these programs the other way:
+
+| commit | program | answer here |
+| --- | --- | --- |
 ";
