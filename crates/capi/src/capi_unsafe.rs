@@ -65,7 +65,7 @@ unsafe fn at<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
 ///
 /// # Safety
 ///
-/// It is null, or leads to a value that nobody else uses for `'a`.
+/// It is null, or points to a value that no other code uses for `'a`.
 unsafe fn at_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     // SAFETY: as the caller says.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid("a pointer is NULL"))
@@ -100,7 +100,7 @@ unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Result<&'a [u8], Err
 ///
 /// # Safety
 ///
-/// It is null, or leads to `size` bytes that nobody else uses for `'a`.
+/// It is null, or points to `size` bytes that no other code uses for `'a`.
 unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize) -> Result<&'a mut [u8], Error> {
     match (size, pointer.is_null()) {
         (0, _) => Ok(&mut []),

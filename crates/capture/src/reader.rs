@@ -101,7 +101,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Frames that whoever wrote the file says were lost, as far as it was read.
+    /// Lost frames reported in the part of the file read so far.
     pub fn dropped(&self) -> u64 {
         match &self.decoder {
             Decoder::Pcap(_) => 0,

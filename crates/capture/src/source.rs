@@ -94,7 +94,7 @@ impl<R: Read> Source<R> {
         Ok(count)
     }
 
-    /// A small file can hold very much: whoever reads on would do so for days.
+    /// A small compressed file can expand enormously, and reading it would take days.
     fn check_limit(&self) -> Result<(), Error> {
         if self.offset <= self.limit {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong with what somebody asked for.
+//! A mistake in a document or request.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ pub struct Document {
     /// What it says.
     pub json: Map<String, Json>,
     text: String,
-    /// Where in the text something stands; line and column are found when somebody asks.
+    /// Offset of each key in the text; line and column are computed on demand.
     offsets: BTreeMap<String, usize>,
 }
 

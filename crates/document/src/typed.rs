@@ -154,7 +154,7 @@ fn quoted(words: &[String]) -> String {
 
 /// How serde ends where a word is to stand, of which it tells the others only when it is a word.
 const NO_WORDS: [&str; 2] = [", expected string or map", ", expected map with a single key"];
-/// A text that is nobody's word.
+/// A text that is no word of any enumeration.
 const NO_WORD: &str = "\u{1}";
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! A [`Watcher`] reads them by rtnetlink (rtnetlink(7)) and puts them into a [`Live`] host, the one
 //! that `LoadOptions::host` takes. Ports that exist in this process only are added to them
-//! ([`Watcher::set_ports`]). Look-ups are answered from what somebody wrote instead by a `Live` of
-//! that ([`tables`]).
+//! ([`Watcher::set_ports`]). A `Live` of written tables answers look-ups from those instead
+//! ([`tables`]).
 //!
 //! ```no_run
 //! use towpath_host::Watcher;

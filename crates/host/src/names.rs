@@ -40,7 +40,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stopped: bool,
-    /// Names that somebody wants to hear of.
+    /// Names that are watched.
     watched: BTreeSet<String>,
     /// By ifindex: the name, whether it is up, and when it came.
     interfaces: BTreeMap<u32, Known>,
@@ -82,7 +82,7 @@ impl Names {
             };
             events.set_backlog(BACKLOG_BYTES);
             let mut work = Work { events, reader, shared: theirs };
-            // Who asks for it has gone if nobody hears it.
+            // Without a receiver, the caller has gone.
             let _gone = said.send(work.read().map(drop));
             work.run(changed);
         };
@@ -132,7 +132,7 @@ impl State {
         self.interfaces.get(ifindex).map(|known| known.since)
     }
 
-    /// A name is another interface's by now, or nobody's.
+    /// A name now belongs to another interface, or to none.
     fn forget_name(&mut self, name: &str, ifindex: u32) {
         if self.by_name.get(name) == Some(&ifindex) {
             self.by_name.remove(name);

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{bind, connect, socket_with};
 
-/// The file of a socket that this process listens at. It goes when this is dropped, unless somebody
-/// else has put another one in its place.
+/// The file of a socket that this process listens at. It is removed on drop, unless another process
+/// has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -56,13 +56,12 @@ impl Default for Access {
     }
 }
 
-/// Listens at a path, without blocking. A socket that nobody listens at any more is in nobody's
-/// way.
+/// Listens at a path, without blocking. A socket without a listener is replaced.
 ///
 /// # Errors
 ///
-/// `AddrInUse`: somebody listens there, or it is no socket. `PermissionDenied`: the file can't be
-/// given to that user or group, which takes CAP_CHOWN. Else what the system says.
+/// `AddrInUse`: another process listens there, or it is no socket. `PermissionDenied`: the file
+/// can't be given to that user or group, which takes CAP_CHOWN. Else what the system says.
 pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket {
@@ -73,8 +72,8 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
         }
     }
     let socket = socket()?;
-    // The file is made with the permissions that the socket has by then (`unix_bind_bsd`): before
-    // it belongs to the right user, nobody else may connect.
+    // The file is made with the permissions that the socket has by then (`unix_bind_bsd`): until it
+    // belongs to the right user, no other one may connect.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), is: identity(path) };
@@ -121,7 +120,7 @@ mod tests {
         };
         let clients: Vec<_> = (0..100).map(|_| connects().unwrap()).collect();
         assert_eq!(clients.iter().filter(|_| listener.accept().is_ok()).count(), 100);
-        // There is a limit, where nobody accepts: the next one is told, and so is another daemon.
+        // The backlog is limited: a further client gets an error, and so does another daemon.
         rustix::net::listen(&listener, 0).unwrap();
         let _first = connects().unwrap();
         assert_eq!(connects().unwrap_err(), Errno::AGAIN);

@@ -62,7 +62,7 @@ impl Area {
 
     /// Its contents, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has a reference.
+        // SAFETY: as above, and no other reference exists.
         unsafe { std::slice::from_raw_parts_mut(self.start(), Self::BYTES) }
     }
 
@@ -90,7 +90,7 @@ impl Area {
         if !RETURNS_DESCRIPTOR.contains(&command) {
             return Ok(Reply::Number(result as u32));
         }
-        // SAFETY: these commands return a new descriptor that nobody else owns.
+        // SAFETY: these commands return a new descriptor that no other code owns.
         Ok(Reply::Descriptor(unsafe { OwnedFd::from_raw_fd(result as i32) }))
     }
 

@@ -34,7 +34,7 @@ impl KernelMap {
     pub fn read_arena(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
         let mapped = Mapped::new(self)?;
         let source = mapped.at(offset, out.len())?;
-        // SAFETY: as in `write_arena`; nobody runs the program meanwhile.
+        // SAFETY: as in `write_arena`; no thread runs the program meanwhile.
         unsafe { source.copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A program on an interface, for as long as somebody holds its link.
+//! A program on an interface, for the lifetime of its link.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

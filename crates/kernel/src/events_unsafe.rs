@@ -37,8 +37,8 @@ impl RingReader {
     }
 }
 
-/// Listeners for a perf event array: a ring for each CPU that can be opened. Nobody reads them: old
-/// samples make room for new ones.
+/// Listeners for a perf event array: a ring for each CPU that can be opened. They have no reader:
+/// old samples make room for new ones.
 #[derive(Debug)]
 pub struct PerfListeners {
     _rings: Vec<(OwnedFd, Mapping)>,
@@ -93,7 +93,7 @@ fn open_event(cpu: usize) -> Result<OwnedFd, Errno> {
     if fd < 0 {
         return Err(last_errno());
     }
-    // SAFETY: a new descriptor, and nobody else's.
+    // SAFETY: a new descriptor that no other code owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -8,8 +8,8 @@
 //! but a run costs as much as sending a dozen packets that way, so this is for bursts.
 //!
 //! There is a ring for each CPU that sends. A run takes packets from the ring of the CPU it is on,
-//! with bottom halves off, so each ring has one consumer at a time whoever runs; its producer is
-//! whoever has its lock. A thread that is moved to another CPU after it filled a ring goes back.
+//! with bottom halves off, so each ring has one consumer at a time on any thread; its producer is
+//! the holder of its lock. A thread that is moved to another CPU after it filled a ring goes back.
 //!
 //! The program must be attached somewhere: then it is known to the XDP dispatcher
 //! (`bpf_prog_change_xdp`), and a run does not wait for RCU to make it known.
@@ -64,8 +64,8 @@ impl LiveFrames {
     }
 
     /// Sends copies of packets, of [`LiveFrames::PACKET_BYTES_MIN`] to
-    /// [`LiveFrames::PACKET_BYTES_MAX`] bytes, in order. One that was taken leaves, if not
-    /// with this call then with the next. As with `XDP_REDIRECT`, nobody tells whether the
+    /// [`LiveFrames::PACKET_BYTES_MAX`] bytes, in order. One that was taken leaves, if not with
+    /// this call then with the next. As with `XDP_REDIRECT`, there is no report of whether the
     /// interface had room for it.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl LiveFrames {
             0 => Ok(()),
             _ => self.run_once(ring),
         });
-        // What was allowed before is allowed again, unless somebody took it away meanwhile.
+        // The previous CPUs are allowed again, unless they were taken away meanwhile.
         let _restored = sched_setaffinity(None, &before);
         result
     }

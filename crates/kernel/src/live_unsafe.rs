@@ -50,7 +50,7 @@ impl Ring {
         MapFd::create(&numbers, VALUE_BYTES)
     }
 
-    /// The empty ring of a map that [`Ring::create`] made, and nobody else has mapped.
+    /// The empty ring of a map from [`Ring::create`] that is mapped nowhere else.
     pub(crate) fn map(map: MapFd) -> Result<Ring, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, where the kernel finds room. The map's memory is at least as long.
@@ -71,7 +71,7 @@ impl Ring {
         }
         let slot = SLOTS_OFFSET + (self.next % Self::SLOTS) as usize * SLOT_BYTES;
         // SAFETY: a slot lies within the mapping, and this one is ours (see the module). The packet
-        // fits, and is not in the mapping: nobody has references into that.
+        // fits, and is not in the mapping, to which no references exist.
         unsafe {
             let slot = self.memory.add(slot);
             slot.cast::<u32>().write(packet.len() as u32);

@@ -40,7 +40,7 @@ impl Namespace {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// One that somebody else made, by the path of its file.
+    /// An existing namespace, by the path of its file.
     pub fn open(path: &str) -> io::Result<Namespace> {
         Ok(Namespace { file: File::open(path)? })
     }

@@ -16,7 +16,7 @@ use crate::{Kernel, MapSet};
 #[derive(Debug)]
 pub struct Poisoned {
     filler: KernelProgram,
-    /// The slot of the tail call is emptied when nobody holds its map.
+    /// The slot of the tail call is emptied with the last reference to its map.
     _slot: MapSet,
 }
 

@@ -12,8 +12,8 @@ use crate::sys_unsafe::mount_detached;
 
 /// The lines that programs print while this thread runs them.
 ///
-/// It listens in an instance of tracefs of its own: whoever reads the machine's `trace_pipe` loses
-/// nothing. It is gone when this is dropped.
+/// It listens in its own instance of tracefs, so that readers of the machine's `trace_pipe` lose
+/// nothing. The instance is removed on drop.
 #[derive(Debug)]
 pub struct PrintedLines {
     instance: PathBuf,

@@ -22,7 +22,7 @@ use crate::uapi::{MapCreate, ProgLoad};
 pub enum Unserved {
     /// They go to the host's stack.
     Pass,
-    /// They are dropped: whoever filters an interface lets nothing go around the filter.
+    /// They are dropped, so that no frame goes around a filter on the interface.
     Drop,
 }
 

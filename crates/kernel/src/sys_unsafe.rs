@@ -29,7 +29,7 @@ impl MapFd {
         let mut attr = *attr;
         // SAFETY: the attribute holds no pointer.
         let fd = unsafe { call(Command::MapCreate, &mut attr) }?;
-        // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+        // SAFETY: on success the kernel returns a new descriptor that no other code owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(MapFd { fd, key_bytes: attr.key_size as usize, value_bytes })
     }
@@ -121,7 +121,7 @@ pub(crate) fn btf_load(btf: &[u8], log: &mut [u8]) -> Result<OwnedFd, Errno> {
     };
     // SAFETY: both buffers live and have the sizes given.
     let fd = unsafe { call(Command::BtfLoad, &mut attr) }?;
-    // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+    // SAFETY: on success the kernel returns a new descriptor that no other code owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn prog_load(
     };
     // SAFETY: every pointer is that of a live slice of the given size; the licence ends in zero.
     let fd = unsafe { call(Command::ProgLoad, &mut attr) }?;
-    // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+    // SAFETY: on success the kernel returns a new descriptor that no other code owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn link_create(numbers: &LinkCreate) -> Result<OwnedFd, Errno> {
     let mut attr = *numbers;
     // SAFETY: the attribute holds no pointer.
     let fd = unsafe { call(Command::LinkCreate, &mut attr) }?;
-    // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+    // SAFETY: on success the kernel returns a new descriptor that no other code owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn unshare_network() -> Result<(), Errno> {
 pub(crate) fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
     let descriptor = |result: libc::c_long| {
         let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(last_errno)?;
-        // SAFETY: on success the kernel returns a new descriptor that nobody else owns.
+        // SAFETY: on success the kernel returns a new descriptor that no other code owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     };
     const FSCONFIG_CMD_CREATE: libc::c_uint = 6;

@@ -35,7 +35,7 @@ pub enum Error {
         /// Accepted range.
         must: String,
     },
-    /// An interface that runs somebody else's XDP program.
+    /// An interface that runs another process's XDP program.
     #[error(
         "interface {interface} has an XDP program already ({mode} mode, id {id}): detach it first, \
          e.g. with `ip link set {interface} xdp off`, or by ending who attached it"

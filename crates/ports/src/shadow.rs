@@ -141,7 +141,7 @@ impl Shadow {
     ///
     /// # Errors
     ///
-    /// Somebody else has the tap's port as upper.
+    /// Another port has the tap's port as its upper.
     pub fn remove(self, engine: &Engine) -> Result<(), towpath_engine::Error> {
         let port = self.port;
         match self.way {

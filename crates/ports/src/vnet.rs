@@ -26,7 +26,7 @@ pub enum Malformed {
     /// A kind of large packet that was not agreed on.
     #[error("large packets of kind {0}")]
     Kind(u8),
-    /// Segments without payload, or whose checksums nobody would set.
+    /// Segments without payload, or without a checksum to set.
     #[error("a large packet without a segment size or without a checksum to set")]
     Segment,
 }

@@ -46,7 +46,7 @@ impl Program {
         Program { program, shared }
     }
 
-    /// Somebody who sees what is reached, where that is to be known and can be seen.
+    /// A watch for coverage, if coverage is requested and the run can be watched.
     fn watch(&self, lane: &mut Lane) -> Option<Arc<Watch>> {
         let is_seen = self.shared.coverage.is_some() && self.program.exec() == Exec::Interp;
         let watch = is_seen.then(Arc::<Watch>::default);

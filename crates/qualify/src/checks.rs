@@ -136,7 +136,7 @@ fn zero_copy(maker: &dyn Maker) -> io::Result<Outcome> {
 fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
     let mut sent = [1, 1, 2].map(|flow| Packet::plain(packets::udp(flow, 0, 100)));
     sent[2].bytes = packets::tagged(std::mem::take(&mut sent[2].bytes), TCI);
-    // Of ports that pass on what somebody else knows.
+    // For ports that pass on another port's hints.
     let known = RxMetadata {
         hash: Some(RxHash { value: 7, kind: 8 }),
         timestamp_ns: Some(1),
@@ -190,7 +190,7 @@ fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
     }
 }
 
-/// A port that takes no tags off may still tell of those that somebody else took off.
+/// A port that takes no tags off may still report tags taken off elsewhere.
 fn passes_tag_on(maker: &dyn Maker, known: &RxMetadata) -> io::Result<Outcome> {
     let known = RxMetadata { vlan: Some(VlanTag { protocol: 0x8100, tci: TCI }), ..*known };
     let sent = Packet::plain(packets::udp(3, 0, 100));

@@ -23,7 +23,7 @@ pub enum Far {
     Guest(PathBuf, Option<Box<Guest>>),
     /// The port has what arrives, and writes what leaves into a capture.
     Capture(PathBuf),
-    /// The port has what arrives, and nobody sees what leaves.
+    /// The port brings its own frames, and leaving frames can't be seen.
     Nobody,
 }
 
@@ -65,7 +65,7 @@ impl Far {
         Ok(Far::Port(Wire { rx, tx, pool, tagging: None, lacks_tags: false, _device: device }))
     }
 
-    /// Whoever comes only when the port's queues are open comes now; waits until that is seen.
+    /// Connects a peer that needs the port's queues to be open; waits until it is seen.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Far {
         !matches!(self, Far::Nobody)
     }
 
-    /// Whether somebody can send to it.
+    /// Whether frames can be sent to it.
     pub(crate) fn sends(&self) -> bool {
         matches!(self, Far::Port(_) | Far::Guest(..))
     }

@@ -175,7 +175,7 @@ impl Port {
     /// The other end of a wire that was made for this; tags are put on packets by the stack.
     fn tagging(&self, name: &str) -> io::Result<Far> {
         let mut far = listener(name)?;
-        // Kernels may have no VLANs, and interfaces that are somebody's get none of ours.
+        // Kernels may have no VLANs, and named interfaces get none of ours.
         let vlan = self.interfaces.is_none().then(|| self.lab.vlan(name));
         match vlan {
             Some(Ok(vlan)) => far.tag_by(packet_port(&vlan)?)?,
@@ -231,7 +231,7 @@ impl Lab {
         let namespace = if has_interfaces { Some(Namespace::new()?) } else { None };
         if let Some(namespace) = &namespace {
             namespace.enter()?;
-            // Nobody says anything but us.
+            // No other sender disturbs.
             let _quiet = namespace.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         }
         // One for each, since it goes with it.

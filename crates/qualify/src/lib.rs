@@ -1,7 +1,7 @@
 //! Qualification of ports: each feature of the kernel's netdev matrix, and what else an XDP device
 //! is expected to do, is tried with packets, and compared with what the port says of itself.
 //!
-//! A [`Subject`] is set up anew for each feature, with something at the other end of its wire
+//! A [`Subject`] is set up again for each feature, with a peer at the other end of its wire
 //! ([`far::Far`]). What a device does is checked at the device itself, so that nothing in between
 //! makes up for it; what programs may do with its frames, through an engine.
 
@@ -196,7 +196,7 @@ pub struct Setup {
 pub struct Purpose {
     /// Largest payload it is to take, where that can be chosen.
     pub mtu: u32,
-    /// What is to arrive, for devices that have nobody at the other end.
+    /// Frames to arrive, for devices without a peer at the other end.
     pub arrivals: Vec<Vec<u8>>,
 }
 

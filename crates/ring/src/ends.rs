@@ -117,8 +117,8 @@ impl<S: Shared> Producer<S> {
     /// Shows the consumer what was written.
     #[inline]
     pub fn submit(&mut self) {
-        // Whoever polls submits nothing most of the time, and a store would take the line away from
-        // the consumer, who polls it.
+        // A polling producer submits nothing most of the time, and a store would take the line away
+        // from the polling consumer.
         if self.next != self.submitted {
             self.submitted = self.next;
             self.ring.producer().store(self.next, Ordering::Release);
@@ -268,8 +268,8 @@ impl<S: Shared> Consumer<S> {
         }
     }
 
-    /// Announces that the consumer will sleep, and gives whether it may: the ring is empty, and
-    /// the producer will see that somebody waits.
+    /// Announces that the consumer will sleep, and returns whether it may: the ring is empty, and
+    /// the producer will see the waiting consumer.
     #[inline]
     pub fn arm(&mut self) -> bool {
         self.set_flag(NEED_WAKEUP);
@@ -277,7 +277,7 @@ impl<S: Shared> Consumer<S> {
         self.available(1) == 0
     }
 
-    /// The consumer is awake: nobody needs to wake it.
+    /// The consumer is awake and needs no wake-up.
     #[inline]
     pub fn disarm(&mut self) {
         self.set_flag(0);

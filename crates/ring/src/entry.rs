@@ -20,7 +20,7 @@ impl Desc {
 }
 
 /// A ring's entry: one or two words, for which any bits are a value. Words are written and read one
-/// by one, so that a peer who breaks the rules can confuse nobody but itself.
+/// by one, so that a peer that breaks the rules confuses only itself.
 pub trait Entry: Copy + Send + 'static {
     /// Words of eight bytes.
     const WORDS: usize;

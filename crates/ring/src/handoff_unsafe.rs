@@ -1,10 +1,10 @@
 //! A ring between two threads of one process, which moves values from one to the other.
 //!
-//! Unlike the rings of AF_XDP it lies in nobody else's memory: both ends trust each other, and the
-//! values are owned. One [`Giver`] writes slots, then `given` with release order; one [`Taker`]
-//! reads that with acquire order, then the slots, then writes `taken` with release order, after
-//! which the giver may use the slots again. A whole burst costs one store of an index, and a look
-//! at the other side's only when what is known of it doesn't do. All interleavings are checked:
+//! Unlike the rings of AF_XDP it is in private memory: both ends trust each other, and the values
+//! are owned. One [`Giver`] writes slots, then `given` with release order; one [`Taker`] reads that
+//! with acquire order, then the slots, then writes `taken` with release order, after which the
+//! giver may use the slots again. A whole burst costs one store of an index, and a look at the
+//! other side's only when what is known of it doesn't do. All interleavings are checked:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p towpath-ring --lib handoff`.
 
 #![expect(unsafe_code, reason = "slots that two threads use in turns")]
@@ -55,7 +55,7 @@ struct Line<T>(T);
 // SAFETY: a slot between `taken` and `given` belongs to the taker, any other one to the giver;
 // there is one of each, and values may go to another thread.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; whoever else has a reference reads the two indices alone.
+// SAFETY: as above; other holders of a reference only read the two indices.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Giver<T> {
@@ -126,7 +126,7 @@ impl<T> Drop for Ring<T> {
             (self.given.0.load(Ordering::Relaxed), self.taken.0.load(Ordering::Relaxed));
         for ahead in 0..given.wrapping_sub(taken) {
             let slot = &self.slots[taken.wrapping_add(ahead) & (self.slots.len() - 1)];
-            // SAFETY: nobody else has the ring any more; what was given and not taken is there.
+            // SAFETY: this is the last reference; values given and not taken are initialized.
             slot.with_mut(|slot| unsafe { (*slot).assume_init_drop() });
         }
     }
@@ -210,7 +210,7 @@ mod tests {
         });
     }
 
-    /// What was given and not taken is freed with the ring, whoever lets go of it last.
+    /// Values given and not taken are freed with the ring, by the last of its two ends.
     #[test]
     fn what_is_left_is_freed() {
         loom::model(|| {

@@ -1,6 +1,6 @@
-//! What tests of programs need, whoever runs them (`towpath test`, pytest): what the host and the
-//! ports around a program know, as tests say it; and which C lines and branches were reached, as a
-//! table, an lcov tracefile and a page.
+//! Shared parts of program tests for `towpath test` and pytest: the host and the ports around a
+//! program, as tests describe them; and coverage of C lines and branches, as a table, an lcov
+//! tracefile and a page.
 
 #![forbid(unsafe_code)]
 

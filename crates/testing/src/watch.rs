@@ -8,7 +8,7 @@ use towpath_bpf::Linked;
 use towpath_bpf::insn::{BPF_CALL, BPF_EXIT, BPF_JA, BPF_JMP, BPF_JMP32, Insn, REG_COUNT};
 use towpath_bpf::interp::{Code, Observer, Violation};
 
-/// Sees the instructions of runs in the interpreter, until somebody asks which these were
+/// Records the instructions of runs in the interpreter, until they are read
 /// ([`crate::Coverage::add`], [`Watch::way`]).
 #[derive(Debug, Default)]
 pub struct Watch {

@@ -1,7 +1,7 @@
 //! Elements for maps, so that programs find something in them.
 //!
-//! Most programs do nothing until somebody puts addresses, ports or limits into their maps. Keys
-//! are cut out of the packets where addresses and ports usually are, values are small numbers.
+//! Most programs do nothing without addresses, ports or limits in their maps. Keys are cut out of
+//! the packets where addresses and ports usually are, values are small numbers.
 
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;

@@ -31,7 +31,7 @@ pub fn works(rounds: usize) -> Linked {
     let work = [
         &[Insn::new(BPF_LDX | BPF_MEM | BPF_B, 0, 2, 14, 0)][..],
         &step.repeat(rounds),
-        // Nobody can tell that it never comes to this.
+        // No analysis can know that this is never reached.
         &[Insn::new(BPF_JMP | BPF_JEQ, 0, 0, 1, 0x1234_5678), mov(0, 1), EXIT],
     ]
     .concat();

@@ -1,4 +1,4 @@
-//! The host that programs see, as somebody writes it: `[host]` of a configuration, and the file
+//! The host that programs see, as written by users: `[host]` of a configuration, and the file
 //! behind `--fib`.
 //!
 //! Names are those of `ip route` and `ip neigh`. What is written becomes [`Host`] tables here, with
@@ -141,7 +141,7 @@ fn interface(
     ports: &[Interface],
 ) -> Result<Interface, Problem> {
     let port = ports.iter().find(|port| port.name == entry.name);
-    // A name that is nobody's has been told.
+    // An unknown name has been reported.
     let ifindex = port.map(|port| port.ifindex).or(entry.ifindex).unwrap_or_default();
     let vlan = match &entry.vlan {
         None => None,

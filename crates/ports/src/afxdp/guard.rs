@@ -80,7 +80,7 @@ mod tests {
         let mut guard = Guard::after(Ok(Err(Errno::EPERM)));
         assert!(guard.failure().unwrap().contains(&Errno::EPERM.to_string()));
         assert!(guard.to_string().starts_with("off: "));
-        // No interface has this number, whoever asks.
+        // No interface has this number.
         guard.attach(u32::MAX >> 1, None);
         assert!(guard.failure().is_some());
 

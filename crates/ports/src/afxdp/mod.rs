@@ -43,7 +43,7 @@ pub struct Afxdp {
     options: Options,
     index: u32,
     mac: [u8; 6],
-    /// As others know it: nobody, when it is in another namespace.
+    /// The ifindex for other processes; `None` for an interface in another namespace.
     ifindex: Option<u32>,
     queues: Queues,
     attached: Attached,

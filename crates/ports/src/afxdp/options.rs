@@ -38,7 +38,7 @@ pub struct Options {
     /// Whether the driver is asked what it knows of each frame.
     pub rx_hints: RxHintsFrom,
     /// Where the interface is an end of a veth: whether the stack at its other end may leave
-    /// checksums to the device, which nobody makes then.
+    /// checksums to the device. AF_XDP passes the packets on without them.
     pub peer_offloads: PeerOffloads,
     /// Our system calls drive the interface's NAPI, on the worker's core: one that finds nothing
     /// looks for frames for so many microseconds. DPDK's and the kernel's examples have 20.
@@ -92,11 +92,11 @@ pub enum Transmit {
     Socket,
 }
 
-/// Who tells hash, timestamp and VLAN tag of frames that arrive.
+/// The source of hash, timestamp and VLAN tag of received frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RxHintsFrom {
-    /// Nobody.
+    /// No hints.
     #[default]
     Off,
     /// The driver, by the kernel's `bpf_xdp_metadata_rx_*`. Then [`Transmit::Auto`] means the
@@ -174,5 +174,5 @@ impl Options {
 
 /// Less is not a burst.
 const RING_MIN: u32 = 64;
-/// More would only be a queue that nobody empties in time.
+/// A longer queue would not be emptied in time.
 const RING_MAX: u32 = 1 << 16;

@@ -1,4 +1,4 @@
-//! How many receive queues the interface has: somebody may change that while its port runs.
+//! The number of receive queues of the interface, which may change while its port runs.
 //!
 //! Without `queues` in the configuration the port is to get every frame, so what comes by a queue
 //! that it has no socket for yet is dropped: nothing goes around the port's programs into the

@@ -79,7 +79,7 @@ impl Socket {
         self.fd.as_ref().expect("taken only when dropped").as_fd()
     }
 
-    /// The receiving side, for the one who polls the queue; `None` when somebody has it.
+    /// The receiving side, for the worker that polls the queue; `None` if it is taken.
     pub(super) fn take_receiving(&self) -> Option<Box<Receiving>> {
         self.receiving.lock().take()
     }

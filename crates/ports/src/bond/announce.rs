@@ -1,6 +1,6 @@
-//! Telling neighbours where an address is now: gratuitous ARP and unsolicited neighbour
-//! advertisements (RFC 5227, RFC 4861 section 7.2.6); and asking who listens to which multicast
-//! group, so that its switch learns it anew (RFC 3376, RFC 3810).
+//! Announcements of an address to neighbours: gratuitous ARP and unsolicited neighbour
+//! advertisements (RFC 5227, RFC 4861 section 7.2.6); and queries for listeners of multicast
+//! groups, so that a switch learns their ports again (RFC 3376, RFC 3810).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -76,8 +76,8 @@ fn neighbour_message(packet: &mut Vec<u8>, source: Ipv6Addr, dest: Ipv6Addr, mut
     packet.extend(message);
 }
 
-/// A general membership query (RFC 3376 section 4.1), from nobody, as a snooping switch asks (RFC
-/// 4541 section 2.1.1): no router is replaced as the one that asks.
+/// A general membership query (RFC 3376 section 4.1), without a source address, like that of a
+/// snooping switch (RFC 4541 section 2.1.1): no router is replaced as the querier.
 pub fn group_question(mac: [u8; 6]) -> Vec<u8> {
     let mut packet = ethernet([1, 0, 0x5e, 0, 0, 1], mac, [8, 0]);
     // Six words of header with the router alert option, for this link only, to all systems.
@@ -96,7 +96,7 @@ pub fn group_question(mac: [u8; 6]) -> Vec<u8> {
 }
 
 /// The same for IPv6 (RFC 3810 section 5.1), from a link-local address that is made from `mac` and
-/// is nobody's.
+/// belongs to no host.
 pub fn group_question6(mac: [u8; 6]) -> Vec<u8> {
     let [a, b, c, d, e, f] = mac.map(u16::from);
     let source = Ipv6Addr::new(0xfe80, 0, 0, 0, a << 8 | b, c << 8 | 0xff, 0xfd00 | d, e << 8 | f);

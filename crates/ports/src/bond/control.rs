@@ -79,7 +79,7 @@ impl Controller {
             next_look: Instant::now(),
             looks: 0,
         };
-        // The first look is over when this returns: nobody sees a bond that nobody looked after.
+        // The first look is done when this returns, so no bond is visible before it.
         keeper.look();
         let thread = std::thread::Builder::new().name("bond".to_owned());
         let thread = thread.spawn(move || keeper.run())?;
@@ -97,13 +97,13 @@ impl Controller {
         self.observer().status()
     }
 
-    /// For somebody who wants to know how it is, and does not keep it running.
+    /// A view of the bond's state that does not keep it running.
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.shared))
     }
 }
 
-/// Sees how a bond is: last, when nobody looks after it any more.
+/// A view of a bond's state: of its last state, once its control has ended.
 #[derive(Debug, Clone)]
 pub struct Observer(Arc<Shared>);
 
@@ -145,8 +145,8 @@ struct ControlLoop {
     carrier: Option<bool>,
     /// Announcements that are left, times the ticks between two (`send_peer_notif`).
     notices: u32,
-    /// Questions for multicast groups that are left, when the next one is due, and the member that
-    /// groups were joined by when somebody asked last.
+    /// Remaining queries for multicast groups, the time of the next one, and the member that
+    /// carried the groups at the last query.
     questions: u8,
     next_question: Instant,
     joined_by: Option<PortId>,
@@ -357,7 +357,7 @@ impl ControlLoop {
         self.conclude()
     }
 
-    /// Tells the engine and whoever asks. Gives whether the bond still exists.
+    /// Reports the state to the engine and to observers. Returns whether the bond still exists.
     fn conclude(&mut self) -> bool {
         // A member that went since is no error: the next look sees that it is gone.
         let _published = self.publish();
@@ -374,8 +374,8 @@ impl ControlLoop {
         Some(members.into_iter().filter_map(|port| self.see_member(port)).collect())
     }
 
-    /// The kernel may be slow to answer. Nobody else waits for that, and no device is kept open by
-    /// it but the one that is asked about.
+    /// The kernel may be slow to answer. No other thread waits for it, and it keeps only this
+    /// member's device open.
     fn see_member(&self, port: PortId) -> Option<MemberView> {
         let slot = self.engine.port(port)?;
         let device = &slot.opened.device;
@@ -467,7 +467,7 @@ impl ControlLoop {
             _ if primary_works && std::mem::take(&mut self.forces_primary) => {
                 PrimaryReselect::Always
             }
-            // Somebody chose by hand: that stays until it fails.
+            // A member selected by hand stays until it fails.
             (None, Some(_)) => PrimaryReselect::Failure,
             _ => self.settings.primary_reselect,
         };
@@ -620,7 +620,7 @@ impl ControlLoop {
     }
 }
 
-/// How often members are looked at when nobody asked for it.
+/// Period of looking at members if none is configured.
 const PERIOD: Duration = Duration::from_millis(100);
 /// How often a link that stays up is asked for its speed: a driver may ask its hardware.
 const SPEED_PERIOD: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
 //! The other end of a veth, wherever it is, and what its stack leaves to the device.
 //!
-//! A veth says that it completes checksums, and hands packets on without them: the stack at its
-//! other end knows that nothing can have happened to them. Whoever receives them by AF_XDP does not
-//! learn that, sends them on as they are, and the last one throws them away.
+//! A veth advertises checksum offload, and passes packets on without checksums, because nothing can
+//! corrupt them on the way. A receiver by AF_XDP does not learn this and sends them on unchanged;
+//! the final receiver drops them.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -123,8 +123,8 @@ fn frame_of(
     Ok(Some(frame))
 }
 
-/// By how much `CLOCK_TAI` is ahead of `CLOCK_REALTIME`, in nanoseconds: whole seconds, 0 where
-/// nobody told the kernel.
+/// Nanoseconds by which `CLOCK_TAI` is ahead of `CLOCK_REALTIME`: whole seconds, 0 if the kernel
+/// was not told.
 fn tai_ahead() -> u64 {
     let ahead = tai_now().saturating_sub(now_ns(ClockId::Realtime));
     (ahead + 500_000_000) / 1_000_000_000 * 1_000_000_000

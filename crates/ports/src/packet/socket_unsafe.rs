@@ -27,8 +27,8 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)
     }
 
-    /// Packets in the ring have the interface's timestamp, where somebody has it stamp packets
-    /// (`SIOCSHWTSTAMP`), and the kernel's else.
+    /// Packets in the ring have the interface's timestamp if it is set to stamp packets
+    /// (`SIOCSHWTSTAMP`), else the kernel's.
     pub(super) fn prefer_device_timestamps(&self) -> io::Result<()> {
         let wanted =
             (libc::SOF_TIMESTAMPING_RAW_HARDWARE | libc::SOF_TIMESTAMPING_SOFTWARE) as c_int;

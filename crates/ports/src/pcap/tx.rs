@@ -24,7 +24,7 @@ pub(crate) struct Capture {
     pub(crate) end: End,
 }
 
-/// The end of a file: the disk is full, it got too large, nobody reads it any more.
+/// The reason for the end of a file: the disk is full, it is too large, or its reader has gone.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     why: OnceLock<String>,
@@ -62,7 +62,7 @@ impl Capture {
         }
     }
 
-    /// Has what was written so far be in the file, for whoever looks into it.
+    /// Flushes written data to the file, so that a reader finds it.
     fn flush(&self) {
         let mut output = self.output.lock();
         if let Err(error) = output.writer.output_mut().flush() {

@@ -1,8 +1,8 @@
-//! Files by the names that users give: what is behind one may be no file but a FIFO, a terminal or
-//! another device, where somebody at the other end decides when anything moves.
+//! Files named by users. A name may belong to a FIFO, a terminal or another device, where the
+//! process at the other end determines the pace.
 //!
-//! Opening one never waits. What is read from and written to such a stream goes through a thread of
-//! its own ([`reader`], [`writer`]), so that a worker waits for nobody.
+//! Opening one never waits. Each stream has a thread for its data ([`reader`], [`writer`]), so that
+//! no worker waits.
 
 pub(crate) mod reader;
 pub(crate) mod writer;
@@ -31,11 +31,11 @@ pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     opened(path, OpenOptions::new().read(true))
 }
 
-/// Opens it to be written: a file starts anew. `-` is standard output.
+/// Opens it for writing and truncates a file. `-` is standard output.
 ///
 /// # Errors
 ///
-/// As [`File::create`] gives them; nobody reads the FIFO.
+/// Those of [`File::create`]; the FIFO has no reader.
 pub(crate) fn create(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdout");
     opened(path, OpenOptions::new().write(true).create(true).truncate(true))

@@ -1,5 +1,5 @@
-//! Reading a capture from where somebody may not write: a thread waits for packets and passes them
-//! on, up to a limit; the rest waits with whoever writes them.
+//! Reading a capture from a stream whose writer may pause: a thread waits for packets and passes
+//! them on, up to a limit; further packets wait at the writer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -22,7 +22,7 @@ pub(crate) struct Arrived {
     pub(crate) link_type: u16,
 }
 
-/// A capture as it comes. Whoever reads it ends with this.
+/// A capture read as it arrives. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// Nothing only while this is dropped.
@@ -118,7 +118,7 @@ impl Shared {
             let (timestamp_ns, link_type) = (packet.timestamp_ns, packet.link_type);
             let data = packet.data.to_vec();
             if packets.send(Arrived { data, timestamp_ns, link_type }).is_err() {
-                // Nobody wants them any more.
+                // The receiver has gone.
                 break;
             }
             self.wake();
@@ -132,8 +132,8 @@ impl Shared {
     }
 }
 
-/// Waits for the other end, and for who does not want to wait any more. A FIFO that nobody has
-/// opened to write is not at its end.
+/// Waits for the other end, or until the wait is cancelled. A FIFO without a writer is not at its
+/// end.
 struct Input {
     file: File,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Writing where somebody may not read: bytes wait in memory, up to a limit.
+//! Writing to a stream whose reader may pause: bytes wait in memory, up to a limit.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ pub(crate) enum Outlet {
 }
 
 impl Outlet {
-    /// Opens it; a file starts anew.
+    /// Opens it and truncates a file.
     pub(crate) fn create(path: &Path) -> io::Result<Outlet> {
         match super::create(path)? {
             Opened::File(file) => Ok(Outlet::File(file)),
@@ -30,7 +30,7 @@ impl Outlet {
         }
     }
 
-    /// Whether somebody waits for what is written, at the other end.
+    /// Whether a process at the other end waits for the data.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self, Outlet::Stream(_))
     }

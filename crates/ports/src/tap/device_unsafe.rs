@@ -68,7 +68,7 @@ pub(super) fn set_offloads(queue: &OwnedFd) -> io::Result<Offloads> {
     }
 }
 
-/// Whether the interface stays when nobody has it open.
+/// Sets whether the interface stays when no process has it open.
 pub(super) fn set_persist(queue: &OwnedFd, on: bool) -> io::Result<()> {
     // SAFETY: the request takes a number.
     check(unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETPERSIST as _, c_ulong::from(on)) })

@@ -36,7 +36,7 @@ pub struct Options {
     pub netns: Option<String>,
     /// Keeps the interface when the port goes.
     pub persist: bool,
-    /// Lets the host's stack leave checksums and segmentation to whoever sends the frames on.
+    /// Lets the host's stack leave checksums and segmentation to the next sender.
     pub offloads: bool,
 }
 

@@ -99,8 +99,8 @@ impl Tx for Transmitter {
         result
     }
 
-    /// The kernel's stack takes what comes, and counts what it drops. Only a send buffer that
-    /// somebody made small (`TUNSETSNDBUF`) says no, until it can be written to again.
+    /// The kernel's stack takes every frame, and counts its drops. Only a reduced send buffer
+    /// (`TUNSETSNDBUF`) refuses frames, until it is writable again.
     fn credit(&mut self) -> usize {
         if self.is_full {
             let mut fds = [PollFd::new(&*self.fd, PollFlags::OUT)];

@@ -1,4 +1,4 @@
-//! A connection to a front end: messages in, answers out, and an end to it that nobody waits for.
+//! A connection to a front end: messages in, answers out, and an end without waiting.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
-//! What happens where a guest's memory is gone: zeroes are.
+//! Replacing missing guest memory by zeroes.
 //!
-//! Whoever passed a file can make it shorter, and then to touch its mapping is fatal (`SIGBUS`), to
-//! all other guests' traffic as well. So pages that are gone are replaced by zeroes at the first
-//! touch, and the guest whose they were has broken rings then.
+//! The monitor can truncate a file that it passed; touching the mapping is then fatal (`SIGBUS`),
+//! also to all other guests' traffic. So missing pages are replaced by zeroes at the first touch,
+//! and their guest's rings are broken.
 
 #![expect(unsafe_code, reason = "a signal handler")]
 
@@ -39,7 +39,7 @@ impl Guarded {
         Some(Guarded(range))
     }
 
-    /// From now on faults there are nobody's affair any more.
+    /// Stops handling faults there.
     pub(super) fn end(&mut self) {
         self.0.end.store(FREE, Ordering::Release);
     }
@@ -58,7 +58,7 @@ fn install() {
     });
 }
 
-/// Reads atomics and makes one system call; all else is whoever's that had the signal before.
+/// Reads atomics and makes one system call; other signals go to the previous handler.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };

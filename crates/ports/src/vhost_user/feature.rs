@@ -147,7 +147,7 @@ const OFFLOADS: u64 = 1 << CSUM
     | 1 << GUEST_USO6
     | 1 << HOST_USO;
 
-/// All there is. UFO is not: nobody cuts IP fragments here.
+/// All features on offer. UFO is not among them, since no code here makes IP fragments.
 const OFFERED: u64 = OFFLOADS
     | 1 << MTU
     | 1 << MRG_RXBUF

@@ -1,12 +1,12 @@
 //! Whether the guest is still the one that it was.
 //!
-//! A driver that resets the device begins anew; so does another guest behind the same socket. A
-//! monitor that comes back, or lets its guest go on after a pause, starts rings where they were
-//! left. What says which it is are the rings: those of a new driver were never used.
+//! A driver that resets the device starts a new guest; so does another guest behind the same
+//! socket. A monitor that comes back, or lets its guest go on after a pause, starts rings where
+//! they were left. What says which it is are the rings: those of a new driver were never used.
 
 use parking_lot::Mutex;
 
-/// Counts guests that began anew.
+/// Counts new guests.
 #[derive(Debug, Default)]
 pub(super) struct Generation(Mutex<DriverHistory>);
 

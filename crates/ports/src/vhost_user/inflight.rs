@@ -109,7 +109,7 @@ pub(super) struct Inflight {
     format: Format,
     /// Entries of the ring; the region may have more.
     size: u16,
-    /// Nobody noted anything before us.
+    /// The region has no notes of an earlier back end.
     is_new: bool,
 }
 
@@ -171,8 +171,8 @@ impl Inflight {
         self.note_split(used);
     }
 
-    /// Where a packed ring was left: where the last batch began, and where it ended. They are the
-    /// same but for a back end that was ended while it gave back. `None` where nobody noted any.
+    /// Where a packed ring was left: where the last batch began, and where it ended. They differ
+    /// only if a back end was ended while it returned a batch. `None` without notes.
     pub(super) fn packed_places(&self) -> Option<(Position, Position)> {
         if self.is_new {
             return None;

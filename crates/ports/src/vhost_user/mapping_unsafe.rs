@@ -20,7 +20,7 @@ use towpath_xdp::{SharedBytes, SharedBytesMut};
 
 use super::fault_unsafe::Guarded;
 
-/// Bytes of a file that somebody passed.
+/// Mapped bytes of a file passed by another process.
 #[derive(Debug)]
 pub(super) struct Mapping {
     /// The first byte that is meant, which is at some offset of what is mapped.
@@ -28,7 +28,7 @@ pub(super) struct Mapping {
     len: usize,
     whole: NonNull<u8>,
     whole_len: usize,
-    /// Before the mapping goes, nobody takes a fault in it for the guest's any more.
+    /// Before the mapping is removed, faults in it stop counting as the guest's.
     _guarded: Guarded,
 }
 
@@ -47,7 +47,7 @@ impl Mapping {
         if u64::try_from(stat.st_size).unwrap_or(0) < end {
             return Err(Errno::FAULT.into());
         }
-        // Where it can be had: not on huge pages of a file system, not on what somebody sealed.
+        // If possible: not on huge pages of a file system, nor on a file whose seals are sealed.
         let _sealed = fcntl_add_seals(&file, SealFlags::SHRINK);
         // From the start of the file: the offset need not be one of a page, least of a huge one.
         let page = u64::try_from(stat.st_blksize).unwrap_or(4096).max(4096);
@@ -59,7 +59,7 @@ impl Mapping {
         let whole = unsafe { mmap(std::ptr::null_mut(), whole_len, protection, flags, &file, 0) }?;
         let whole = NonNull::new(whole.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let guarded = Guarded::new(whole.as_ptr() as usize, whole_len).ok_or_else(|| {
-            // SAFETY: ours, and nobody knows it yet.
+            // SAFETY: ours, and no other code knows it yet.
             let _unmapped = unsafe { munmap(whole.as_ptr().cast(), whole_len) };
             io::Error::other("too many memory regions of guests")
         })?;
@@ -382,13 +382,13 @@ const LINE_BYTES: usize = 64;
 impl Drop for Mapping {
     fn drop(&mut self) {
         self._guarded.end();
-        // SAFETY: ours, and nobody refers to it any more.
+        // SAFETY: ours, and no reference to it is left.
         let _unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_len) };
     }
 }
 
-/// Refuses files whose pages somebody else could let us wait for, for ever: those of file systems
-/// in user space or behind a network, and devices.
+/// Refuses files whose page faults could wait forever for another process: those of file systems in
+/// user space or behind a network, and devices.
 fn check_is_memory(file: impl AsFd, mode: u32) -> io::Result<()> {
     let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
     if is_file && MEMORY_MAGICS.contains(&fstatfs(file)?.f_type) {

@@ -262,7 +262,7 @@ struct Notes {
     absence: Mutex<Option<Absence>>,
 }
 
-/// Why nobody could be connected to.
+/// Why the port could not connect.
 #[derive(Debug, Clone)]
 struct Absence {
     why: String,
@@ -439,7 +439,7 @@ impl Shared {
     fn note_absence(&self, why: Option<&io::Error>) {
         let told = why.map(|why| Absence {
             why: format!("{}: {why}", self.options.path.display()),
-            // Where nobody listens yet, it is a matter of time.
+            // Without a listener yet, waiting may help.
             is_failure: !matches!(
                 why.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused

@@ -303,7 +303,7 @@ impl Packed {
                 return Err(Violation::Table(of.len));
             }
             // DPDK's driver leaves it set in the header's entry of what it sends
-            // (`vring_desc_init_indirect_packed`). Reading what we might write hurts nobody.
+            // (`vring_desc_init_indirect_packed`). Reading bytes that we might write does no harm.
             if direction == Direction::FromGuest {
                 descriptor.flags &= !WRITE;
             }
@@ -398,8 +398,8 @@ impl Packed {
         if buffer.written > 0 {
             flags |= WRITE;
         }
-        // Drivers ignore it (2.8.5). It tells us where a chain ends that was the last one used when
-        // somebody ended us: see `resume`.
+        // Drivers ignore it (2.8.5). After a sudden end it shows where the last used chain ends:
+        // see `resume`.
         if buffer.slots > 1 {
             flags |= NEXT;
         }
@@ -423,7 +423,7 @@ impl Packed {
                 from
             }
             Some((_, to)) if self.may_be_at(to) => to,
-            // The driver made the ring anew since.
+            // The driver has set the ring up again since.
             _ => self.resume(base),
         };
         if let Some(inflight) = &self.inflight {

@@ -86,7 +86,7 @@ impl Session {
             request::SET_LOG_BASE => self.set_log(message)?,
             request::GET_INFLIGHT_FD => self.make_inflight(&message)?,
             request::SET_INFLIGHT_FD => self.set_inflight(message)?,
-            // Nobody is told: the log is only looked at when the guest stands still.
+            // The descriptor is not signalled: the log is only read while the guest is paused.
             request::SET_LOG_FD => Answer::Done,
             request::SET_VRING_NUM..=request::SET_VRING_ERR | request::SET_VRING_ENABLE => {
                 return self.handle_vring(message);
@@ -121,7 +121,7 @@ impl Session {
         Ok(Answer::Done)
     }
 
-    /// As a guest's driver does that starts anew: queues are to be set up again.
+    /// Resets the device as a restarting driver does: queues must be set up again.
     fn reset_device(&mut self) -> Answer {
         self.shared.reset_queues();
         self.shared.generation.note_reset();
@@ -312,7 +312,7 @@ impl Session {
     }
 }
 
-/// The queues of a front end that is gone have nobody.
+/// The queues of a front end that has gone stop.
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.reset_queues();

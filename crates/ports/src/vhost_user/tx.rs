@@ -131,7 +131,7 @@ impl Tx for Transmitter {
         let mut open = [0; super::QUEUES_MAX as usize];
         match self.shared.open_to_guest(&mut open) {
             [] => usize::MAX,
-            // Nobody knows yet which frame goes where.
+            // The queue of each frame is not known yet.
             open => {
                 let rooms = open.iter().map(|&pair| self.shared.guest_rx(pair).room());
                 rooms.min().unwrap_or(0)
@@ -309,7 +309,7 @@ impl<'a> Filler<'a> {
         Ok(start..end)
     }
 
-    /// Notes what was written, while somebody wants to know.
+    /// Marks written pages, while the monitor asks for it.
     fn mark(&self, chains: std::ops::Range<usize>) {
         let Some(log) = &self.active.log else { return };
         for chain in &self.burst.chains[chains] {

@@ -1,8 +1,8 @@
 //! One queue: what the front end said of it, and its ring while that runs.
 //!
-//! A worker holds the queue's lock for a burst; whoever stops, moves or resizes it takes the same
-//! lock, between two bursts. So a queue can come, go and change at any moment, and nobody else
-//! waits for that.
+//! A worker holds the queue's lock for a burst; a thread that stops, moves or resizes the queue
+//! takes the same lock, between two bursts. So a queue can start, stop and change at any moment
+//! without delaying other threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,8 +24,8 @@ pub(super) struct Vring {
     /// There may be something to do, as far as one sees without the lock.
     is_running: AtomicBool,
     state: Mutex<State>,
-    /// Buffers that were there when somebody last looked, without those used since: the driver only
-    /// adds to them. Written under the lock.
+    /// Available buffers at the last look, minus those used since: the driver only adds to them.
+    /// Written under the lock.
     room: AtomicU32,
     /// Who polls it.
     waker: Mutex<Option<Arc<Waker>>>,
@@ -108,9 +108,9 @@ impl State {
         }
     }
 
-    /// Interrupts the driver without being asked: what was given back before the queue started
-    /// here, or before there was anything to interrupt by, may have rung a bell that nobody heard
-    /// (QEMU starts a queue first, and empties the bell that it had until then).
+    /// Interrupts the driver without being asked: buffers returned before the queue started here,
+    /// or before it had an interrupt, may have signalled an eventfd without a listener (QEMU starts
+    /// a queue first, and empties the bell that it had until then).
     fn signal_anew(&self) {
         if self.active.is_some() {
             ring(self.setup.call.as_ref());
@@ -131,8 +131,9 @@ impl Vring {
     }
 
     /// How many buffers are available, as far as that can be seen at a glance. Sources ask in each
-    /// round, idle ones too, and of a bond for every queue of every member: they must not wait for
-    /// whoever fills buffers. Meanwhile at least those are there that nobody has used yet.
+    /// round, idle ones too, and for a bond for every queue of every member, so they must not wait
+    /// for the thread that fills buffers. At least the buffers not used yet are available
+    /// meanwhile.
     pub(super) fn room(&self) -> usize {
         let Some(mut state) = self.state.try_lock() else {
             return self.room.load(Ordering::Relaxed) as usize;
@@ -142,7 +143,7 @@ impl Vring {
         room
     }
 
-    /// So many buffers were used, by whoever has the lock.
+    /// Subtracts used buffers; the caller holds the lock.
     #[inline]
     pub(super) fn take_room(&self, buffers: usize) {
         let room = self.room.load(Ordering::Relaxed);
@@ -221,7 +222,7 @@ impl Vring {
         self.wake();
     }
 
-    /// The driver did what it must not: nothing comes of this queue until it is set up anew.
+    /// The driver broke the rules: the queue stands still until it is set up again.
     #[cold]
     pub(super) fn break_down(&self, state: &mut State, violation: Violation) {
         self.take_down(state);

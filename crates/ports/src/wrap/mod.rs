@@ -214,7 +214,7 @@ impl Tx for Transmitter {
             pool.give_all(&mut self.passed);
             return Ok(());
         }
-        // What does not fit goes back in front, to be dropped by whoever sent it.
+        // Frames that don't fit go back to the front, and the sender drops them.
         frames.splice(0..0, self.passed.drain(..));
         result
     }
@@ -232,7 +232,7 @@ impl Tx for Transmitter {
         self.inner.flush_some(pool)
     }
 
-    /// Lets out what is due, although nobody sends.
+    /// Releases frames that are due, even without new ones.
     fn reap(&mut self, pool: &mut Pool) -> bool {
         if self.stage.due().is_some() {
             let mut none = Vec::new();

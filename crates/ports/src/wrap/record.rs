@@ -131,8 +131,8 @@ impl Stage for Tracer {
         let mut lines = lines.lock();
         if let Err(error) = lines.write_all(text.as_bytes()) {
             end.lose(frames.len());
-            // Whoever reads it may only be slow. A full disk, or nobody who reads it any more, must
-            // not stop the port.
+            // A reader may only be slow. A full disk, or a reader that has gone, must not stop the
+            // port.
             if error.kind() != io::ErrorKind::WouldBlock {
                 end.come(&error);
             }

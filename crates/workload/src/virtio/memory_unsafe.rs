@@ -20,8 +20,8 @@ pub struct GuestMemory {
 
 // SAFETY: plain shared memory that is only accessed through raw pointers.
 unsafe impl Send for GuestMemory {}
-// SAFETY: as above; words are accessed atomically, and whoever copies bytes that another thread
-// writes gets a mixture, as with the device.
+// SAFETY: as above; words are accessed atomically, and a copy of bytes that another thread writes
+// is a mixture, as with the device.
 unsafe impl Sync for GuestMemory {}
 
 impl GuestMemory {
@@ -119,7 +119,7 @@ impl GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // SAFETY: ours, and nobody refers to it any more.
+        // SAFETY: ours, and no reference to it is left.
         let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -179,8 +179,8 @@ impl Guest {
         Some((header, packet))
     }
 
-    /// Waits for a packet: at least two seconds, and longer where this thread is given less of the
-    /// processor than it takes to look as often. Whoever is to send the packet is, too, then.
+    /// Waits for a packet: at least two seconds, and longer if this thread gets too little
+    /// processor time to look often, because the sender then gets little, too.
     pub fn wait_for(&mut self, pair: u32) -> Option<([u8; 12], Vec<u8>)> {
         for _ in 0..LOOKS {
             if let Some(received) = self.receive(pair) {
@@ -201,7 +201,7 @@ impl Guest {
         let _full = rustix::io::write(&self.kicks[index as usize], &1u64.to_ne_bytes());
     }
 
-    /// Stops one queue and starts it anew with another size, as a driver does that resets it.
+    /// Stops one queue and starts it with another size, like a driver that resets it.
     pub fn resize(&mut self, index: u32, size: u16) -> io::Result<()> {
         self.restart(index, size)?;
         if index.is_multiple_of(2) {
@@ -210,7 +210,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Stops one queue and starts it anew, with no buffer available.
+    /// Stops one queue and starts it again, with no buffer available.
     pub fn restart_empty(&mut self, index: u32) -> io::Result<()> {
         self.restart(index, self.options.size)
     }

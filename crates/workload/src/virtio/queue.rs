@@ -62,7 +62,7 @@ impl Queue {
                 memory.store16(queue.available() + 4 + 2 * place, head as u16);
             }
         }
-        // No interrupts: whoever has the queue looks at it.
+        // No interrupts: the owner of the queue polls it.
         match shape.packed {
             true => memory.store16(queue.available() + 2, 1),
             false => memory.store16(queue.available(), 1),

@@ -57,7 +57,7 @@ impl ArpMonitor {
             // counts only as long as the active one gets answers, or we would hear ourselves.
             return self.target(to, from);
         }
-        // A switch may still send the answer to where somebody asked before.
+        // A switch may still send the answer to the previous port of the address.
         let asked = |candidate: &Watched| self.is_within(candidate.last_tx, 1, now);
         let may_be_late = is_answer && find(self.candidate).is_some_and(asked);
         if may_be_late { self.target(from, to) } else { None }

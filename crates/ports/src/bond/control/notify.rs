@@ -34,9 +34,9 @@ impl ControlLoop {
         self.notices -= 1;
     }
 
-    /// Asks above the bond for multicast groups when another member is to carry them
+    /// Queries multicast groups above the bond when another member is to carry them
     /// (`bond_resend_igmp_join_requests`). The kernel makes its own stack repeat its reports; here
-    /// the stack is somebody else's, and answers a question.
+    /// the stack is another host's, and answers a query.
     pub(super) fn ask_for_groups(&mut self) {
         let joined_by = match self.settings.options.mode {
             BondMode::ActiveBackup => self.active,

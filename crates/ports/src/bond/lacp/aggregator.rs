@@ -148,7 +148,7 @@ impl Lacp {
             self.retire(before);
         }
         if let Some(best) = best.filter(|best| !self.aggregators[*best].has_partner()) {
-            // Whoever has no partner sends all the same: a switch without LACP still works.
+            // A member without a partner sends all the same, so that a switch without LACP works.
             let id = self.aggregators[best].id;
             for port in self.ports.iter_mut().filter(|port| port.aggregator == Some(id)) {
                 (port.collecting, port.distributing) = (port.link.up, port.link.up);

@@ -92,7 +92,7 @@ impl Lacp {
         &self.config
     }
 
-    /// Adds a member, at the end of the order; one that is there already starts anew.
+    /// Adds a member, at the end of the order; a known one starts again.
     ///
     /// `member` is the caller's number. `address` is the member's own MAC address, from which its
     /// LACPDUs come; `priority` is `ad_actor_port_prio`, 255 in the kernel.
@@ -136,7 +136,7 @@ impl Lacp {
 
     /// Takes a frame that arrived at a member, from its Ethernet header on.
     ///
-    /// Whether it was one of LACP's: those are for nobody else.
+    /// Returns whether it was a frame of LACP, which no other receiver may get.
     pub fn receive(&mut self, member: u32, frame: &[u8]) -> bool {
         let Some(pdu) = pdu::parse(frame) else { return false };
         let Some(index) = self.index(member) else { return false };
@@ -162,9 +162,9 @@ impl Lacp {
 
     /// Lets time pass; to be called when [`Lacp::next_tick`] has come, or more often.
     ///
-    /// `now` counts from any moment, and never backwards. Whoever calls late gets up to a second's
-    /// steps at once; what is beyond that is as if it had not passed, so that a process that stood
-    /// still does not give up its partners.
+    /// `now` counts from any moment, and never backwards. A late call does up to a second's steps
+    /// at once; time beyond that does not count, so that a process that stood still does not give
+    /// up its partners.
     pub fn tick(&mut self, now: Duration) {
         let mut next = self.next_tick.unwrap_or(now);
         for _ in 0..CATCH_UP_TICKS {

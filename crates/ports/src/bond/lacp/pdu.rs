@@ -100,9 +100,9 @@ pub enum Pdu<'a> {
     Lacp(Lacpdu),
     /// A question, whether all frames before it have arrived: the 110 bytes behind the header.
     Marker(&'a [u8; PDU_BYTES]),
-    /// The answer to one; we ask nobody.
+    /// The answer to a marker; this side sends no markers.
     MarkerResponse,
-    /// Subtype 2 with a type that nobody has defined.
+    /// Subtype 2 with an undefined type.
     MarkerUnknown,
 }
 

@@ -264,7 +264,7 @@ impl Port {
     /// Transmit machine (section 6.4.16): whether a LACPDU is to be sent now.
     pub(super) fn tick_transmit(&mut self) -> bool {
         if self.periodic == Periodic::None {
-            // Who is passive, and has nobody to answer, is silent.
+            // A passive port without a partner to answer is silent.
             self.need_transmit = false;
         }
         self.send_ticks -= 1;

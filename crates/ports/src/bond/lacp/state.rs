@@ -125,7 +125,7 @@ pub struct Stats {
     pub marker_rx: u64,
     /// Markers' responses sent.
     pub marker_response_tx: u64,
-    /// Markers' responses received, though we ask nobody.
+    /// Marker responses received, although this side sends no markers.
     pub marker_response_rx: u64,
     /// Markers of a type that is not defined.
     pub marker_unknown_rx: u64,
