@@ -42,21 +42,21 @@ fn of_path(
     meant.into_iter().map(candidate).collect()
 }
 
-/// The daemon's answer; none when there is none, or when it takes its time: somebody is typing.
+/// The daemon's answer; none without a daemon or if it is slow, because the user is typing.
 fn ask(path: &'static str) -> Option<Vec<Json>> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let socket = socket(&words);
     let (tell, told) = channel();
     let ask = move || {
         let answer = Client::new(&socket).ok().and_then(|client| client.get(path).ok());
-        // Whoever asked may have given up.
+        // The caller may have given up.
         let _late = tell.send(answer);
     };
     let _detached = std::thread::Builder::new().spawn(ask).ok()?;
     told.recv_timeout(PATIENCE).ok()?
 }
 
-/// The socket that the words typed so far, the environment, or nobody names.
+/// The socket named by the words typed so far or by the environment, else the default one.
 fn socket(words: &[OsString]) -> PathBuf {
     let named = words.iter().position(|word| word == "--socket").and_then(|at| words.get(at + 1));
     let named = named.cloned().or_else(|| std::env::var_os("TOWPATH_SOCKET"));

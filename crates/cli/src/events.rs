@@ -1,7 +1,7 @@
 //! What programs send through ring buffers and perf events, consumed and counted.
 //!
-//! A ring that nobody reads fills up, and then the program behaves as if its reader had died; so
-//! the rings are emptied between bursts.
+//! A ring without a reader fills up, and then the program behaves as if its reader had died; so the
+//! rings are emptied between bursts.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Whether somebody interrupted us since this was made.
+/// Whether the process was interrupted since this was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -21,7 +21,7 @@ impl Interrupt {
     pub(crate) fn expect() -> Interrupt {
         let seen = Arc::new(AtomicBool::new(false));
         // One action for the first interrupt and for the next: with one each, an interrupt between
-        // the two registrations would be nobody's.
+        // the two registrations would be lost.
         if let Ok(mut signals) = Signals::new([SIGINT]) {
             let seen = Arc::clone(&seen);
             std::thread::spawn(move || {

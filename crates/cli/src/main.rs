@@ -45,7 +45,7 @@ use error::{CliError, Status};
 use output::Output;
 
 fn main() -> ExitCode {
-    // What the shell asks while somebody is typing.
+    // Completion requests of the shell while the user is typing.
     CompleteEnv::with_factory(args::command).complete();
     let Cli { output, command } = match said() {
         Ok(cli) => cli,
@@ -192,7 +192,7 @@ fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
     if !matches!(error, CliError::Stdout(_)) {
         output.flush()?;
     }
-    // Where nobody can be told, the exit status still says it.
+    // If the message can't be written, the exit status still tells.
     let _told = writeln!(std::io::stderr(), "error: {error}");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `towpath new`: a folder with a program, its compiled object, and tests that pass.
 //!
-//! The files are those of `template/`. The object is among them, so that nobody needs a compiler to
-//! see the first test pass; a test compiles the source again and compares.
+//! The files are those of `template/`. The object is among them, so that the first test passes
+//! without a compiler; a test compiles the source again and compares.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::output::Output;
 /// Makes the folder.
 pub(crate) fn new(args: &NewArgs, output: &mut Output) -> Result<(), CliError> {
     let name = name_of(&args.path)?;
-    // Not `create_dir_all`: what is there is somebody's.
+    // Not `create_dir_all`: an existing folder belongs to the user.
     fs::create_dir(&args.path).map_err(|source| refusal(&args.path, source))?;
     if let Err(error) = fill(&args.path, name) {
         // Nothing in it is anybody's but ours, and half of it is of no use.

@@ -74,7 +74,7 @@ impl Session {
         findings
     }
 
-    /// Verifies and loads a program of an opened object, and has somebody fill the object's maps.
+    /// Verifies and loads a program of an opened object, and has a callback fill the object's maps.
     pub(crate) fn load(
         opened: &Opened,
         name: &str,

@@ -15,8 +15,7 @@ use crate::maps::is_offered;
 use crate::refusal::Refusal;
 
 impl Guest {
-    /// Answers what came from the guest; `None` where there is nobody to answer. Gives whether it
-    /// was done.
+    /// Answers a message of the guest. Returns the answer, and whether the request was done.
     pub fn answer(&self, arrived: Arrived, now: Instant) -> (Message, bool) {
         let mut state = self.state.lock();
         self.look_locked(&mut state);

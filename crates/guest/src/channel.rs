@@ -181,7 +181,7 @@ impl Work {
         while let Some(arrived) = receiver.next(Instant::now()) {
             let (reply, is_done) = self.guest.answer(arrived, Instant::now());
             if !is_done {
-                // Whoever asks what is refused asks less often.
+                // A guest with refused requests is slowed down.
                 std::thread::sleep(REFUSAL_PAUSE);
             }
             stream.write_all(&reply.encode())?;
@@ -201,7 +201,7 @@ fn is_early(error: &io::Error) -> bool {
 
 /// `VMADDR_CID_ANY`
 const VMADDR_CID_ANY: u32 = u32::MAX;
-/// How often it is looked whether the guest began anew, and whether to stop.
+/// Period of looking whether the guest restarted, and whether to stop.
 const TURN: Duration = Duration::from_millis(50);
 /// How long a guest may take to read an answer.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use towpath_xdp::Program;
 
 /// A guest's port.
 pub trait Edge: fmt::Debug + Send + Sync {
-    /// Has a program judge the frames of one direction from now on, in the place of the one before
-    /// it, or (`None`) has nobody do so. When it returns, no worker runs the one before.
+    /// Sets the program that judges the frames of one direction, or (`None`) removes it. When it
+    /// returns, no worker runs the previous one.
     ///
     /// # Errors
     ///
@@ -21,7 +21,7 @@ pub trait Edge: fmt::Debug + Send + Sync {
     /// Where programs may redirect to.
     fn targets(&self) -> Vec<Target>;
 
-    /// How often the guest began anew so far: it was reset, or another one is there.
+    /// Number of restarts of the guest so far: it was reset, or replaced by another one.
     fn restarts(&self) -> u64;
 
     /// Tells people what happened.

@@ -40,7 +40,7 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// [`Edge::restarts`], when it was last looked.
     restarts: u64,
-    /// Whether somebody is at the other end, and how often somebody came.
+    /// Whether an agent is connected, and the number of connections so far.
     is_connected: bool,
     connections: u64,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Counts {
 /// What a guest is at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Whether somebody is at the other end of its channel.
+    /// Whether an agent is connected to its channel.
     pub is_connected: bool,
     /// Programs that run.
     pub attached: Vec<Attached>,
@@ -81,7 +81,7 @@ pub struct Status {
     pub refused: u64,
     /// Messages that were none.
     pub damaged: u64,
-    /// How often it lost everything, as it began anew.
+    /// Number of times that its objects were freed at a restart.
     pub resets: u64,
     /// The last refusal.
     pub refusal: Option<String>,
@@ -156,7 +156,7 @@ impl Guest {
         self.edge.tell(&format!("guest {}: its programs and maps are gone: {why}", self.name));
     }
 
-    /// Notices when the guest began anew.
+    /// Detects a restart of the guest.
     pub fn look(&self) {
         let mut state = self.state.lock();
         self.look_locked(&mut state);
@@ -169,14 +169,14 @@ impl Guest {
         }
     }
 
-    /// Somebody is at the other end, or has gone. What the guest has stays.
+    /// Notes that an agent has connected or gone. The guest's objects stay.
     pub fn note_connection(&self, is_connected: bool) {
         let mut state = self.state.lock();
         state.is_connected = is_connected;
         state.connections += u64::from(is_connected);
     }
 
-    /// Whether somebody is at the other end, and how often somebody came.
+    /// Whether an agent is connected, and the number of connections so far.
     pub fn connections(&self) -> (bool, u64) {
         let state = self.state.lock();
         (state.is_connected, state.connections)
@@ -209,7 +209,7 @@ impl Guest {
         }
     }
 
-    /// Does what takes long; whoever asks for the status meanwhile is told what it was.
+    /// Does long work; a request for the status meanwhile gets the state before it.
     pub(crate) fn take_long<R>(&self, state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
         let note = |status| {
             *self.meanwhile.lock() = status;

@@ -80,8 +80,8 @@ impl Owned {
         handles.find(|(_, handle)| is_it(&handle.object)).map(|(&number, _)| number)
     }
 
-    /// Lets go of an object that nothing else refers to: what is left can always be saved. With
-    /// `all` also of what nobody but it refers to.
+    /// Frees an object without references, so that the rest can always be saved. With `all` it also
+    /// frees objects that only this one refers to.
     pub(crate) fn close(&mut self, handle: u32, all: bool) -> Result<(), Refusal> {
         if !self.made.contains_key(&handle) {
             return Err(no_object(handle));

@@ -245,8 +245,8 @@ fn next_key(handle: &Handle, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// A map's keys with their values, in the order of keys. Somebody who stores meanwhile makes no end
-/// of it.
+/// A map's keys with their values, in the order of keys. The number is limited, because elements
+/// may be stored meanwhile.
 pub(crate) fn pairs<'a>(
     handle: &'a Handle,
     map: &MapUse,

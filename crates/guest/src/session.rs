@@ -14,7 +14,7 @@ pub(crate) struct Session {
     before: VecDeque<u32>,
     /// The last request of the current one.
     sequence: u32,
-    /// What the guest said is the same until it is started anew.
+    /// The guest's boot id, which stays the same until it reboots.
     pub(crate) boot: Vec<u8>,
 }
 

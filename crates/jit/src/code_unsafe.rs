@@ -52,7 +52,7 @@ impl Code {
         fill: impl FnOnce(u64, &mut [u8]) -> Result<(), CompileError>,
     ) -> Result<Code, CompileError> {
         let code = Code::map(bytes, limit)?;
-        // SAFETY: `mapped >= bytes` zeroed, writable bytes that nobody else knows of.
+        // SAFETY: `mapped >= bytes` zeroed, writable bytes that no other code knows.
         let memory = unsafe { std::slice::from_raw_parts_mut(code.base.as_ptr().cast(), bytes) };
         fill(code.address(), memory)?;
         // SAFETY: the whole mapping, into which no reference points any more.
@@ -116,8 +116,8 @@ impl Code {
 impl Drop for Code {
     fn drop(&mut self) {
         PLACED.remove(self.address());
-        // SAFETY: our own mapping; whoever could run code in it held a reference to `self`.
-        // Failure leaves the memory mapped, which harms nothing.
+        // SAFETY: our own mapping; every runner of its code held a reference to `self`. Failure
+        // leaves the memory mapped, which harms nothing.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.mapped) };
         IN_USE.fetch_sub(self.mapped, Relaxed);
     }

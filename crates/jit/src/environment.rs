@@ -65,7 +65,7 @@ impl Environment<'_> {
         self.slots.get(map as usize)?.as_deref()
     }
 
-    /// The runtime's number of a kfunc; an impossible one when nobody knows it (a weak reference).
+    /// The runtime's number of a kfunc; an impossible one if it is unknown (a weak reference).
     pub(crate) fn kfunc_number(&self, kfunc: u32) -> u32 {
         let kfunc = self.linked.kfuncs.get(kfunc as usize);
         kfunc.and_then(|kfunc| self.resolver.kfunc(kfunc)).unwrap_or(u32::MAX)

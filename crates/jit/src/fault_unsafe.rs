@@ -4,7 +4,7 @@
 //! The verifier proves that compiled code touches only what it may. Should it be wrong, the machine
 //! notices some of what follows and sends a signal. If the instruction is one of compiled code, the
 //! handler leads the thread to the [`Landing`] it entered by, with a note of what happened. Every
-//! other signal goes to whoever had it before us: Rust's own guard of stacks, or the default.
+//! other signal goes to its previous handler: Rust's own guard of stacks, or the default.
 //!
 //! By the same way code is left that does not return: [`interrupt`] sends its thread a signal of
 //! its own.
@@ -58,7 +58,7 @@ pub fn interrupt(thread: Pid) {
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) };
 }
 
-/// A signal that means nothing unless somebody wants it to.
+/// A signal without a meaning of its own.
 const INTERRUPT: c_int = libc::SIGURG;
 
 /// What a processor says about an instruction, and what a thread says about a run.
@@ -131,8 +131,8 @@ unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> boo
     }
     // SAFETY: the processor's signals come with an address.
     let address = unsafe { info.si_addr() } as u64;
-    // SAFETY: the thread is in compiled code, entered through the innermost landing, which lives
-    // as long as that call; nobody looks at it meanwhile.
+    // SAFETY: the thread is in compiled code, entered through the innermost landing, which lives as
+    // long as that call; no other code uses it meanwhile.
     leave(unsafe { &mut *landing }, CodeFault { signal, instruction, address }, context);
     true
 }
@@ -193,8 +193,7 @@ unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         _ if signal == INTERRUPT => {}
         _ => {
             // The default: the process ends, by this signal, when we return to the instruction, or
-            // when it is sent again where somebody sent it.
-            // SAFETY: all zeroes is the default action.
+            // when it is sent again, if it was sent. SAFETY: all zeroes is the default action.
             let default = unsafe { MaybeUninit::<sigaction>::zeroed().assume_init() };
             exchange(signal, Some(&default));
             // SAFETY: the kernel's, valid; `raise` may be called in handlers.

@@ -31,7 +31,7 @@ pub(crate) fn publish(code: &[u8]) {
     // SAFETY: waits for the above.
     unsafe { asm!("dsb ish", options(nostack)) };
     for line in (start & !(code_line - 1)..end).step_by(code_line) {
-        // SAFETY: forgets a line of readable memory, which is fetched anew.
+        // SAFETY: drops a cached line of readable memory, which is fetched again.
         unsafe { asm!("ic ivau, {}", in(reg) line, options(nostack)) };
     }
     // SAFETY: waits for the above, here; the call makes the process's other threads do so.

@@ -40,9 +40,9 @@ pub struct Machine {
     pub tail_calls: u32,
     /// The program that runs, when a tail call led to it; null while it is the burst's own.
     pub target: *const TailCallTarget,
-    /// What `bpf_jiffies64` shows, once somebody has asked; 0 before.
+    /// The value of `bpf_jiffies64`, after its first call; 0 before.
     pub jiffies: u64,
-    /// Number of the run, for whoever wants it to end ([`crate::interrupt`]).
+    /// Number of the run, to end it by ([`crate::interrupt`]).
     pub run: u64,
     /// The run that is to end, as that one says.
     pub asked: *const AtomicU64,

@@ -68,7 +68,7 @@ pub enum CodeCache {
     /// `$XDG_CACHE_HOME/towpath`, or `~/.cache/towpath`.
     #[default]
     User,
-    /// This directory, which nobody else may write to.
+    /// This directory, which no other user may write to.
     Directory(PathBuf),
     /// Nowhere.
     Off,
@@ -99,7 +99,7 @@ pub enum Tier {
     Two,
 }
 
-/// Machine code of one program. Dropping it frees the code: whoever runs it holds a reference.
+/// Machine code of one program. Dropping it frees the code: every runner holds a reference.
 #[derive(Debug)]
 pub struct Program {
     body: Body,

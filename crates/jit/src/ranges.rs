@@ -14,7 +14,7 @@ pub(crate) struct Ranges {
 }
 
 struct RangeSlot {
-    /// 0 where nothing is; 1 while somebody writes.
+    /// 0 for a free place; 1 during a write.
     start: AtomicU64,
     end: AtomicU64,
 }

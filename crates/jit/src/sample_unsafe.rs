@@ -42,7 +42,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts sampling this thread, when nobody else samples.
+    /// Starts sampling this thread, unless another sampler runs.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Sampler {
         Sampler::over(&[gettid()], period, ONLY.lock())
     }
 
-    /// Starts sampling threads of this process; `None` if somebody else samples. Of more than
+    /// Starts sampling threads of this process; `None` if another sampler runs. Of more than
     /// [`SAMPLES_MAX`] samples the rest is lost.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Sampler {
 
     /// Ends; gives what was seen.
     pub fn stop(mut self) -> Vec<Sample> {
-        // Before anything is read, and while nobody else may sample.
+        // Before any sample is read, and while no other sampler can start.
         self.end();
         let count = COUNT.load(Ordering::Relaxed).min(SAMPLES.len());
         let samples = SAMPLES[..count].iter().map(|sample| sample.load(Ordering::Relaxed));
@@ -92,7 +92,7 @@ impl Sampler {
 
     fn end(&mut self) {
         for timer in self.timers.drain(..) {
-            // SAFETY: our own timer, which nobody uses any more. A signal of it that is on its way
+            // SAFETY: our own timer, which is not used any more. A signal of it that is on its way
             // finds the handler, which stays.
             unsafe { libc::timer_delete(timer) };
         }

@@ -34,7 +34,7 @@ fn plain(wide: bool, swapped: bool) -> *const () {
 ///
 /// # Safety
 ///
-/// They are readable, and nobody writes them meanwhile but for races that are the program's own.
+/// They are readable, and not written meanwhile except by the program's own races.
 #[inline(always)]
 unsafe fn bytes<'a, const SIZE: usize>(address: u64, count: u64) -> &'a [[u8; SIZE]] {
     // SAFETY: the caller's promise; arrays of bytes are aligned anywhere.

@@ -137,7 +137,7 @@ impl Upgrade {
         }
         *state = match result {
             Ok(program) => {
-                // Nobody else sets it.
+                // This is the only place that sets it.
                 let _first = self.program.set(program);
                 State::Done
             }
@@ -162,7 +162,7 @@ struct Queue {
     has_thread: bool,
     /// Threads that were given up and have not come back.
     lost: usize,
-    /// The process ends: nothing is begun any more, and until then somebody waits.
+    /// The process ends: no new compilation starts, and the exit waits until this time.
     end: Option<Instant>,
 }
 
@@ -181,7 +181,7 @@ static CAME_BACK: Condvar = Condvar::new();
 /// Has a task done in the background.
 pub(crate) fn submit(task: Task) {
     if rustix::thread::gettid() == rustix::process::getpid() {
-        // Without it the process has nobody who waits until the library is open.
+        // Without it the process would not wait until the library is open.
         let _ends = AT_END.try_with(|_| ());
     }
     let mut queue = QUEUE.lock();
@@ -284,7 +284,8 @@ fn work(number: usize) {
         };
         queue.running = Some(Arc::clone(&task.upgrade));
         drop(queue);
-        // The queue and the task have one reference each; without another, nobody wants it.
+        // The queue and the task have one reference each; without another, the result is not
+        // needed.
         if Arc::strong_count(&task.upgrade) > 2 && task.upgrade.start() {
             let started = Instant::now();
             let result = task.job.run();

@@ -6,10 +6,10 @@
 //! kernel's fault handler has it.
 //!
 //! No access faults here: a byte for each page says whether it is there, also for the pages around
-//! the arena that an instruction's offset reaches, and whoever accesses an absent one is led to a
-//! word that stays 0, or to one that nobody reads. An access may come later than its look at that
-//! byte, and then to a page that was freed meanwhile; it counts as one from before, which is why a
-//! page that had been freed is cleared again when it is allocated.
+//! the arena that an instruction's offset reaches, and an access to an absent one is led to a word
+//! that stays 0, or to one that is never read. An access may come later than its look at that byte,
+//! and then to a page that was freed meanwhile; it counts as one from before, which is why a page
+//! that had been freed is cleared again when it is allocated.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl ArenaLayout {
     pub const START: u64 = GUARD_BYTES;
     /// A word that is 0: what loads of absent pages read.
     pub const ZERO: u64 = REACH + 2 * GUARD_BYTES;
-    /// A word that nobody reads: where stores to absent pages go.
+    /// A word that is never read, the target of stores to absent pages.
     pub const SINK: u64 = Self::ZERO + PAGE_BYTES as u64;
     /// A distance shifted right by this is the index of its page in [`Arena::page_table`].
     pub const PAGE_SHIFT: u32 = PAGE_SHIFT;

@@ -37,6 +37,7 @@ impl Environment for AnyEnvironment {}
 /// Who knows programs by the ids that program arrays hold.
 pub trait ProgramIndex: std::fmt::Debug + Send + Sync {
     /// The address that stands for a program; 0 when there is none of this id. When that changes,
-    /// [`ProgramSlots::refresh`](crate::ProgramSlots::refresh) is called for whoever asked.
+    /// [`ProgramSlots::refresh`](crate::ProgramSlots::refresh) is called for each user of the
+    /// address.
     fn address(&self, id: u32) -> u64;
 }

@@ -23,7 +23,7 @@ pub enum MapError {
         /// What `BPF_MAP_CREATE` returns.
         errno: Errno,
     },
-    /// The object leaves its size to a loader, and nobody gave one.
+    /// The object leaves its size to a loader, which gave none.
     #[error(
         "map {map:?} of kind {kind}: the object leaves its size to its loader (max_entries is 0, \
          for which the kernel answers {errno}); give it with --map-size {map}=N, or map_sizes in a \

@@ -55,8 +55,8 @@ pub enum FieldKind {
 /// Takes over what a field owned, when its element goes away or is overwritten.
 pub trait ReleaseField: Send + Sync {
     /// `address` is the field's, and `content` its first word, which wasn't 0. That of pointers,
-    /// timers and work queues is 0 by now; lists and trees come as they are, and nobody who takes
-    /// the value's lock changes them meanwhile.
+    /// timers and work queues is 0 by now; lists and trees come as they are, and no holder of the
+    /// value's lock changes them meanwhile.
     fn release(&self, field: &Field, address: NonNull<u8>, content: u64);
 }
 
@@ -147,8 +147,8 @@ impl Fields {
             |field: &&Field| matches!(field.kind, FieldKind::SpinLock | FieldKind::ResSpinLock);
         let lock = self.list.iter().find(locks);
         let lock = lock.map(|lock| region.half(at + lock.offset as usize));
-        // Whoever was ended while holding the lock never gives it back. Then nobody changes the
-        // list either.
+        // A run ended while holding the lock never releases it, and then does not change the list
+        // either.
         let is_locked = lock.is_some_and(spin_lock_patiently);
         let content = region.word(place).load(Acquire);
         if content != 0 {
@@ -200,8 +200,8 @@ thread_local! {
 /// Locks that a program can hold at a time: those that can fail nest this deep, as in the kernel.
 const HELD_MAX: usize = 32;
 
-/// Takes back what the locks are told apart by that this thread holds: of a program that was ended
-/// in the middle. Whoever waits for them would wait for ever.
+/// Releases the locks that this thread holds for a program ended in the middle; waiters would wait
+/// forever.
 pub fn take_held(mut give_back: impl FnMut(usize)) {
     HELD.with(|(locks, count)| {
         for lock in &locks[..count.replace(0)] {

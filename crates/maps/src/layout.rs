@@ -1,7 +1,7 @@
 //! Where a map's memory is, as constants that a compiler can build into code.
 //!
 //! Maps never move, so an array access becomes an addition and a hash look-up a loop over known
-//! addresses. Whoever uses these numbers must hold the map and keep the rules of [`crate::qsbr`].
+//! addresses. A user of these numbers must hold the map and keep the rules of [`crate::qsbr`].
 
 /// Where the values of an array are that is not known when code is made: an inner map. It lies in
 /// the [`Map`](crate::Map), [`ArrayView::OFFSET`] bytes from what a program holds for it.

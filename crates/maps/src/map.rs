@@ -79,7 +79,7 @@ pub struct Map {
     spans: Box<[Span]>,
     array: ArrayView,
     storage: Storage,
-    /// Bytes of what is to be there from the start that somebody made be there.
+    /// Number of preallocated bytes that are populated so far.
     populated: AtomicU64,
 }
 

@@ -13,8 +13,7 @@ pub(crate) const REGION_BYTES_MAX: u64 = 1 << 40;
 /// flows need.
 pub(crate) const POPULATED_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes that whoever makes memory be there asks for at a time: a huge page, which takes the kernel
-/// some 0.1 ms.
+/// Bytes to populate at a time: a huge page, which takes the kernel some 0.1 ms.
 pub(crate) const POPULATED_STEP_BYTES: usize = 2 << 20;
 
 /// What a core takes from another one at a time: two cache lines, which processors fetch in pairs.

@@ -93,8 +93,8 @@ impl Region {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let address = self.base.as_ptr().wrapping_add(offset).cast();
-        // SAFETY: MAP_FIXED replaces pages of this region only (asserted above), and nobody has
-        // seen them yet: the region is still being built.
+        // SAFETY: MAP_FIXED replaces pages of this region only (asserted above), and no other code
+        // has seen them yet: the region is still being built.
         unsafe { mmap(address, len, prot, flags, file, at) }.map_err(from_os)?;
         Ok(())
     }
@@ -250,8 +250,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this address and length, and whoever holds an
-        // address into it holds the map too.
+        // SAFETY: the mapping was made by `new` with this address and length, and every holder of
+        // an address into it holds the map too.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -2,7 +2,7 @@
 //!
 //! Kernel counterpart: `bpf_perf_event_output` in `kernel/trace/bpf_trace.c`. A slot works once
 //! user space has opened it, for programs on the CPU of that number. A full ring drops samples and
-//! counts them, like a perf ring that nobody reads.
+//! counts them, like a perf ring without a reader.
 
 use std::sync::OnceLock;
 
@@ -32,16 +32,16 @@ pub struct PerfEventArray {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    /// Somebody listens.
+    /// Whether the slot has a listener.
     is_open: AtomicBool,
     /// Made when the slot is opened for the first time, and kept: a program may be writing to it.
     ring: OnceLock<Ring>,
     lost: AtomicU64,
-    /// Held by whoever takes samples out.
+    /// Held by the reader that takes samples out.
     reader: Mutex<()>,
 }
 
-/// A sample that is being written: room in a ring, of which nobody else knows yet.
+/// A sample that is being written: room in a ring that is not visible yet.
 #[derive(Debug)]
 pub struct Sample<'a> {
     ring: &'a Ring,
@@ -92,14 +92,14 @@ impl PerfEventArray {
         Ok(())
     }
 
-    /// Opens the slot of every CPU; where there is no memory for a ring, nobody listens.
+    /// Opens the slot of every CPU; without memory for a ring, a slot stays closed.
     pub fn open_all(&self, bytes: usize) {
         for index in 0..self.slots.len() as u32 {
             let _no_memory = self.open(index, bytes);
         }
     }
 
-    /// Nobody listens to a slot any more.
+    /// Closes a slot, whose listener has gone.
     pub fn close(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
             slot.is_open.store(false, Ordering::Release);

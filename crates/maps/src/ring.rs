@@ -86,14 +86,14 @@ impl Ring {
         Some(start)
     }
 
-    /// Waits until all that was claimed before has a header. What the others wrote is seen then,
-    /// and seen by whoever sees what is written next.
+    /// Waits until all earlier claims have a header. Their writes are visible then, also to every
+    /// reader of the next write.
     #[inline]
     fn wait_for_turn(&self, start: u64) {
         let mut rounds = 0;
         while self.producer().load(Ordering::Acquire) != start {
             rounds += 1;
-            // Whoever is before was interrupted.
+            // The earlier writer was interrupted.
             if rounds % SPIN_ROUNDS == 0 { yield_now() } else { spin_loop() }
         }
     }
@@ -102,7 +102,7 @@ impl Ring {
     #[inline]
     pub(crate) fn commit(&self, position: u64, discard: u32) -> Result<(), Errno> {
         let [length, _] = self.header(position);
-        // Only whoever reserved the record writes it.
+        // Only the writer that reserved the record writes it.
         let old = length.load(Ordering::Relaxed);
         if old & BUSY == 0 {
             return Err(Errno::EINVAL);
@@ -223,7 +223,7 @@ impl Ring {
     }
 }
 
-/// Rounds of waiting before somebody else gets the processor.
+/// Rounds of waiting before other threads get the processor.
 const SPIN_ROUNDS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 #[cfg(all(test, loom))]

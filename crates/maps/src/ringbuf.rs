@@ -1,8 +1,8 @@
 //! RINGBUF: records from programs to one consumer, in the order of reservation.
 //!
 //! Kernel counterpart: `kernel/bpf/ringbuf.c`; the memory and how records get into it are
-//! `ring.rs`. Whoever reads the records looks for them: nobody sleeps until one is there, so what
-//! the flags say of waking the consumer changes nothing.
+//! `ring.rs`. Readers poll for records and don't sleep until one arrives, so the flags about waking
+//! the consumer change nothing.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;

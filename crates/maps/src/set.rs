@@ -55,7 +55,7 @@ impl MapSet {
         let maps = maps?;
         let is_new = |index: usize| options.existing.get(index).is_none_or(Option::is_none);
         for (index, (map, def)) in maps.iter().zip(defs).enumerate() {
-            // A map of maps that is there keeps what is in its slots, but for maps that came anew.
+            // An existing map of maps keeps its slots, except for new maps.
             fill_slots(map, def, &maps, |inner| is_new(index) || is_new(inner))?;
         }
         Ok(MapSet { places: places(&maps), maps, domain: options.each.domain.clone() })
@@ -153,7 +153,7 @@ fn one(index: usize, def: &MapDef, options: &SetOptions) -> Result<Arc<Map>, Map
 }
 
 /// Puts maps into the slots of a map of maps that the object file fills, those by number that
-/// `is_wanted`. Slots of program arrays are left to whoever loads programs.
+/// `is_wanted`. Slots of program arrays are left to the loader of programs.
 fn fill_slots(
     map: &Map,
     def: &MapDef,

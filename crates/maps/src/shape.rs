@@ -132,7 +132,7 @@ fn of_sections(old: &MapDef, new: &MapDef) -> Option<Difference> {
         None if new.initial.is_some() && !have_same_types(old, new) => {
             differ("its variables", &"others", &"the new object's")
         }
-        // Without types nobody knows which variable is where.
+        // Without types the places of variables are unknown.
         Some(_) if new.btf.is_none() || new.value_type == 0 => {
             differ("its variables", &"unknown", &"unknown")
         }
@@ -264,7 +264,7 @@ mod tests {
         let mut new = old.clone();
         new.initial = Some(vec![2; 8]);
         assert!(differs(&old, &new).is_some_and(|told| told.starts_with("its first values")));
-        // Nobody knows which variable is where.
+        // The places of variables are unknown.
         assert!(differs(&old, &old).is_some_and(|told| told.starts_with("its variables")));
         old.section = Some(DataSection::Rodata);
         assert!(differs(&old, &old).is_some_and(|told| told.starts_with("its contents")));

@@ -1,5 +1,5 @@
-//! What a kind of map does. What it has no operation for its row tells users, and its list of
-//! helpers keeps programs away from; the defaults here are for nobody.
+//! The operations of a map kind. For a missing operation, the kind's row has the answer to users,
+//! and its list of helpers excludes programs; so the defaults here are never used.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -34,8 +34,8 @@ pub(crate) trait Store: Send + Sync {
         Vec::new()
     }
 
-    /// Memory that the kernel would have allocated when the map was created; whoever has time makes
-    /// it be there. Nothing for maps that grow.
+    /// Memory that the kernel would have allocated when the map was created; it is populated in the
+    /// background. Nothing for maps that grow.
     fn preallocated(&self) -> Vec<&Region> {
         Vec::new()
     }

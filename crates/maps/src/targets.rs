@@ -92,7 +92,7 @@ impl TargetArray {
         (0..self.entries).filter_map(entry).for_each(|(index, target)| visit(index, target));
     }
 
-    /// Clears the entries with that id. One that somebody replaces at the same time stays.
+    /// Clears the entries with that id. An entry that is replaced at the same time stays.
     pub(crate) fn forget(&self, id: u32) {
         self.for_each(&mut |index, target| {
             if target.id == id {
@@ -226,7 +226,7 @@ impl DevmapHash {
 
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {
         let mut last: Option<[u8; 4]> = None;
-        // As many as there were: somebody may add entries all the time.
+        // Bounded by the count at the start, because entries may be added all the time.
         for _ in 0..self.table.count().unwrap_or(0) {
             let mut key = [0; 4];
             if !self.table.next_key_into(last.as_ref().map(|key| &key[..]), &mut key) {

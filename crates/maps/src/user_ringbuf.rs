@@ -84,8 +84,8 @@ impl UserRingbuf {
         self.submit(&self.reserve(size)?, data)
     }
 
-    /// Whether [`UserRingbuf::drain`] would find nothing, and nobody else drains. Mostly so, and
-    /// found out without taking the ring.
+    /// Whether [`UserRingbuf::drain`] would find nothing, and no other thread drains. Mostly so,
+    /// and found out without taking the ring.
     #[inline]
     pub fn is_idle(&self, flags: u64) -> bool {
         let is_known = flags & !DRAIN_FLAGS == 0;
@@ -166,7 +166,7 @@ impl UserRingbuf {
     }
 }
 
-/// What [`UserRingbuf::drain`] may be told; whoever waits for room looks by itself.
+/// Flags accepted by [`UserRingbuf::drain`]; a writer that waits for room polls by itself.
 const DRAIN_FLAGS: u64 = BPF_RB_NO_WAKEUP | BPF_RB_FORCE_WAKEUP;
 
 impl Store for UserRingbuf {

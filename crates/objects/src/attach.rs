@@ -1,8 +1,8 @@
 //! Programs on devices: who owns the hook, and who may take it over.
 //!
 //! Kernel counterpart: `dev_xdp_attach` and `bpf_xdp_link_*` in `net/core/dev.c`. The rules are the
-//! same whether a program comes by netlink or by a link. The devices themselves are somebody
-//! else's: see [`Devices`].
+//! same whether a program comes by netlink or by a link. The devices themselves are implemented
+//! elsewhere: see [`Devices`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,7 +52,7 @@ pub trait Devices: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `EINTR`: whoever made it stopped before it was complete.
+    /// `EINTR`: the run was stopped before it was complete.
     fn test_run(&self, run: TestRun) -> Result<TestRun, Errno> {
         Ok(run)
     }

@@ -1,7 +1,7 @@
 //! Who calls: its memory and its descriptors.
 //!
 //! The kernel takes both from the current task. Here they come through [`Caller`], so that the
-//! caller may be a process that is supervised, a guest, or ([`Process`]) nobody but our own API.
+//! caller may be a supervised process, a guest, or ([`Process`]) our own API.
 
 use std::collections::BTreeMap;
 

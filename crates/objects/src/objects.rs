@@ -46,8 +46,8 @@ pub struct Settings {
     pub env: Arc<Env>,
     /// The devices that programs are attached to.
     pub devices: Arc<dyn Devices>,
-    /// The worker that `BPF_PROG_TEST_RUN` runs programs on. Nobody else may run as this one, or
-    /// per-CPU values would have two writers.
+    /// The worker that `BPF_PROG_TEST_RUN` runs programs on. No other thread may run as this one,
+    /// or per-CPU values would have two writers.
     pub test_worker: u32,
 }
 
@@ -90,7 +90,7 @@ impl Objects {
         }
     }
 
-    /// All maps there are, whoever keeps them, by id.
+    /// All existing maps, by id.
     pub fn maps(&self) -> Vec<Arc<Map>> {
         self.maps.all().iter().map(|map| Arc::clone(map.map())).collect()
     }
@@ -100,8 +100,8 @@ impl Objects {
         self.maps.all().into_iter().find(|known| Arc::ptr_eq(known.map(), map))
     }
 
-    /// What all programs have in common, so that program arrays can hold any of them: whoever loads
-    /// programs for [`Objects::register_program`] loads them within this
+    /// State shared by all programs, so that program arrays can hold any of them: programs for
+    /// [`Objects::register_program`] must be loaded within it
     /// ([`Loader::within`](towpath_xdp::program::Loader::within)).
     pub fn shared(&self) -> &Shared {
         &self.shared

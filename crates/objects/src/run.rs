@@ -38,7 +38,7 @@ pub(crate) struct RunRequest<'a> {
     /// Those bytes.
     pub(crate) data: Bytes<'a>,
     pub(crate) context: Option<Context>,
-    /// Somebody wants the frame or the context back.
+    /// Whether the caller wants the frame or the context back.
     pub(crate) takes_back: bool,
 }
 

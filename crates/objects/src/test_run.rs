@@ -1,4 +1,4 @@
-//! Test runs as whoever makes them sees them: what is to be run, and how far it is.
+//! Test runs from the side of their executor: the request, and its progress.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl TestRun {
         &self.program
     }
 
-    /// Whether somebody has made some of the runs, or all.
+    /// Whether some of the runs, or all, are done.
     pub(crate) fn is_begun(&self) -> bool {
         self.left < self.repeat
     }
@@ -103,7 +103,7 @@ impl LiveRun<'_> {
     }
 }
 
-/// The kernel stops when a signal comes; here nobody sends one.
+/// The kernel stops at a signal; here there is none.
 pub const TIME_MAX: Duration = Duration::from_secs(2);
 /// Traffic does not wait much longer for a test run.
 const PIECE_TIME: Duration = Duration::from_micros(50);

@@ -1,6 +1,6 @@
-//! The stop word of a worker: what it runs, and whether somebody wants that to end.
+//! The stop word of a worker: its current run, and whether the run was asked to end.
 //!
-//! The worker writes what it runs, once a burst; anybody may ask for the end of that run. Who is
+//! The worker writes its run, once a burst; any thread may ask for the end of that run. Who is
 //! asked notices it at a look: functions that call functions of the program look before each call,
 //! the interpreter now and then, and compiled code when the worker's thread is interrupted
 //! ([`towpath_jit::interrupt`]). A request for another run than the one that is on means nothing.
@@ -25,7 +25,7 @@ pub struct Brake {
     asked: AtomicU64,
 }
 
-/// A run that was on when somebody looked.
+/// The run in progress at the time of a look.
 #[derive(Debug, Clone)]
 pub struct Running {
     /// Its number.

@@ -1,8 +1,8 @@
-//! What programs print: lines of `bpf_trace_printk` for whoever debugs them, and the two streams
-//! that each program has.
+//! Output of programs: lines of `bpf_trace_printk` for debugging, and the two streams of each
+//! program.
 //!
-//! Whoever prints waits for nobody: a lock that a reader holds at that moment, a queue or stream
-//! that is full cost a line, which is counted.
+//! Printing never waits: a lock held by a reader, or a full queue or stream, costs a line, which is
+//! counted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,9 +29,9 @@ pub struct Line {
 pub struct Trace {
     /// By worker, so that no two of them meet.
     workers: Box<[Mutex<VecDeque<Line>>]>,
-    /// Lines are kept: nobody needs them while nobody listens.
+    /// Whether lines are kept; without a listener they are not.
     is_kept: AtomicBool,
-    /// So is what goes into streams: nobody else reads those.
+    /// Whether text for streams is kept.
     has_streams: AtomicBool,
     lost: AtomicU64,
 }
@@ -43,8 +43,8 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// A trace of so many workers that keeps all lines and what goes into streams, for whoever
-    /// takes them later.
+    /// A trace for a number of workers that keeps all lines and text for streams, to be taken
+    /// later.
     pub fn new(workers: usize) -> Trace {
         Trace {
             workers: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
@@ -80,7 +80,7 @@ impl Trace {
         lines
     }
 
-    /// Lines that made room for others, or came while somebody took lines out.
+    /// Number of lines lost to later ones, or printed while lines were being taken out.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -119,7 +119,7 @@ impl Trace {
 
 /// A program's standard output and error, as `bpf_stream_vprintk` writes to them.
 ///
-/// Kernel counterpart: `kernel/bpf/stream.c`: what nobody reads stays, up to 100 000 bytes of each.
+/// Kernel counterpart: `kernel/bpf/stream.c`: unread text stays, up to 100 000 bytes of each.
 #[derive(Debug, Default)]
 pub struct Streams([Stream; 2]);
 
@@ -181,8 +181,8 @@ impl Streams {
         self.stream(stream).lost.load(Ordering::Relaxed)
     }
 
-    /// Appends text (`bpf_stream_push_str`): `ENOSPC` when the stream is full, `ENOMEM` while
-    /// somebody reads it, as in the kernel when its allocator is busy.
+    /// Appends text (`bpf_stream_push_str`): `ENOSPC` when the stream is full, `ENOMEM` while it is
+    /// being read, as in the kernel when its allocator is busy.
     pub(crate) fn push(&self, stream: StreamId, text: &[u8]) -> Result<(), Errno> {
         let Stream { text: kept, lost } = self.stream(stream);
         let pushed = match kept.try_lock() {

@@ -109,9 +109,9 @@ pub struct LoadOptions {
     pub unverified: bool,
     /// Bound on one run in the interpreter.
     pub limits: Limits,
-    /// How long a burst may take, for programs of which nobody knows what they are up to: over that
-    /// its other frames are aborted, and so are those behind one that took too many instructions.
-    /// A program that does so again and again is halted ([`crate::standing`]).
+    /// The longest time for a burst, for untrusted programs: beyond it the other frames are
+    /// aborted, and so are frames after one that took too many instructions. A program that does so
+    /// again and again is halted ([`crate::standing`]).
     pub burst_time: Option<Duration>,
     /// How programs are to be executed.
     pub exec: Exec,
@@ -143,8 +143,7 @@ pub struct Surroundings {
 static STOPS: AtomicU64 = AtomicU64::new(0);
 
 /// How many programs of this process had to be stopped so far ([`Program::stopped`]) or were halted
-/// ([`Standing::halted`]): whoever looks
-/// after programs needs to look at each only when the number has changed.
+/// ([`Standing::halted`]): programs need a check only when this number has changed.
 pub fn stops() -> u64 {
     STOPS.load(Ordering::Relaxed) + crate::standing::halts()
 }
@@ -193,7 +192,7 @@ impl Program {
         let domain = self.maps.domain();
         let connection = helpers::class_of(&self.code, objects, domain);
         let now_ns = helpers::time(clock, ClockId::MonotonicCoarse);
-        // Whoever is no worker is the one behind the last.
+        // A thread that is no worker counts as the one after the last.
         let by = Asking { objects, worker: domain.workers(), now_ns };
         conntrack.enter(known, &connection, domain, by)
     }
@@ -284,8 +283,8 @@ impl Program {
         verdict
     }
 
-    /// Runs the program in the interpreter, however it is executed otherwise, while somebody looks
-    /// on. Ends with a fault also where it kept what a verified program gives back.
+    /// Runs the program in the interpreter, however it is executed otherwise, with an observer.
+    /// Also ends with a fault if it kept a resource that a verified program gives back.
     pub fn run_observed(
         &self,
         worker: &mut Worker,
@@ -422,8 +421,8 @@ impl Program {
     }
 
     /// Runs a dequeue program up to `runs` times for the port of that ifindex, at monotonic time
-    /// `now_ns` (0: it asks). Due timers run first; an error is a timer's. What programs of other
-    /// types do with no frame is nobody's concern: they are refused.
+    /// `now_ns` (0: it asks). Due timers run first; an error is a timer's. Programs of other types
+    /// are refused.
     ///
     /// # Errors
     ///
@@ -492,7 +491,7 @@ impl Program {
         upgrade.is_some_and(|upgrade| upgrade.wait(timeout) && upgrade.program().is_some())
     }
 
-    /// Whether it may run on a packet that somebody else can write to meanwhile: each access is
+    /// Whether it may run on a packet that another process can write meanwhile: each access is
     /// checked as it happens, on the value that is then used. The interpreter does that, and tier 1
     /// for [`towpath_jit::Trust::Guest`]; tier 2 may load twice what the program loads once, and
     /// who knows what a program array leads to.

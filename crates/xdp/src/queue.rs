@@ -1,7 +1,7 @@
 //! The frames of PIFO_XDP maps: they wait there until a dequeue program takes them out.
 //!
-//! A queue owns its frames. Who runs programs says once who gets those that nobody took out before
-//! the map went ([`Keeper`]).
+//! A queue owns its frames. The engine sets once the receiver of frames that are left when the map
+//! is freed ([`Keeper`]).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -93,7 +93,7 @@ impl FrameQueue {
         FrameQueue { held: Mutex::new(held), keeper: OnceLock::new() }
     }
 
-    /// Says who gets frames that nobody takes out; who says so first counts.
+    /// Sets the receiver of frames that are left; the first call counts.
     #[inline]
     pub fn set_keeper(&self, keeper: &Arc<dyn Keeper>) {
         if self.keeper.get().is_none() {

@@ -72,7 +72,7 @@ impl Standing {
         standing
     }
 
-    /// The standing of that number, as long as somebody has the program.
+    /// The standing of that number, while the program exists.
     pub(crate) fn of(number: u64) -> Option<Arc<Standing>> {
         ALL.lock().get(&number)?.upgrade()
     }
@@ -125,8 +125,8 @@ impl Standing {
     }
 }
 
-/// How many programs of this process were halted so far: whoever looks after programs needs to look
-/// at each only when the number has changed.
+/// Number of programs of this process halted so far: programs need a check only when it has
+/// changed.
 pub fn halts() -> u64 {
     HALTS.load(Relaxed)
 }

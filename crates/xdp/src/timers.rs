@@ -6,8 +6,8 @@
 //! up for long.
 //!
 //! Most timers are pushed back again and again, by each packet of a flow. That moves nothing: a
-//! timer stands where it stood, and goes on to its new place when it is looked at there. When it is
-//! due is in the value itself ([`Word`]), so nobody else's memory is touched for that.
+//! timer stands where it stood, and goes on to its new place when it is looked at there. Its due
+//! time is in the value itself ([`Word`]), so no other memory is touched for that.
 
 mod word;
 
@@ -167,7 +167,8 @@ impl Timers {
             return Ok(());
         }
         timer.look_at(place, due, looks);
-        // With the shard's lock, so that whoever takes what is due finds either this or the timer.
+        // With the shard's lock, so that the thread that takes due timers finds either this or the
+        // timer.
         if due < self.first.0.load(Relaxed) {
             self.first.0.fetch_min(due, Relaxed);
         }
@@ -208,7 +209,7 @@ impl Timers {
         if now_ns < self.first.0.load(Relaxed) {
             return Vec::new();
         }
-        // What others start from here on is counted anew; what they started before is found.
+        // Timers started from here on are counted again; those started before are found.
         self.first.0.store(u64::MAX, Relaxed);
         let (mut due, mut left) = (Vec::new(), most);
         let (behind, before) = self.shards.split_at(self.turn.fetch_add(1, Relaxed) % SHARDS);

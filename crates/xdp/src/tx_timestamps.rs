@@ -2,8 +2,8 @@
 //! known.
 //!
 //! The frame has the number of its request, and nothing else of it. The request ends with the
-//! frame: who sent it says when, and a frame that is given back before that was not sent. Either is
-//! told once, in the ring that the program named; a ring that nobody has any more is told nothing.
+//! frame: its sender reports the time, and a frame that is given back before was not sent. Either
+//! is reported once, in the ring that the program named; a ring without a user left gets no record.
 
 use std::sync::{Arc, Weak};
 
@@ -121,7 +121,7 @@ mod tests {
         // Numbers are used again.
         let again = requests.request(&ring, 10).expect("room");
         assert!(numbers[..2].contains(&again));
-        // Nobody has the ring any more.
+        // The ring has no user left.
         drop(ring);
         requests.end(numbers[2], None);
         requests.end(again, None);

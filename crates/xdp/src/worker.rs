@@ -56,7 +56,7 @@ pub struct Worker {
     pub(crate) onlooker: Option<Onlooker>,
 }
 
-/// Somebody who looks on.
+/// An observer of runs.
 #[derive(Clone)]
 pub(crate) struct Onlooker(pub(crate) Arc<dyn Observer + Send + Sync>);
 
@@ -102,7 +102,7 @@ impl Worker {
         self.brake = Arc::clone(brake);
     }
 
-    /// Where it says what it runs, for whoever wants that to end.
+    /// Its stop word, for threads that want its run to end.
     pub fn brake(&self) -> &Arc<Brake> {
         &self.brake
     }
@@ -138,8 +138,8 @@ impl Worker {
         self.sanitizer.as_deref_mut()
     }
 
-    /// Shows each instruction to somebody from now on, of programs that are interpreted; those that
-    /// were compiled are not seen.
+    /// Shows each instruction of interpreted programs to an observer from now on; compiled programs
+    /// are not observed.
     pub fn set_observer(&mut self, observer: Option<Arc<dyn Observer + Send + Sync>>) {
         self.onlooker = observer.map(Onlooker);
     }

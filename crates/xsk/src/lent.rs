@@ -1,10 +1,10 @@
 //! Chunks as frames (zero copy): which chunk is on its way as what.
 //!
 //! A chunk is the application's until it comes by the fill ring, when it becomes a frame to receive
-//! into, or by the tx ring, when it becomes a frame to send. Frames come back in two ways: they are
-//! put back by whoever has them, or were dropped somewhere. What happens then depends on what the
-//! chunk was on its way as. An application that names a chunk twice gets what it had without zero
-//! copy: the second time bytes are copied.
+//! into, or by the tx ring, when it becomes a frame to send. Frames come back in two ways: their
+//! holder puts them back, or they were dropped. What happens then depends on what the chunk was on
+//! its way as. An application that names a chunk twice gets what it had without zero copy: the
+//! second time bytes are copied.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub(crate) struct Lent {
     /// By chunk.
     ways: Vec<Way>,
     dropped: Vec<usize>,
-    /// Packets that were sent, and whose frames somebody still has.
+    /// Number of packets that were sent, and whose frames are still in use.
     unfinished: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Lent {
 enum Way {
     /// To receive into, or not at all.
     Rx,
-    /// To be sent; nobody knows yet whether the port takes it.
+    /// To be sent; it is not known yet whether the port takes it.
     Tx,
     /// The same, and its frame is gone already.
     TxGone,
@@ -76,7 +76,7 @@ impl Lent {
         let (number, offset) = (data as usize / CHUNK_BYTES, data as usize % CHUNK_BYTES);
         let mut frame = self.chunks.take(number)?;
         if frame.set_packet(offset, len).is_err() {
-            // Nothing was sent, so nobody hears of it.
+            // Nothing was sent, so there is no completion.
             let _number = self.chunks.put(frame);
             return None;
         }
@@ -100,7 +100,7 @@ impl Lent {
         *way = if *way == Way::TxGone { Way::Rx } else { Way::Unsent };
     }
 
-    /// Packets that were sent, and whose frames somebody still has.
+    /// Number of packets that were sent, and whose frames are still in use.
     pub(crate) fn unfinished(&self) -> u32 {
         self.unfinished
     }

@@ -3,7 +3,7 @@
 //! [`Sockets`] is the place where they live, next to an engine. A [`Socket`] takes the kernel's
 //! options and `bind`, checks what the kernel checks in the kernel's order, and answers with its
 //! error numbers. Frames reach it by [`towpath_engine::Socket`]. Rings and packet memory are shared
-//! with an application that nobody trusts: whatever it writes there, only it is hurt.
+//! with an untrusted application: its writes there harm only itself.
 
 #![deny(unsafe_code)]
 

@@ -94,8 +94,8 @@ impl Fill {
         }
     }
 
-    /// Frames in free chunks, until there are `count`. Nothing is counted when there are fewer:
-    /// nobody may need them.
+    /// Frames in free chunks, until there are `count`. Nothing is counted if there are fewer,
+    /// because they may not be needed.
     pub(crate) fn lend(
         &mut self,
         umem: &Umem,

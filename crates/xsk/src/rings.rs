@@ -1,5 +1,5 @@
 //! The file that a socket's rings are in: sparse, each ring where the kernel has it
-//! (`XDP_PGOFF_*`), so that whoever maps a socket of the kernel's can map this file.
+//! (`XDP_PGOFF_*`), so that code that maps a kernel socket can map this file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

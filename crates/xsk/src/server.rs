@@ -33,7 +33,7 @@ use crate::sockets::Sockets;
 pub struct Server {
     path: PathBuf,
     mode: u32,
-    /// The number of its file, which nobody else's has while we have the socket.
+    /// The inode of its file, which no other file has while the socket is open.
     inode: AtomicU64,
     /// Rung when the thread is to end, or to listen at another socket.
     stop: Arc<OwnedFd>,
@@ -92,8 +92,8 @@ impl Server {
         inode.is_ok_and(|inode| inode == self.inode.load(Ordering::Relaxed))
     }
 
-    /// Listens at its path anew, where nothing may be, since its file was removed. Connections
-    /// that there are stay.
+    /// Listens at its path again after its file was removed; the path must be free. Open
+    /// connections stay.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ struct Serving {
     /// More would leave too few descriptors for everything else.
     peers_max: usize,
     last: u64,
-    /// Nobody is accepted before, for want of descriptors.
+    /// No client is accepted before this time, for lack of descriptors.
     pause: Option<Instant>,
 }
 
@@ -193,7 +193,7 @@ impl Serving {
         self.sockets.close(&sockets);
     }
 
-    /// Waits until somebody wants something.
+    /// Waits for the next request or connection.
     fn wait(&mut self) -> io::Result<Vec<Who>> {
         let left = self.pause.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.filter(|left| !left.is_zero());
@@ -283,7 +283,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A new socket for whoever is at the other end of `stream`.
+    /// Opens a new socket for the application at the other end of `stream`.
     pub fn greet(sockets: &Arc<Sockets>, stream: OwnedFd) -> io::Result<Peer> {
         let socket = match sockets.open() {
             Ok(socket) => socket,

@@ -108,8 +108,8 @@ impl Sockets {
         self.known.lock().sockets.get(&id).cloned()
     }
 
-    /// The socket that a descriptor of the file of its rings stands for. Whoever has one was given
-    /// it by us, or by somebody who was.
+    /// The socket that a descriptor of the file of its rings stands for. Its holder got it from us,
+    /// or from another holder.
     pub(crate) fn of_file(&self, file: &OwnedFd) -> Shared {
         let Ok(stat) = rustix::fs::fstat(file) else { return Shared::NoSocket };
         let identity = (stat.st_dev, stat.st_ino);
@@ -200,5 +200,5 @@ impl Sockets {
 
 /// `SOCK_RAW`
 const SOCK_RAW: u32 = 3;
-/// More would be somebody's mistake, and each costs descriptors.
+/// More would be a mistake of an application, and each costs descriptors.
 const SOCKETS_MAX: usize = 4096;

@@ -60,7 +60,7 @@ pub fn objects(kernel: &Kernel, budget: &ObjectBudget) -> Report {
     report
 }
 
-/// Selftests of the verifier are there to be judged: many read a stack nobody wrote, or return
+/// Selftests of the verifier are there to be judged: many read an unwritten stack, or return
 /// addresses.
 fn is_for_verdicts(path: &Path) -> bool {
     path.parent().is_some_and(|folder| folder.ends_with("verifier"))
@@ -203,7 +203,7 @@ impl Court<'_> {
         for way in &self.budget.ways {
             let (theirs, maps) = match first.take() {
                 Some(loaded) => loaded,
-                // Each way starts with maps nobody used.
+                // Each way starts with unused maps.
                 None => {
                     let maps = self.kernel.load_maps(&linked.maps);
                     let maps = maps.map_err(|error| refused("maps refused", error.to_string()))?;

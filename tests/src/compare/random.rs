@@ -137,7 +137,7 @@ struct Court<'k> {
     /// Programs that ran as wanted, by way.
     ran: Vec<usize>,
     /// Programs that differ, but whose results depend on addresses or unwritten stack: the kernel
-    /// refuses them to whoever lacks `CAP_PERFMON`.
+    /// refuses them to loaders without `CAP_PERFMON`.
     surroundings: usize,
     /// Programs that were not run: their loops have too many rounds.
     endless: usize,

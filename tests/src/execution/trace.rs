@@ -21,7 +21,7 @@ pub struct Trace {
     outcomes: Vec<Option<Result<Outcome, String>>>,
     /// Names and contents of the maps after the last packet; `None` for what can't be compared.
     maps: Vec<(String, Option<Contents>)>,
-    /// Lines that the program printed; `None` where nobody listened.
+    /// Lines that the program printed; `None` without a listener.
     printed: Option<Vec<String>>,
 }
 
@@ -195,7 +195,7 @@ pub fn depends_on_surroundings(
     run(0) != run(0xa5)
 }
 
-/// Whether a loop that nobody followed round by round takes very many. One that only `may_goto`
+/// Whether a loop that was not followed round by round takes very many. One that only `may_goto`
 /// ends is ended by the clock in the kernel (`bpf_check_timed_may_goto`), by us after as many
 /// rounds as in kernels without one; `bpf_loop` and iterators may count to millions, in one
 /// another. There is nothing to compare, or it would take minutes.

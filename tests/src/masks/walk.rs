@@ -163,7 +163,8 @@ impl Walk<'_> {
                 }
                 FlowControl::ConditionalBranch => {
                     if was_exchange {
-                        // Back to the same place, until nobody came between: it stays what it is.
+                        // Back to the same place until no other write came between: it stays the
+                        // same.
                         return vec![
                             (inst.near_branch_target(), known.clone()),
                             (inst.next_ip(), known),

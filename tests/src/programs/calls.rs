@@ -311,7 +311,7 @@ impl Generator<'_> {
         self.leaves_number();
     }
 
-    /// A helper fills stack bytes nobody has written; they are read when it says it did.
+    /// A helper fills unwritten stack bytes; they are read when it says it did.
     pub(super) fn loaded_bytes(&mut self) {
         let Some(ctx) = self.kept_context() else { return self.arithmetic() };
         let bytes = *self.random.pick(&[1, 2, 4, 6, 8, 12, 16, 20]);

@@ -307,7 +307,7 @@ fn used(asm: &mut Asm, what: Use, out: &mut Vec<super::asm::Jump>) {
     }
 }
 
-/// Writes r1 to the packet, so that somebody wants it.
+/// Writes r1 to the packet, so that it is used.
 fn kept(asm: &mut Asm) {
     asm.store(BPF_B, 7, 1, 8);
 }

@@ -141,7 +141,7 @@ impl<'r> Generator<'r> {
         self.asm.jump(class | op, dst, 0, imm)
     }
 
-    /// `for (i = n; i != 0; i--) { block }` with a register nobody else writes.
+    /// `for (i = n; i != 0; i--) { block }` with a register that nothing else writes.
     fn bounded_loop(&mut self, nesting: usize) {
         let free: Vec<u8> =
             self.state.writable(Kind::Unset).into_iter().filter(|r| *r >= 7).collect();

@@ -48,7 +48,7 @@ impl Generator<'_> {
         self.leaves_number();
     }
 
-    /// `for (i = 0; i < n && can_loop; i++) sum = f(sum, i);` for a number that nobody knows.
+    /// `for (i = 0; i < n && can_loop; i++) sum = f(sum, i);` for an unknown number.
     ///
     /// `may_goto` stands at the top, at the bottom, or at both, as compilers turn loops, and leaves
     /// for behind the loop or for code of its own.

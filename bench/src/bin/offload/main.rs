@@ -1,6 +1,6 @@
 //! `bench/offload`: a program that a guest runs itself beside the same program at its host: the
 //! table of the proposal of 2019 (case 1: frames are passed to the guest's port; case 2: they come
-//! through a bridge), and what a hook costs that nobody uses.
+//! through a bridge), and the cost of an unused hook.
 //!
 //! There are two guests, each on a core of its own: a driver of ours that runs the same compiled
 //! program on its ring's own buffers, and DPDK's testpmd over `virtio_user`, which does the same

@@ -44,7 +44,7 @@ impl Veth {
         socket.set_write_timeout(Some(Duration::from_millis(50)))?;
         let send_until = |end: Instant| {
             while Instant::now() < end {
-                // Nobody listens: that it is refused is no news.
+                // There is no listener, so the refusal is expected.
                 let _refused = socket.send(&[0; 958]);
             }
         };

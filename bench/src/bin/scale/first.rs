@@ -1,5 +1,5 @@
-//! The cost of a new flow in a table that nobody has written to yet, so that its memory is touched
-//! for the first time.
+//! The cost of a new flow in a table that was never written, so that its memory is touched for the
+//! first time.
 
 use std::fmt;
 

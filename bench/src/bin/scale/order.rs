@@ -1,8 +1,8 @@
 //! How much younger than the oldest entry an evicted one is.
 //!
-//! Threads insert numbers, counted up by an atomic addition, into an LRU table, and nobody looks
-//! any up. A table in perfect order then holds the last ones, as many as it has places. What is
-//! missing of these was evicted too early: by how much is where it stood among them.
+//! Threads insert numbers, counted up by an atomic addition, into an LRU table without look-ups. A
+//! table in perfect order then holds the last ones, as many as it has places. What is missing of
+//! these was evicted too early: by how much is where it stood among them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

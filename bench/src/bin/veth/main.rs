@@ -2,7 +2,7 @@
 //!
 //! Beside each other: the kernel's XDP (native, generic), our port over AF_XDP, and DPDK's testpmd
 //! with its AF_XDP and AF_PACKET drivers. The sender keeps to the first core and makes frames in
-//! the kernel (`BPF_PROG_RUN`, live frames); whoever receives in user space keeps to the second.
+//! the kernel (`BPF_PROG_RUN`, live frames); the receiver in user space keeps to the second.
 //!
 //! ```text
 //! sender -> far ~ near -> program -> drop | tx: near ~ far | redirect: out ~ end

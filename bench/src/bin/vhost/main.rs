@@ -2,8 +2,7 @@
 //!
 //! What a frame costs in a ring, on one core, with a driver in this process; and frames a second
 //! beside DPDK's `net_vhost`, with DPDK's `net_virtio_user` as the guest of either. Where the host
-//! sends, each host makes its frames itself: the first lines say how many a second it makes where
-//! nobody takes them.
+//! sends, each host makes its frames itself: the first lines have its rate without a receiver.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]

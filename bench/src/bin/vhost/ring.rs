@@ -1,5 +1,5 @@
-//! What a frame costs in a ring: the port's receivers and transmitters, called by whoever drives
-//! the other side, on one core.
+//! What a frame costs in a ring: the port's receivers and transmitters, called by the driver of the
+//! other side, on one core.
 
 use std::time::{Duration, Instant};
 

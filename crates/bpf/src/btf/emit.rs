@@ -1,7 +1,7 @@
 //! BTF back into bytes: what `BPF_BTF_LOAD` takes.
 //!
 //! Our [`Btf`] keeps no raw bytes, because linking changes types (several object files, section
-//! sizes that clang leaves at 0), so the blob the kernel gets is written anew. Type ids stay the
+//! sizes that clang leaves at 0), so the blob for the kernel is written again. Type ids stay the
 //! same. Format: the kernel's `Documentation/bpf/btf.rst`.
 
 use std::collections::HashMap;

@@ -39,7 +39,7 @@ pub struct Btf {
     index: OnceLock<NameIndex>,
     /// Declaration tags by what they are attached to, found at the first search.
     tags: OnceLock<TagIndex>,
-    /// Stands for all fields above: types that are read when somebody asks for the first one.
+    /// Replaces all fields above: types that are read at the first access to one.
     later: Option<Later>,
 }
 

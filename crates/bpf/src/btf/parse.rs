@@ -280,7 +280,7 @@ mod tests {
         let bytes = include_bytes!("../../tests/data/core_kernel.btf");
         let btf = Btf::parse(bytes).unwrap();
         let again = Btf::parse(&Emitter::new(&btf).finish()).unwrap();
-        // Unnamed parameters get names, and sections that nobody gave a size are left out.
+        // Unnamed parameters get names, and sections without a size are left out.
         let comparable = |btf: &Btf| {
             let types = btf.iter().map(|(_, ty)| ty.clone());
             types

@@ -109,5 +109,5 @@ impl Printer<'_> {
 
 /// Longer declarations are cut with `...`; a cycle of pointers has no end.
 const STEPS_MAX: u32 = 64;
-/// A name longer than this helps nobody.
+/// A longer name is no help.
 const TEXT_MAX: usize = 512;

@@ -71,7 +71,7 @@ impl Btf {
         (btf.len() - 1) as TypeId
     }
 
-    /// Types that `read` gives when somebody asks for the first of them.
+    /// Types from `read`, called at the first access to one of them.
     pub(crate) fn later(read: impl FnOnce() -> Btf + Send + 'static) -> Btf {
         let later = Arc::new(LazyLock::new(Box::new(read) as Box<_>));
         Btf { later: Some(Later(later)), ..Btf::default() }

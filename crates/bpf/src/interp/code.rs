@@ -88,9 +88,8 @@ impl Code {
         Ok(Code { exception_callback: verified.exception_callback(), ..code })
     }
 
-    /// Resolves a program that nobody has proved safe, for those who test the interpreter: it
-    /// checks every access anyway, but such a program may fault, loop for long or leave a map
-    /// locked.
+    /// Resolves a program without a proof of safety, for tests of the interpreter: it checks every
+    /// access anyway, but such a program may fault, loop for long or leave a map locked.
     ///
     /// # Errors
     ///
@@ -120,8 +119,8 @@ impl Code {
             if insn.is_kfunc_call() {
                 let index = insn.imm as usize;
                 let id = linked.kfuncs.get(index).and_then(|kfunc| resolver.kfunc(kfunc));
-                // A weak kfunc nobody knows may be in code that is never reached; when it is
-                // reached after all, the complement of its index tells which it was.
+                // An unknown weak kfunc may be in code that is never reached; if it is reached
+                // after all, the complement of its index identifies it.
                 insns[slot].imm = id.map_or(!insn.imm, |id| id as i32);
             }
             slot += 1;

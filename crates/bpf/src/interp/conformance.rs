@@ -1,6 +1,6 @@
 //! Runs a bare instruction stream over a buffer, as the bpf_conformance suite asks of a runtime.
 //!
-//! Nobody verified the stream, so this runtime relies on nothing: memory is a `Vec`, addresses are
+//! The stream is not verified, so this runtime relies on nothing: memory is a `Vec`, addresses are
 //! invented, helpers do not exist and the run is bounded.
 
 use std::sync::Arc;

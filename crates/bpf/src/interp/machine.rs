@@ -13,8 +13,8 @@ use crate::insn::{
     PSEUDO_KFUNC_CALL, REG_COUNT, REG_FP,
 };
 
-/// Bounds on one run. A verified program ends by itself; the limit is for streams nobody verified
-/// and for tests.
+/// Bounds on one run. A verified program ends by itself; the limit is for unverified streams and
+/// for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Instructions to execute before giving up with [`Violation::Budget`].
@@ -165,7 +165,7 @@ impl Machine {
         }
     }
 
-    /// Runs a function to its exit, whoever the caller in the host is.
+    /// Runs a function to its exit, for any caller in the host.
     fn call_slot<R: Runtime>(
         &mut self,
         runtime: &mut R,
@@ -368,7 +368,7 @@ impl Machine {
     }
 
     /// `bpf_tail_call(ctx, prog_array, index)`: on success the running function is replaced, and
-    /// whoever called it gets the other program's r0. On failure the next instruction runs.
+    /// its caller gets the other program's r0. On failure the next instruction runs.
     fn tail_call<R: Runtime>(&mut self, runtime: &mut R, args: [u64; 5]) -> Result<(), Stop> {
         if self.tail_calls >= MAX_TAIL_CALLS {
             return Ok(());

@@ -1,11 +1,11 @@
 //! Kinds of map: one row for each, which loader, verifier, compiler, objects, daemon and commands
 //! read.
 //!
-//! A row ([`KindSpec`]) says what a kind is: the sizes and flags it takes, what its keys are and
-//! what its values mean, who may do what with it, and what compiled code may rely on. What a kind
-//! *does* is its storage, in `towpath-maps`. Whoever has to tell kinds apart asks for a property
-//! ([`Keys`], [`Values`], [`Shape`]) and names all of them, so that a new kind finds its place
-//! everywhere, and a new property is a compile error wherever it matters.
+//! A row ([`KindSpec`]) describes a kind: its sizes and flags, its keys, the meaning of its values,
+//! the rights of users and programs, and properties for compiled code. Its behaviour is its
+//! storage, in `towpath-maps`. Code that distinguishes kinds asks for a property ([`Keys`],
+//! [`Values`], [`Shape`]) and names all of them, so that a new kind finds its place everywhere, and
+//! a new property is a compile error wherever it matters.
 
 pub mod flags;
 mod rules;
@@ -90,7 +90,7 @@ pub enum Values {
     Records,
     /// Memory that programs and processes share, page by page.
     Pages,
-    /// Samples for whoever opened the slot.
+    /// Samples for the process that opened the slot.
     Events,
     /// A program to continue in: users give a descriptor and see an id.
     Program,

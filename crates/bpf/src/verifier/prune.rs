@@ -129,7 +129,7 @@ impl Verifier<'_> {
             let mut state = self.path.cur.clone();
             state.insn_idx = self.path.insn_idx;
             if !self.add_backedge(id, state) {
-                // No loop is known here, so nobody will carry marks over later: assume them all.
+                // No loop is known here, so marks will not be carried over later: assume them all.
                 let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
                 self.mark_all_scalars_precise(&mut current);
                 self.mark_all_read(&current);

@@ -1,5 +1,5 @@
-//! What a program may not do whose loader lacks `CAP_PERFMON`: learn an address, or what nobody
-//! wrote (`allow_ptr_leaks`, `allow_uninit_stack`).
+//! Limits on a program whose loader lacks `CAP_PERFMON`: it must not learn an address or read
+//! unwritten memory (`allow_ptr_leaks`, `allow_uninit_stack`).
 //!
 //! Each rule is the kernel's, with its words; `docs/verifier.md` lists them.
 

@@ -93,8 +93,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A callee may read what lies behind an address that nobody checks, as far up as it likes:
-    /// what `bpf_probe_read_kernel` reads, texts that are compared, words whose bits are walked.
+    /// A callee may read memory from an unchecked address on, without a limit: what
+    /// `bpf_probe_read_kernel` reads, texts that are compared, words whose bits are walked.
     pub(crate) fn note_unchecked_address(&mut self, reg: &Reg) {
         if reg.base() != Base::Stack {
             return;
@@ -196,7 +196,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, "attempt to corrupt spilled pointer on stack"))
     }
 
-    /// What may or may not be overwritten, by an index that nobody knows.
+    /// Checks which slots a write at an unknown index may overwrite.
     fn check_variable_write(&self, kind: SlotKind, off: i64) -> Result<()> {
         let is_data = matches!(kind, SlotKind::Misc | SlotKind::Zero);
         if !self.input.options.allow_ptr_leaks && !is_data {

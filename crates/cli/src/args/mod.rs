@@ -276,8 +276,8 @@ pub(crate) enum ProgCommand {
     /// Show what running programs print (bpf_printk), as they do, or a stream of one
     ///
     /// Without arguments all lines of all programs, as from the kernel's trace_pipe, until
-    /// interrupted. `stdout PROG` and `stderr PROG` are what a program printed with
-    /// bpf_stream_printk and nobody has read yet.
+    /// interrupted. `stdout PROG` and `stderr PROG` print a program's unread bpf_stream_printk
+    /// output.
     Tracelog(TracelogArgs),
 }
 

@@ -59,12 +59,13 @@ pub(super) struct Entry {
     /// The frame's number among the candidates, as `--frame` takes it.
     pub(super) frame: usize,
     pub(super) frame_bytes: usize,
-    /// Whether a run gets the frame that the run before left (`kept`), or one made anew
-    /// (`rewritten`, and `resized` when the program changes its size).
+    /// Whether a run gets the frame that the run before left (`kept`), or a fresh one (`rewritten`,
+    /// and `resized` when the program changes its size).
     pub(super) frames: &'static str,
     /// BPF instructions.
     pub(super) insns: usize,
-    /// What the object leaves to its loader, and nobody gave: why it may have done little.
+    /// Settings that the object leaves to its loader, and that were not given: it may have done
+    /// little for that reason.
     pub(super) leftover: Vec<String>,
     /// What really executed it: `interp` where it could not be compiled.
     pub(super) ran: &'static str,

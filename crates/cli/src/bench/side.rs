@@ -76,7 +76,7 @@ pub(super) struct InKernel<'a> {
     /// The program, or the one that makes its frames and calls it.
     program: KernelProgram,
     packet: Vec<u8>,
-    /// What program arrays hold stays there as long as somebody has the arrays open.
+    /// Program arrays keep their entries while the arrays are open.
     _called: Option<(KernelProgram, MapSet)>,
     _session: Option<KernelSession<'a>>,
 }

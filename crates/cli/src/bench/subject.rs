@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
         Ok(Subject { args, opened, linked, completed, map_init, packets, templates })
     }
 
-    /// What nobody put into its maps.
+    /// Empty maps that another program or a loader should fill.
     pub(super) fn leftover(&self) -> Vec<String> {
         if self.map_init.is_some() { Vec::new() } else { leftover::contents(&self.linked) }
     }

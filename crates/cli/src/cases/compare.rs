@@ -14,7 +14,7 @@ use super::fields;
 use super::file::{Case, Expect};
 use super::hex::{Pattern, pattern_text};
 
-/// What a run left behind; `None` where nobody can tell.
+/// The results of a run; `None` where they are unknown.
 pub(super) struct Seen {
     pub(super) returned: u32,
     pub(super) target: Option<Option<String>>,

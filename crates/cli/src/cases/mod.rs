@@ -36,7 +36,7 @@ pub(crate) fn test(args: &TestArgs, output: &mut Output) -> Result<Status, CliEr
     }
     loop {
         let before = newest(&args.paths);
-        // A file that somebody is in the middle of changing is no reason to end.
+        // A file that is being edited is no reason to end.
         if let Err(error) = run_all(args, output) {
             output.problem(&error);
         }

@@ -40,8 +40,8 @@ impl Host {
     pub(super) fn new(number: u32) -> Result<Host, CliError> {
         let namespace = Namespace::new()
             .map_err(|error| CliError::Daemon(format!("a network namespace: {error}")))?;
-        // Nobody is to say anything before the hosts are joined, which IPv6 does by itself. A
-        // kernel without it has no such switch.
+        // No host may send before they are joined, which IPv6 does by itself. A kernel without it
+        // has no such switch.
         let _quiet = namespace.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         Ok(Host { namespace, number })
     }
@@ -120,7 +120,7 @@ impl Host {
 
     /// Sends to another for so long.
     pub(super) fn load(&self, other: &Host, seconds: u64) -> Result<Running, CliError> {
-        // Without intervals the report fits into a pipe that nobody reads yet.
+        // Without intervals the report fits into a pipe that is not read yet.
         let line = format!("iperf3 -J -i 0 -t {seconds} -c {other} -p {PORT}");
         let mut iperf = self.namespace.command(&line);
         iperf.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

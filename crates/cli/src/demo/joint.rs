@@ -72,7 +72,7 @@ impl Joint {
         Ok(name.unwrap_or_default())
     }
 
-    /// Loads the program anew and puts it into the place of the old one.
+    /// Loads the program again and replaces the old one.
     pub(super) fn replace(&self, args: &DemoLiveArgs) -> Result<(), CliError> {
         self.link(args, AttachMode::Replace).map(drop)
     }
@@ -104,7 +104,7 @@ impl Joint {
         }
     }
 
-    /// Whether the daemon ends although nobody here told it to: then a signal did.
+    /// Whether the daemon ends without a request from here, so by a signal.
     pub(super) fn was_interrupted(&mut self) -> bool {
         let is_gone = self.client.get::<Json>("/v1/status").is_err();
         if is_gone && let Some(thread) = self.thread.take() {

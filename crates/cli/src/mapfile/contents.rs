@@ -55,7 +55,7 @@ pub(super) enum Held {
     Map(Box<MapContents>),
 }
 
-/// An element that is made readable only if somebody wants to read it: most are just counted.
+/// An element that is formatted on demand: most are just counted.
 pub(super) struct Element<'a> {
     /// Nothing but zero bytes: in an array, never written.
     pub(super) is_zero: bool,

@@ -80,7 +80,7 @@ fn tell(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<St
 /// The bytes of a file, or of the first Ethernet frame when it is a capture.
 fn packet(path: &Path) -> Result<Vec<u8>, CliError> {
     let bytes = files::read(path, "a packet", PACKET_FILE_BYTES_MAX)?;
-    // A frame that starts with a capture's magic number is a destination address nobody has.
+    // A capture's magic number is no frame: no host has this destination address.
     let Ok(mut reader) = Reader::new(bytes.as_slice()) else { return Ok(bytes) };
     let broken = |source| CliError::Capture { path: path.to_owned(), source };
     while let Some(packet) = reader.next_packet().map_err(broken)? {

@@ -220,6 +220,6 @@ impl Pass<'_> {
     }
 }
 
-/// Of fewer frames, nobody asks how fast they were.
+/// With fewer frames, their speed is of no interest.
 const FRAMES_WORTH_IT: u64 = 1000;
 const FRAME_NS_MAX: f64 = 100_000.0;

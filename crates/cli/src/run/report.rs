@@ -35,7 +35,7 @@ pub(super) struct Compared {
     pub(super) action: Action,
     /// Its length.
     pub(super) bytes: usize,
-    /// How long it takes, or why nobody knows.
+    /// The time, or the reason why it is unknown.
     pub(super) outcome: Result<Beside, String>,
 }
 
@@ -305,5 +305,5 @@ fn frames(count: u64) -> String {
     if count == 1 { "1 frame".to_owned() } else { format!("{} frames", grouped(count)) }
 }
 
-/// More nobody reads.
+/// More are not read.
 const NEXT_MAX: usize = 2;

@@ -33,7 +33,7 @@ use screen::{Request, Screen};
 /// What the thread that asks says.
 type News = Result<Reading, ClientError>;
 
-/// Shows it until somebody presses q.
+/// Shows it until the user presses q.
 pub(crate) fn top(args: &TopArgs, output: &Output) -> Result<(), CliError> {
     let other = "`towpath stats -i 1` prints rates, with --json for programs";
     if output.json {
@@ -58,7 +58,7 @@ pub(crate) fn top(args: &TopArgs, output: &Output) -> Result<(), CliError> {
     result.map_err(CliError::Stdout)
 }
 
-/// Asks the daemon once in a period, until nobody is told any more.
+/// Asks the daemon once in a period, until the receiver is gone.
 fn ask(client: &Client, mut period: Duration, paces: &Receiver<Duration>, tell: &Sender<News>) {
     loop {
         match paces.recv_timeout(period) {
@@ -92,7 +92,7 @@ fn show(
             {
                 match screen.press(key) {
                     Request::End => return Ok(()),
-                    // It has ended if nobody hears: the next news says why.
+                    // Without a receiver it has ended: the next news has the reason.
                     Request::Pace(period) => _ = pace.send(period),
                     Request::Nothing => {}
                 }

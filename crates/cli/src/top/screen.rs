@@ -20,7 +20,7 @@ pub(super) struct Screen {
     pub(super) past: VecDeque<Total>,
     pub(super) period: Duration,
     pub(super) view: View,
-    /// What nobody updates while it is looked at.
+    /// Whether updates are paused.
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
     /// Why there is nothing newer.
@@ -28,7 +28,7 @@ pub(super) struct Screen {
     places: [ViewState; View::ALL.len()],
 }
 
-/// Where somebody is in a view.
+/// The user's position in a view.
 #[derive(Debug)]
 pub(super) struct ViewState {
     /// The column that rows are ordered by.

@@ -119,7 +119,7 @@ fn swap_addresses(packet: &mut [u8]) {
     }
 }
 
-/// From nobody to everybody, of a type for experiments (IEEE 802, 0x88b5).
+/// A broadcast frame without a source, of a type for experiments (IEEE 802, 0x88b5).
 fn packet(size: usize) -> Vec<u8> {
     let mut packet = vec![0xff; 6];
     packet.extend([2, 0, 0, 0, 0, 1, 0x88, 0xb5]);

@@ -72,7 +72,7 @@ fn open_port(ports: &Path, name: Option<&str>, mac: Option<&str>) -> io::Result<
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     let index = choose(&names, name, mac).map_err(io::Error::other)?;
     let device = Path::new("/dev").join(&found[index].1);
-    // A write waits for ever while nobody is at the other end, unless it is told not to.
+    // A write waits forever without a peer at the other end, unless it is told not to.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&device, flags, Mode::empty());
     opened.map_err(|errno| {
@@ -107,7 +107,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `TimedOut`: nobody took them until then.
+    /// `TimedOut`: the peer did not take them until then.
     pub(crate) fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             match rustix::io::write(&self.file, bytes) {
@@ -155,7 +155,7 @@ impl Channel {
         }
         let answered = waiting[0].revents();
         if answered.contains(PollFlags::HUP) && !answered.intersects(what) {
-            // Nobody is at the other end of a virtio-serial port: that may change.
+            // A virtio-serial port has no peer at the other end yet.
             std::thread::sleep(HANG_UP_PAUSE.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(())

@@ -159,12 +159,12 @@ pub type ObjectInfo = ObjectRecord;
 pub type Element = (Vec<u8>, Vec<u8>);
 
 impl Client {
-    /// Begins a dialogue. `boot` is something that is the same until the guest is started anew
-    /// (`/proc/sys/kernel/random/boot_id`): with another one, the host lets go of what there was.
+    /// Begins a session. `boot` stays the same until the guest reboots
+    /// (`/proc/sys/kernel/random/boot_id`): with another one, the host frees all previous objects.
     ///
     /// # Errors
     ///
-    /// Nobody answers, or not in this version of the protocol.
+    /// There is no answer, or it is not in this version of the protocol.
     pub fn begin(channel: Channel, boot: &[u8]) -> Result<Client, ClientError> {
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -340,7 +340,7 @@ impl Client {
         }
     }
 
-    /// Nobody but programs writes to the map any more.
+    /// Freezes the map: only programs write to it from now on.
     ///
     /// # Errors
     ///
@@ -499,7 +499,7 @@ impl Client {
             while let Some(arrived) = self.receiver.next(Instant::now()) {
                 let Arrived::Message(message) = arrived else { continue };
                 let of = (message.header.session, message.header.sequence);
-                // Others are answers to somebody who asked before us, and went.
+                // Others are answers to an earlier client that has gone.
                 if of == (self.session, self.sequence) && message.header.is_reply() {
                     message.values().check()?;
                     return Ok(message);

@@ -421,7 +421,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Narrow loads are 64 bits wide at once: machines extend them at no cost, and Cranelift would
-    /// extend anew for each use.
+    /// extend again for each use.
     fn load_at(
         &mut self,
         result: Option<Value>,

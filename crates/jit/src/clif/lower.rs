@@ -62,7 +62,7 @@ pub(super) fn inside<'b>(
     lowering.stopped = Some(around.stopped);
     lowering.run();
     if !lowering.asks_runtime {
-        // Nobody looks at which frame it is.
+        // The index of the frame is not used.
         around.stores.iter().for_each(|&store| lowering.builder.func.layout.remove_inst(store));
     }
     lowering.builder

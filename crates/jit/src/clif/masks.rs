@@ -1,12 +1,12 @@
 //! Addresses that are none where a branch was foreseen wrongly (Spectre v1).
 //!
 //! A masked function carries a word that is all ones on the way that the program takes. Each way
-//! out of a branch computes it anew from the branch's own condition, by a conditional move, which
-//! no processor foresees: where a processor runs ahead on the other way, the word is 0. Every
-//! address that is no constant goes through an `and` with it, and so does every argument of a call.
-//! What a processor reads ahead of a wrong branch is then at address 0, where nothing is, and
-//! leaves no trace that depends on memory. This is LLVM's speculative load hardening with addresses
-//! hardened; `docs/adr/0011-masks.md` says why it is sound.
+//! out of a branch updates it from the branch's own condition, by a conditional move, which no
+//! processor foresees: where a processor runs ahead on the other way, the word is 0. Every address
+//! that is no constant goes through an `and` with it, and so does every argument of a call. What a
+//! processor reads ahead of a wrong branch is then at address 0, where nothing is, and leaves no
+//! trace that depends on memory. This is LLVM's speculative load hardening with addresses hardened;
+//! `docs/adr/0011-masks.md` says why it is sound.
 
 use std::collections::HashMap;
 

@@ -78,7 +78,7 @@ impl Cache {
         let written =
             write(&temporary, key, object).and_then(|()| fs::rename(&temporary, self.path(key)));
         if written.is_err() {
-            // Nobody looks at it under this name.
+            // The file is not used under this name.
             let _ = fs::remove_file(&temporary);
         }
         self.trim(TOTAL_BYTES_MAX);

@@ -143,7 +143,7 @@ impl Library {
 
     /// # Safety
     ///
-    /// Both are live, and nobody else uses them.
+    /// Both are live, and no other code uses them.
     unsafe fn optimise_and_emit(
         &self,
         module: Ref,
@@ -242,7 +242,7 @@ impl Library {
         }
         // SAFETY: the caller's promise.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
-        // SAFETY: as above; nobody uses it any more.
+        // SAFETY: as above; it is not used any more.
         unsafe { (self.dispose_message)(message) };
         text
     }

@@ -4,7 +4,7 @@
 //! What is registered last is called first, so that this comes before the destructors of what was
 //! there when the library was opened. While it is being opened, and for statics that LLVM makes
 //! when it is first used, this comes too late: the main thread waits before, if it asked for a
-//! compilation, and so does whoever calls [`crate::stop_compiling`] itself.
+//! compilation, and so does a caller of [`crate::stop_compiling`].
 
 #![expect(unsafe_code, reason = "a function that exit(3) calls")]
 

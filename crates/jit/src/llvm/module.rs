@@ -87,7 +87,8 @@ pub(super) fn translate(module: &Module, slots: &Slots) -> Text {
     Text { ir, symbols: shared.symbols }
 }
 
-/// Functions that helpers may call: those nobody else does, and those whose address is taken.
+/// Functions that helpers may call: functions without another caller, and functions whose address
+/// is taken.
 pub(super) fn callbacks(module: &Module) -> Vec<usize> {
     let mut called = vec![false; module.functions.len()];
     let mut referred = vec![false; module.functions.len()];

@@ -218,8 +218,8 @@ impl LoopCall {
 }
 
 impl Elements {
-    /// What a callback of the operator's program may be shown without the runtime: keys that are in
-    /// memory, and nobody has to grant.
+    /// Arguments that a callback of the operator's program gets without the runtime: keys in
+    /// memory, which need no grant.
     fn of(context: Context<'_>, map: u32, handle: Value) -> Option<Self> {
         if context.trust != Trust::Verified {
             return None;

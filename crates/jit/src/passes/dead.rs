@@ -1,4 +1,4 @@
-//! Removes instructions whose results nobody needs, and parameters nobody reads.
+//! Removes instructions with unused results, and unused parameters.
 
 use super::Context;
 use crate::xir::{Dominators, Function, Value};

@@ -1,6 +1,6 @@
 //! Constants of the object file are constants of the code.
 //!
-//! `const volatile` globals are in `.rodata`, which nobody can write once the program is loaded;
+//! `const volatile` globals are in `.rodata`, which can't be written once the program is loaded;
 //! the verifier takes them for constants too.
 
 use towpath_bpf::program::MapDef;

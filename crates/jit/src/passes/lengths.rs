@@ -17,8 +17,8 @@ pub(super) fn compare(function: &mut Function, context: Context<'_>) {
     }
     emit::rewrite(function, context, |emitter, op| match *op {
         Op::Compare(cond, address, end) => {
-            // What is loaded anew behind a call that moves the packet may be below an address of
-            // before: the length is a signed number.
+            // A pointer loaded after a call that moves the packet may be below an earlier address:
+            // the length is a signed number.
             let cond = match cond {
                 Cond::Ugt => Cond::Slt,
                 Cond::Ule => Cond::Sge,

@@ -1,4 +1,4 @@
-//! Loops look whether somebody wants the run to end ([`crate::interrupt`]).
+//! Loops check whether the run was asked to end ([`crate::interrupt`]).
 //!
 //! Compiled code can be left wherever it is, so most loops need nothing of this. But a function of
 //! the runtime cannot be left, and a loop that calls one round after round is hardly ever met
@@ -31,7 +31,7 @@ pub(super) fn insert(function: &mut Function, _context: Context<'_>) {
     }
 }
 
-/// A call behind which nobody looks.
+/// A call without a check after it.
 fn is_blind_call(op: &Op) -> bool {
     match op {
         Op::MapLookup { .. } => true,

@@ -65,7 +65,7 @@ impl Dump {
 /// long as the process.
 fn mark(file: &File) -> io::Result<()> {
     let rights = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: a new private mapping at an address of the kernel's choice, which nobody looks at.
+    // SAFETY: a new private mapping at an address of the kernel's choice, which is never read.
     let mapped = unsafe {
         rustix::mm::mmap(std::ptr::null_mut(), HEADER_BYTES, rights, MapFlags::PRIVATE, file, 0)
     };

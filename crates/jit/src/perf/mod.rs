@@ -43,7 +43,7 @@ fn list(functions: &[Named<'_>]) {
     };
     let lines: String = functions.iter().map(line).collect();
     let path = format!("/tmp/perf-{}.map", std::process::id());
-    // Not through a link somebody else may have put there.
+    // Not through a link that another user may have put there.
     let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(path);
     let _ = file.and_then(|mut file| file.write_all(lines.as_bytes()));

@@ -464,7 +464,7 @@ pub enum Op {
     Callee(u32),
     /// The same, of a kfunc, by index into the program's kfuncs.
     CalleeKfunc(u32),
-    /// Ends the run if somebody wants it to end.
+    /// Ends the run if it was asked to end.
     Look,
     /// Keeps a processor from executing what follows ahead of what came before.
     Barrier,

@@ -197,9 +197,9 @@ impl RuntimeFunction {
         }
     }
 
-    /// The helper that takes the same arguments and checks them. `None` for functions whose
-    /// arguments harm nobody, or are named stack bytes whoever calls them (`LoadBytes`,
-    /// `StoreBytes`, `CheckMtu`).
+    /// The helper that takes the same arguments and checks them. `None` for functions with harmless
+    /// arguments, or whose arguments are always named stack bytes (`LoadBytes`, `StoreBytes`,
+    /// `CheckMtu`).
     pub const fn checked(self) -> Option<u32> {
         use RuntimeFunction as F;
         use towpath_bpf::proto::id;

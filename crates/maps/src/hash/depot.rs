@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, Mutex, MutexGuard, fence, yield_now};
 
-/// Elements of nobody in particular.
+/// Free elements that belong to no shard.
 pub(super) struct Depot {
     stock: Shared<Mutex<Stock>>,
     counts: Shared<Counts>,

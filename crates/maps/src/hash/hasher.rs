@@ -7,8 +7,7 @@ use crate::memory::partial_word;
 /// How a map hashes its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hasher {
-    /// Two wide multiplications with secrets of this map: whoever chooses keys can't choose
-    /// collisions.
+    /// Two wide multiplications with secrets of this map, so that chosen keys don't collide.
     Seeded([u64; 2]),
     /// `jhash` with seed 0: the order of iteration is the kernel's.
     Jenkins,

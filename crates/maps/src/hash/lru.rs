@@ -149,8 +149,8 @@ impl Clock {
         Rest { next, end: pool.elements.min(next.saturating_add(self.block)) }.word()
     }
 
-    /// Whether others are so far ahead that a worker's block is not the oldest any more. As long as
-    /// the worker announces the same epoch, nobody gets far.
+    /// Whether others are so far ahead that a worker's block is not the oldest any more. While the
+    /// worker announces the same epoch, the others can't get far ahead.
     fn is_left_behind(&self, pool: &Pool, own: &Block, worker: usize) -> bool {
         let epoch = pool.domain.announced(worker);
         if epoch.is_some_and(|epoch| epoch == own.epoch.load(Relaxed)) {

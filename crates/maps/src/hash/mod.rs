@@ -313,7 +313,7 @@ impl HashTable {
         });
     }
 
-    /// Writes the value of an element that nobody sees yet; CPUs without a value get zeroes
+    /// Writes the value of an element that is not visible yet; CPUs without a value get zeroes
     /// (`pcpu_init_value`).
     fn fill(&self, element: u32, new: New<'_>) {
         for (region, offset) in self.places(element) {

@@ -7,8 +7,8 @@
 //!
 //! Each worker has a [`Shard`] of its own, and takes and gives back elements without a look at
 //! anybody else's; they go from shard to shard in batches, through the [`Depot`]. There are so many
-//! elements as the table has places, and a *reserve* for each shard, for what replaces others and
-//! for what waits: nobody counts keys, since a table is full when no shard holds more than its
+//! elements as the table has places, and a *reserve* for each shard, for replacements and for
+//! waiting elements. Keys are not counted: a table is full when no shard holds more than its
 //! reserve.
 
 use std::sync::Arc;

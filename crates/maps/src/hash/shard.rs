@@ -230,7 +230,7 @@ impl Lists {
         }
     }
 
-    /// Up to so many for somebody else, at least one if there is one.
+    /// Cuts off up to `count` elements for another shard, at least one if there is one.
     fn cut(&mut self, pool: &Pool, count: u32) -> Option<Batch> {
         if let Some(range) = self.cut_fresh(count) {
             return Some(Batch::Fresh(range));

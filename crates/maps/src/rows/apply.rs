@@ -292,7 +292,7 @@ fn may_load(map: &Map, is_replace: bool) -> Result<(), LoadError> {
 pub(super) fn walk(map: &Map, visit: &mut dyn FnMut(&[u8], &Value)) {
     let (mut last, mut left) = (None, u64::from(map.max_entries()) * 2);
     while left > 0 {
-        // Whoever looks keeps removed elements from being used again: pieces are short.
+        // A reader keeps removed elements from being reused, so pieces are short.
         let user = map.user();
         for _ in 0..BATCH {
             let Ok(key) = user.next_key(last.as_deref()) else { return };

@@ -224,7 +224,7 @@ impl Session {
     ///
     /// The answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
     pub fn dump(&self, map: &Selector, most: usize) -> Result<Vec<Entry>, ApiError> {
-        // Somebody who stores meanwhile makes no end of it.
+        // A limit, because elements may be stored all the time.
         let most = most.min(self.map(map)?.map().max_entries() as usize);
         let walk = self.walk(map, None)?.take(most);
         walk.filter_map(|step| step.map(|(key, value)| Some((key, value?))).transpose()).collect()

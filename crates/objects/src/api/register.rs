@@ -1,5 +1,5 @@
-//! Objects that somebody else made: the daemon's loader, and its links. They get ids, names and
-//! pins as all others do.
+//! Objects made elsewhere: by the daemon's loader, and its links. They get ids, names and pins like
+//! all others.
 
 use std::sync::Arc;
 
@@ -117,9 +117,9 @@ impl Objects {
         Ok(object)
     }
 
-    /// Makes a link known whose program somebody else runs on a device; it ends with
-    /// [`LinkObject::detach`], or with its last reference. The hook is not taken: who runs several
-    /// programs on one sees to that.
+    /// Registers a link whose program the engine runs on a device; it ends with
+    /// [`LinkObject::detach`], or with its last reference. The hook is not taken: the engine runs
+    /// several programs on one.
     ///
     /// # Errors
     ///

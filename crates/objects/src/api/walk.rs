@@ -1,4 +1,4 @@
-//! A walk over a map's elements, which whoever walks may leave and take up again.
+//! A walk over a map's elements that can be suspended and resumed.
 
 use towpath_bpf::Errno;
 use towpath_maps::Value;
@@ -8,8 +8,8 @@ use crate::object::Handle;
 
 /// Keys in the map's order, each with its value, if it has one: slots may be empty.
 ///
-/// It ends behind the last key. Where elements come and go meanwhile it may begin anew, and has no
-/// end of its own: who walks stops after as many keys as the map holds at most.
+/// It ends after the last key. If elements come and go meanwhile it may start over, and has no end
+/// of its own: the caller stops after as many keys as the map can hold.
 #[derive(Debug)]
 pub struct Walk {
     handle: Handle,

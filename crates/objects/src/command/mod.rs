@@ -159,7 +159,7 @@ impl Call<'_> {
         }
     }
 
-    /// Refuses a token, which nobody has here; first a descriptor that is none.
+    /// Refuses a token, since there are none here; a wrong descriptor is refused first.
     fn check_token(&self, flags: u32, descriptor: usize) -> Result<(), Errno> {
         if flags & BPF_F_TOKEN_FD == 0 {
             return Ok(());

@@ -54,8 +54,8 @@ pub(crate) struct About {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     kind: u32,
-    /// Of programs that call each other; whoever redirects to a device is made for another hook
-    /// than the program that waits there.
+    /// For programs that call each other; a program that redirects to a device has another hook
+    /// than the program of the device's entry.
     attach: Option<u32>,
     compiled: bool,
     has_frags: bool,
@@ -331,7 +331,7 @@ impl MapObject {
         for (key, program) in taken {
             let is_empty = self.map.program(number(&key)).is_none();
             if is_empty && self.admit_element(&program).is_ok() {
-                // A slot that this array doesn't have is one that nobody asks for any more.
+                // A slot that this array doesn't have is no longer asked for.
                 let _stored = self.change_held(|held| {
                     self.map.set_program(number(&key), program.id())?;
                     Ok(held.insert(key, Held::Program(program)))

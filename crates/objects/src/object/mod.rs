@@ -41,7 +41,7 @@ pub enum Object {
     Btf(Arc<BtfObject>),
     /// A link.
     Link(Arc<LinkObject>),
-    /// That somebody wants run-time statistics (`BPF_ENABLE_STATS`).
+    /// A request for run-time statistics (`BPF_ENABLE_STATS`).
     Stats,
 }
 

@@ -98,7 +98,7 @@ impl Ticks {
         let since = u128::from(ticks.wrapping_sub(base_ticks));
         let pace = (u128::from(since_ns) << 32).checked_div(since).unwrap_or(0);
         let pace = u64::try_from(pace).unwrap_or(0).min(PACE_MAX);
-        // The clock stood still while the machine slept, or somebody pushes it: measure anew.
+        // The clock stood still while the machine slept, or was set: measure again.
         let agrees = known == 0 || known.abs_diff(pace) <= known / 1024;
         self.pace = if agrees { pace } else { 0 };
         self.base = Some((ticks, ns));

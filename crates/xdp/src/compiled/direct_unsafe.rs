@@ -98,8 +98,8 @@ moving!(adjust_head, adjust_meta, adjust_tail);
 ///
 /// # Safety
 ///
-/// The verifier proved `len` bytes at `address` readable; nobody writes them while the function
-/// runs, but for other workers' races on map values, which are the program's own.
+/// The verifier proved `len` bytes at `address` readable; no other code writes them while the
+/// function runs, except other workers' races on map values, which are the program's own.
 unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
     // Sizes are 32-bit numbers, and a buffer of none may have no address.
     match len as u32 as usize {

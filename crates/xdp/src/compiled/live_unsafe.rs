@@ -2,9 +2,8 @@
 //!
 //! Compiled code knows one pointer, to the [`Machine`]. It is the first field of [`Live`], so the
 //! functions it calls find everything else behind it. Compiled code goes from frame to frame by
-//! itself; the run learns of it at the first call. While compiled code runs nobody uses a reference
-//! to the run; each function called makes one from the pointer and is done with it when
-//! it returns.
+//! itself; the run learns of it at the first call. While compiled code runs no reference to the run
+//! is in use; each function called makes one from the pointer and is done with it when it returns.
 
 #![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
 
@@ -128,7 +127,7 @@ impl Compiled {
             // while compiled code runs; frames, worker and maps are held by our caller, and reached
             // through the run, whose pointer the machine carries.
             let came = unsafe { program.run_batch(live.cast::<Machine>(), batch, next) };
-            // SAFETY: compiled code has returned; nobody else knows either.
+            // SAFETY: compiled code has returned; no other code knows either.
             let (live, places) = unsafe { (&mut *live, &mut *places) };
             next = came.unwrap_or_else(|fault| {
                 live.note(&fault);
@@ -158,7 +157,7 @@ impl Live<'_> {
     fn stopped(&mut self, frame: u32, run: &mut Run<'_>, judged: &mut Judged) -> (u32, End) {
         self.machine.stop = 0;
         let result = match self.stop.take() {
-            // Whoever interrupted the run did not say so: it is asked to end.
+            // The run was interrupted without a request: it is asked to end.
             None => Err(Violation::Stopped.into()),
             Some(Stop::Throw(cookie)) => self.catch(cookie, self.machine.stack_top),
             Some(stop) => Err(stop),

@@ -11,8 +11,8 @@ use towpath_jit::{Bridge, Machine};
 use super::live_unsafe::{Live, finish, turn_to_frame};
 use crate::run::Run;
 
-/// Address that compiled code jumps to for a program without machine code; 0 where there can be no
-/// code at all, and so nobody to jump there.
+/// Address that compiled code jumps to for a program without machine code; 0 if there can be no
+/// code at all, and so no jump to it.
 pub(crate) fn bridge() -> u64 {
     static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
     BRIDGE.get_or_init(|| Bridge::to(interpret).ok()).as_ref().map_or(0, Bridge::entry)

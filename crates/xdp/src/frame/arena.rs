@@ -1,7 +1,7 @@
 //! The memory of all frames of a process: one memfd, cut into buffers.
 //!
-//! A memfd can be shared: with applications (AF_XDP sockets), with guests, with the kernel. What
-//! Towpath knows about a frame lies outside of it, where nobody else can write.
+//! A memfd can be shared: with applications (AF_XDP sockets), with guests, with the kernel.
+//! Towpath's records of frames are outside of it, where no other process can write.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Arena {
         self.total
     }
 
-    /// Frames that nobody has now. The rest is in pools and on its way.
+    /// Free frames in the arena. The others are in pools and in flight.
     pub fn free(&self) -> usize {
         let free = self.free.lock();
         free.len() + self.memory.lost_count()

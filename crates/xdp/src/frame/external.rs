@@ -1,13 +1,12 @@
-//! Frames in somebody else's memory: the chunks of an application's UMEM, to receive into.
+//! Frames in an application's memory: the chunks of its UMEM, to receive into.
 //!
-//! What is known of a frame lies in our memory, as for any other, but its owner can write to the
-//! packet at any time. So nothing looks at such a packet but programs that check each access as
-//! they run, and whoever it belongs to; all others get a copy ([`super::Pool::own`]). There is no
-//! slice of it: [`Body::own`] gives none, and its bytes are copied in and out
-//! ([`crate::SharedBytes`]).
+//! The record of a frame is in our memory, as for any other, but the application can write to the
+//! packet at any time. So only programs that check each access at run time, and the application
+//! itself, read such a packet; all other code gets a copy ([`super::Pool::own`]). There is no slice
+//! of it: [`Body::own`] gives none, and its bytes are copied in and out ([`crate::SharedBytes`]).
 //!
-//! Each chunk is either its owner's or a frame that somebody has: [`Chunks::take`] never gives the
-//! same one twice. Frames keep the memory alive, however long they are on their way.
+//! Each chunk is either the application's or a frame in use: [`Chunks::take`] never gives the same
+//! one twice. Frames keep the memory alive for as long as they exist.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -96,7 +95,7 @@ impl Chunks {
 }
 
 impl Body {
-    /// Whether the packet is in somebody else's memory, who may write to it.
+    /// Whether the packet is in an application's memory, which that process may write.
     #[inline]
     pub fn is_external(&self) -> bool {
         self.has(flag::EXTERNAL)

@@ -46,7 +46,7 @@ pub(super) mod flag {
     /// 0 to 2, as in [`super::super::offload::GsoKind`].
     pub(in super::super) const GSO_KIND: u32 = 3 << GSO_KIND_SHIFT;
     pub(in super::super) const GSO_KIND_SHIFT: u32 = 5;
-    /// Somebody wants to know when the frame is sent ([`crate::TxTimestamps`]).
+    /// The frame has a request for its TX timestamp ([`crate::TxTimestamps`]).
     pub(in super::super) const TX_REQUEST: u32 = 1 << 8;
     /// The sender is to wait until a time.
     pub(in super::super) const LAUNCH_TIME: u32 = 1 << 9;
@@ -57,7 +57,7 @@ pub(super) mod flag {
     pub(in super::super) const VLAN: u32 = 1 << 13;
     pub(in super::super) const SUM_COMPLETE: u32 = 1 << 14;
     pub(in super::super) const SUM_UNNECESSARY: u32 = 1 << 15;
-    /// It has RX metadata, and nobody has noted yet where it arrived.
+    /// It has RX metadata, and the port of first arrival is not noted yet.
     pub(in super::super) const NEW: u32 = 1 << 16;
     /// It is known where it arrived first.
     pub(in super::super) const ORIGIN: u32 = 1 << 17;
@@ -65,7 +65,7 @@ pub(super) mod flag {
     pub(in super::super) const TELLS_HASH: u32 = 1 << 18;
     pub(in super::super) const TELLS_TIMESTAMP: u32 = 1 << 19;
     pub(in super::super) const TELLS_VLAN: u32 = 1 << 20;
-    /// The buffer is somebody else's, who may write to it ([`super::super::external`]).
+    /// The buffer is an application's, which may write to it ([`super::super::external`]).
     pub(in super::super) const EXTERNAL: u32 = 1 << 24;
     /// The buffer is the frame's own. Without this and the flag before, it is an arena's.
     pub(in super::super) const OWN_MEMORY: u32 = 1 << 25;
@@ -206,21 +206,21 @@ impl Body {
         self.say(flags);
     }
 
-    /// Says what the hash is, and nothing else anew.
+    /// Sets the hash, and keeps the other hints.
     #[inline]
     pub fn store_rx_hash(&mut self, RxHash { value, kind }: RxHash) {
         (self.metadata.hash, self.metadata.hash_kind) = (value, kind);
         self.say(flag::RX | flag::HASH);
     }
 
-    /// Says when the frame arrived, and nothing else anew.
+    /// Sets the receive timestamp, and keeps the other hints.
     #[inline]
     pub fn store_rx_timestamp(&mut self, timestamp_ns: u64) {
         self.metadata.timestamp_ns = timestamp_ns;
         self.say(flag::RX | flag::TIMESTAMP);
     }
 
-    /// Says which tag was taken off, and nothing else anew.
+    /// Sets the removed VLAN tag, and keeps the other hints.
     #[inline]
     pub fn store_rx_vlan(&mut self, vlan: VlanTag) {
         self.metadata.vlan = vlan;
@@ -233,8 +233,7 @@ impl Body {
         self.say(flag::RX | told.flags());
     }
 
-    /// What the port that received the frame tells of frames, and what somebody has told of this
-    /// one.
+    /// The hints that the ingress port supports, and those set on this frame.
     #[inline]
     pub fn told_rx_metadata(&self) -> Told {
         Told {
@@ -307,7 +306,7 @@ impl Body {
         self.flags |= flag::TX_REQUEST;
     }
 
-    /// Whether somebody does.
+    /// Whether the frame has such a request.
     #[inline]
     pub fn has_tx_request(&self) -> bool {
         self.has(flag::TX_REQUEST)
@@ -356,7 +355,7 @@ impl Body {
         }
     }
 
-    /// Notes that the frame arrived here first, if nobody has yet and somebody will ask.
+    /// Notes the port of first arrival, if it is not noted yet and the frame has hints.
     #[inline]
     pub(crate) fn settle_origin(&mut self) {
         if self.has(flag::NEW) {

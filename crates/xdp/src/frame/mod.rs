@@ -276,7 +276,7 @@ impl Body {
     /// Takes over where another frame arrived and leaves, and its second line, for the same packet.
     fn copy_context(&mut self, from: &Body) {
         (self.rx, self.egress_ifindex) = (from.rx, from.egress_ifindex);
-        // Whoever asked for something to be told of a frame is told it of one.
+        // A request for a TX timestamp is answered for one frame, not for its copies.
         self.copy_metadata(from, flag::METADATA & !flag::TX_REQUEST);
         if self.has(flag::CHECKSUM) {
             // Its place is one in the buffer, and may be cut off.
@@ -386,8 +386,7 @@ impl Body {
         self.head.addr() + self.data as u64
     }
 
-    /// Puts the metadata in front of the packet, if somebody was left who moved one and not yet the
-    /// other.
+    /// Moves the metadata in front of the packet, if a helper has moved one and not yet the other.
     pub(crate) fn settle(&mut self) {
         self.data_meta = self.data_meta.min(self.data);
     }

@@ -51,9 +51,9 @@ pub enum GsoKind {
 }
 
 impl Body {
-    /// Work that the sender of this frame was spared, and that whoever transmits it must do or
-    /// hand on. Offsets are from where the packet starts now; a checksum whose bytes were cut off
-    /// the head is no work any more.
+    /// Work that the sender of this frame left, and that its transmitter must do or hand on.
+    /// Offsets are from where the packet starts now; a checksum whose bytes were cut off the head
+    /// is no work any more.
     #[inline]
     pub fn offload(&self) -> Option<Offload> {
         if self.has(flag::CHECKSUM | flag::GSO) { self.work() } else { None }

@@ -13,7 +13,7 @@ use super::{BUFFER_BYTES, Body, HEADROOM_BYTES, TAILROOM_BYTES};
 /// use towpath_xdp::Frame;
 ///
 /// let frame = Frame::new(&[7; 64])?;
-/// let own = frame.own().expect("nobody lent its memory");
+/// let own = frame.own().expect("its memory is not lent");
 /// assert_eq!(own.linear(), &[7; 64]);
 /// # Ok::<(), towpath_xdp::FrameError>(())
 /// ```

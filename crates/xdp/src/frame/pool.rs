@@ -12,7 +12,7 @@ use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 pub struct Pool {
     arena: Arc<Arena>,
     free: Vec<Frame>,
-    /// Frames in somebody else's memory ([`super::external`]), to be used first.
+    /// Frames in an application's memory ([`super::external`]), to be used first.
     external: Vec<Frame>,
 }
 
@@ -115,7 +115,7 @@ impl Pool {
         frames.retain(|frame| !frame.has(flag::OWNER));
     }
 
-    /// Takes a frame's frags. If somebody wants to know when it was sent: it was not.
+    /// Takes a frame's frags. A request for its TX timestamp gets the answer that it was not sent.
     #[cold]
     fn take_from(&mut self, frame: &mut Frame) {
         frame.strip(&mut self.free);
@@ -162,7 +162,7 @@ impl Pool {
         Some(copy)
     }
 
-    /// Frames in somebody else's memory ([`super::external`]) are to be used first, until
+    /// Makes frames in an application's memory ([`super::external`]) be used first, until
     /// [`Pool::take_external`]. Leaves the vector empty.
     #[inline]
     pub fn put_external(&mut self, frames: &mut Vec<Frame>) {
@@ -175,8 +175,8 @@ impl Pool {
         frames.append(&mut self.external);
     }
 
-    /// Puts a copy in the place of a frame that is in somebody else's memory: from the arena, or in
-    /// memory of its own when that is used up.
+    /// Replaces a frame in an application's memory by a copy: from the arena, or in memory of its
+    /// own when that is used up.
     pub fn own(&mut self, frame: &mut Frame) {
         if frame.is_external() {
             let copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));

@@ -1,8 +1,8 @@
 //! Scattering a burst's frames to several queues, without a branch that depends on which.
 //!
-//! Where a hash decides who gets a frame, nobody can guess it, so a branch would be mispredicted
-//! half of the time; and `Vec::push` to one of several vectors waits for the length that the push
-//! before has stored. Beside this, that costs 4 processor cycles more for each frame.
+//! A hash decides the queue of a frame, so a branch on it would be mispredicted half of the time;
+//! and `Vec::push` to one of several vectors waits for the length that the push before has stored.
+//! Beside this, that costs 4 processor cycles more for each frame.
 
 #![expect(unsafe_code, reason = "safe code looks at lengths and capacities for every frame")]
 
@@ -40,9 +40,9 @@ fn scatter_two(
     let (room, other_room) = (&mut one.spare_capacity_mut()[..count], other.spare_capacity_mut());
     let (mut to, mut other_to) = (room.as_mut_ptr(), other_room[..count].as_mut_ptr());
     let mut others = 0;
-    // SAFETY: the frames are nobody's until a queue is made longer by them below: each is read here
-    // once, and kept where one queue's end was. Of the first `i` frames each queue has at most `i`,
-    // so both ends stay within the room for `count` frames.
+    // SAFETY: the frames have no owner until a queue is made longer by them below: each is read
+    // here once, and kept where one queue's end was. Of the first `i` frames each queue has at most
+    // `i`, so both ends stay within the room for `count` frames.
     unsafe {
         frames.set_len(0);
         let from = frames.as_ptr();
@@ -71,7 +71,7 @@ fn scatter_any<const QUEUES: usize>(
 ) {
     let mut counts = [0; QUEUES];
     let count = frames.len();
-    // SAFETY: the frames are nobody's until their queue is made longer by them below: each is read
+    // SAFETY: the frames have no owner until their queue is made longer by them below: each is read
     // once, to the end of a queue that has room for all.
     unsafe {
         frames.set_len(0);

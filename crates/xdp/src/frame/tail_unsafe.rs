@@ -16,7 +16,7 @@ pub(super) fn move_last(from: &mut Vec<Frame>, count: usize, to: &mut Vec<Frame>
     let keep = from.len() - count;
     to.reserve(count);
     let end = to.len();
-    // SAFETY: frames that are there are read, to room that there is. They are nobody's until `to`
+    // SAFETY: frames that are there are read, to room that there is. They have no owner until `to`
     // is made longer by them; two vectors don't overlap.
     unsafe {
         from.set_len(keep);

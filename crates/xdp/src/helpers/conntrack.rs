@@ -213,7 +213,7 @@ const OPTS_DIR: u64 = 9;
 /// `NF_BPF_CT_OPTS_SZ`
 const OPTS_BYTES: usize = 16;
 const OPTS_BYTES_OLD: usize = 12;
-/// When BTF does not know the structure nobody reads fields of it.
+/// If BTF lacks the structure, programs can't read its fields.
 const CONN_BYTES: u64 = 256;
 const ALLOC_TIMEOUT_NS: u64 = 10_000 * NS_PER_MS;
 const NS_PER_MS: u64 = 1_000_000;

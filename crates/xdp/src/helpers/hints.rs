@@ -108,7 +108,7 @@ fn store_tx_checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
         return Ok(Errno::EINVAL.to_reg());
     };
     let frame = &mut *call.run.frame;
-    // Whoever completes it writes to the linear part.
+    // Completing it writes to the linear part.
     if usize::from(start) + usize::from(offset) + 2 > frame.linear_len() {
         return Ok(Errno::EINVAL.to_reg());
     }

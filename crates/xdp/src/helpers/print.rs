@@ -71,7 +71,7 @@ pub(super) fn print<'r>(
 }
 
 impl Call<'_, '_> {
-    /// A line for whoever listens to what programs print.
+    /// A line for listeners to programs' output.
     pub(super) fn trace(&self, text: &[u8]) {
         let trace = &self.run.surroundings.trace;
         if trace.is_kept() {

@@ -214,7 +214,7 @@ fn perf_output(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let data = call.run.view(data, size.min(RECORD_BYTES_MAX))?;
     let Some(perf) = map.perf() else { return Ok(Errno::EINVAL.to_reg()) };
     let worker = call.run.worker.number() as usize;
-    // Where nobody listens, the program learns it before anything is copied.
+    // Without a listener, the program gets the error before any copy.
     let mut sample = match perf.reserve(worker, flags & INDEX_MASK, data.len() + packet_len) {
         Ok(sample) => sample,
         Err(errno) => return Ok(errno.to_reg()),

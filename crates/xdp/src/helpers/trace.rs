@@ -1,4 +1,4 @@
-//! `bpf_trace_printk` and `bpf_trace_vprintk`: lines of text for whoever debugs the program.
+//! `bpf_trace_printk` and `bpf_trace_vprintk`: lines of text for debugging a program.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;

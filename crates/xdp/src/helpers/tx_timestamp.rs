@@ -20,9 +20,9 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_packet_request_tx_timestamp", entry(request_of)),
 ];
 
-/// `bpf_xdp_request_tx_timestamp(ctx, ring, cookie)`: `-EBUSY` when somebody has asked already,
-/// `-ENOMEM` when too many frames are on their way with a request, `-EINVAL` when the map is no
-/// ring buffer of the program's own, `-EOPNOTSUPP` where there are no ports.
+/// `bpf_xdp_request_tx_timestamp(ctx, ring, cookie)`: `-EBUSY` when the frame has a request
+/// already, `-ENOMEM` when too many frames are on their way with a request, `-EINVAL` when the map
+/// is no ring buffer of the program's own, `-EOPNOTSUPP` where there are no ports.
 fn request(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let ring = ring(call, "bpf_xdp_request_tx_timestamp", &args)?;
     let requests = call.run.worker.tx_timestamps.as_deref();

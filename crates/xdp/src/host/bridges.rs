@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The bridges around a worker, answered by whoever moves its frames.
+/// The bridges around a worker, implemented by the engine that moves its frames.
 pub trait Bridges: fmt::Debug + Send + Sync {
     /// The ifindex of the port behind which the bridge above port `ingress` saw the address.
     /// `vlan` is 0 for untagged frames.

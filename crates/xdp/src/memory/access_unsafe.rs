@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use towpath_bpf::interp::AtomicOp;
 
 /// Permission to touch `len` bytes at `addr`: they belong to memory that outlives the permission,
-/// is readable and writable, and was exposed ([`super::Block`], a map's region). Whether the
-/// program may write there was decided by whoever made the grant.
+/// is readable and writable, and was exposed ([`super::Block`], a map's region). The code that made
+/// the grant has decided whether the program may write there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     addr: u64,
@@ -38,7 +38,7 @@ impl Grant {
     #[cfg(test)]
     pub(crate) fn leaked(len: usize) -> Grant {
         let block = std::mem::ManuallyDrop::new(super::Block::new(len));
-        // SAFETY: nobody else knows the block, which is exposed and never freed.
+        // SAFETY: no other code knows the block, which is exposed and never freed.
         unsafe { Grant::new(block.addr(), len as u64) }
     }
 

@@ -46,7 +46,7 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// They are inside the mapping, and nobody else's until the block is dropped.
+    /// They are inside the mapping, and no other block has them until this one is dropped.
     pub(super) unsafe fn within(base: NonNull<u8>, len: usize, whole: Arc<Mapping>) -> Block {
         let len = u32::try_from(len).expect("blocks are small");
         Block { base, whole: Some(whole), len }
@@ -72,8 +72,7 @@ impl Block {
         let _no_stable_prefetch = offset;
     }
 
-    /// Asks the processor for the cache line at an offset, which is about to be written to, whoever
-    /// has it; changes nothing.
+    /// Prefetches the cache line at an offset for writing, even from another core; changes nothing.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, offset: usize) {
         prefetch_to_write(self.base.as_ptr().wrapping_add(offset));
@@ -93,7 +92,7 @@ impl Block {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len()) }
     }
 
-    /// The contents, where somebody outside of this process may write to them as well.
+    /// The contents, if another process may write to them as well.
     #[inline]
     pub(crate) fn shared(&self) -> SharedBytes<'_> {
         // SAFETY: as in `bytes`.

@@ -74,8 +74,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Gives whole pages between two offsets back to the system: they read zero from now on. Nobody
-    /// else uses these bytes.
+    /// Gives whole pages between two offsets back to the system: they read zero from now on. No
+    /// other code uses these bytes.
     pub(crate) fn discard(&self, part: Range<usize>) -> std::io::Result<()> {
         let page = if self.huge { HUGE_PAGE_BYTES } else { 4096 };
         let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
@@ -86,7 +86,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// `len` bytes of somebody else's file from `start` on, which must stay there: `len` is a
+    /// `len` bytes of another process's file from `start` on, which must stay there: `len` is a
     /// multiple of the page size, and the file is sealed against shrinking.
     pub(crate) fn over(file: OwnedFd, start: u64, len: usize) -> std::io::Result<Mapping> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
@@ -124,8 +124,8 @@ impl Mapping {
         self.lost_count() > 0
     }
 
-    /// `len` bytes from `offset` on. Whoever calls it hands each part out once, and again only
-    /// after its block was dropped.
+    /// `len` bytes from `offset` on. The caller hands each part out once, and again only after its
+    /// block was dropped.
     ///
     /// # Panics
     ///

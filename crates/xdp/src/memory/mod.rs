@@ -2,8 +2,7 @@
 //!
 //! Programs hold real addresses, so memory they see must stay where it is and every access is made
 //! through a raw pointer. All pieces of unsafe code for that are here: [`block_unsafe`] and
-//! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once somebody has checked the
-//! address.
+//! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once the address is checked.
 
 mod access_unsafe;
 mod block_unsafe;

@@ -1,10 +1,10 @@
-//! Bytes that somebody else may change while we look: raw access, never a reference.
+//! Bytes that another process may change at any time: raw access, never a reference.
 //!
-//! A Rust reference promises that nobody else writes (`&`), or that nobody else looks (`&mut`). An
-//! application that has its packet memory mapped, a guest, or the kernel filling a buffer keeps no
-//! such promise, whatever they agreed to. So their bytes are only copied in and out here, and who
-//! decides by them decides by its copy. A copy taken while they are written is a mixture of old and
-//! new bytes, which the writer could have put there as well.
+//! A Rust reference promises that no other code writes (`&`), or that no other code reads (`&mut`).
+//! An application that has its packet memory mapped, a guest, or the kernel filling a buffer keeps
+//! no such promise, whatever they agreed to. So their bytes are only copied in and out here, and
+//! who decides by them decides by its copy. A copy taken while they are written is a mixture of old
+//! and new bytes, which the writer could have put there as well.
 
 #![expect(unsafe_code, reason = "memory that others write cannot be a slice")]
 
@@ -20,7 +20,7 @@ pub struct SharedBytes<'a> {
     of: PhantomData<&'a u8>,
 }
 
-/// The same, to write: what others do there is their affair, but in this process nobody else does.
+/// The same, to write: other processes may write there, but no other code of this process.
 #[derive(Debug)]
 pub struct SharedBytesMut<'a> {
     base: NonNull<u8>,
@@ -33,8 +33,8 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Safety
     ///
-    /// They are initialised and readable for `'a`, in one allocation or mapping, and in this
-    /// process nobody writes to them meanwhile.
+    /// They are initialised and readable for `'a`, in one allocation or mapping, and no code of
+    /// this process writes to them meanwhile.
     #[inline]
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytes<'a> {
         SharedBytes { base, len, of: PhantomData }
@@ -96,8 +96,8 @@ impl<'a> SharedBytesMut<'a> {
     ///
     /// # Safety
     ///
-    /// They are initialised, readable and writable for `'a`, in one allocation or mapping, and in
-    /// this process nobody else reads or writes them meanwhile.
+    /// They are initialised, readable and writable for `'a`, in one allocation or mapping, and no
+    /// other code of this process reads or writes them meanwhile.
     #[inline]
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> SharedBytesMut<'a> {
         SharedBytesMut { base, len, of: PhantomData }
@@ -154,7 +154,7 @@ impl<'a> SharedBytesMut<'a> {
     #[inline]
     pub fn write(self, bytes: &[u8]) {
         assert_eq!(self.len, bytes.len(), "as many bytes as there are");
-        // SAFETY: both are that long, and nobody else refers to ours, so they don't overlap.
+        // SAFETY: both are that long, and only this refers to ours, so they don't overlap.
         unsafe { self.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), self.len) };
     }
 
@@ -166,7 +166,7 @@ impl<'a> SharedBytesMut<'a> {
     #[inline]
     pub fn copy_from(self, from: SharedBytes<'_>) {
         assert_eq!(self.len, from.len, "as many bytes as there are");
-        // SAFETY: both are that long, and nobody else refers to ours, so they don't overlap.
+        // SAFETY: both are that long, and only this refers to ours, so they don't overlap.
         unsafe { self.base.as_ptr().copy_from_nonoverlapping(from.base.as_ptr(), self.len) };
     }
 

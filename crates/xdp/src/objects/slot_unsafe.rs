@@ -44,7 +44,7 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// There is a slot, and nobody uses the result when its store is gone.
+    /// There is a slot, and the result is not used after its store is freed.
     #[inline(always)]
     unsafe fn at(addr: u64) -> Option<Slot> {
         NonZeroU64::new(addr).map(Slot)
@@ -84,12 +84,12 @@ impl Slot {
         self.header().is_object.store(0, Relaxed);
     }
 
-    /// Makes an object of zeros with one reference. Nobody knows the slot's address.
+    /// Makes an object of zeros with one reference. No other code knows the slot's address.
     #[inline]
     pub(super) fn begin(self, class: &Class, is_fresh: bool) {
         if !is_fresh {
             let first = with_exposed_provenance_mut::<u8>(self.0.get() as usize);
-            // SAFETY: the object's part of the slot, which is nobody's.
+            // SAFETY: the object's part of the slot, which is free.
             unsafe { first.write_bytes(0, class.object_bytes()) };
         }
         let header = self.header();
@@ -191,7 +191,7 @@ impl<'o> Object<'o> {
     pub(super) fn give_up(self) -> bool {
         let references = &self.slot.header().references;
         if !self.class().is_counted() {
-            // There is one reference, and whoever has it is the only one who gives it up.
+            // There is one reference, and only its holder can give it up.
             let count = references.load(Relaxed);
             references.store(0, Relaxed);
             return count != 0;

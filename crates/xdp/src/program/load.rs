@@ -115,7 +115,7 @@ impl<'a> Loader<'a> {
         let program = self.prepare(index, self.options.exec)?;
         let name = program.name().to_owned();
         self.loaded.borrow_mut().insert(name.clone(), program);
-        // Only once: what somebody stored since then stays.
+        // Only once: values stored since then stay.
         if !self.are_slots_filled.get() {
             for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
                 self.fill_slots(map, def)?;

@@ -166,7 +166,7 @@ impl Held {
         self.retired.retain(|(tag, _)| !domain.passed(*tag));
     }
 
-    /// The program arrays that somebody still looks at.
+    /// The program arrays that are still in use.
     fn arrays(&mut self) -> Vec<Arc<ProgramSlots>> {
         self.arrays.retain(|slots| slots.strong_count() > 0);
         self.arrays.iter().filter_map(Weak::upgrade).collect()

@@ -29,7 +29,7 @@ impl Shared {
         }
     }
 
-    /// Creates a map whose access flags are left to whoever hands out descriptors of it.
+    /// Creates a map whose access flags are checked by the code that hands out its descriptors.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! One run of a program over a frame: everything the program can reach, and the way it reaches it.
 //!
-//! [`Run`] is the [`Runtime`] of the interpreter, and helpers get it whoever calls them, so that
+//! [`Run`] is the [`Runtime`] of the interpreter, and helpers get it from every caller, so that
 //! compiled code shares them.
 
 mod context;
@@ -66,7 +66,7 @@ pub(crate) struct Run<'a> {
     /// What the program does was proved: its helpers need not look again. The interpreter always
     /// does.
     pub(crate) proved: bool,
-    /// What called functions cost since somebody asked, in instructions, and what they may cost.
+    /// Cost of called functions since the last query, in instructions, and its limit.
     pub(crate) cost: Cost,
     /// Who looks on.
     observer: Option<&'a dyn Observer>,
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets somebody look on.
+    /// Sets an observer.
     pub(crate) fn set_observer(&mut self, observer: Option<&'a dyn Observer>) {
         self.observer = observer;
         self.watched |= observer.is_some();

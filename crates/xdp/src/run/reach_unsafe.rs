@@ -54,15 +54,15 @@ impl<'a> Run<'a> {
         Ok(Cow::Owned(bytes))
     }
 
-    /// Whether nobody but this run writes to what is there: its stack, and its frame unless that is
-    /// in an application's memory. Other workers and users write to values of maps.
+    /// Whether only this run writes to this memory: its stack, and its frame unless that is in an
+    /// application's memory. Other workers and users write to values of maps.
     #[inline]
     fn is_own(&self, addr: u64) -> bool {
         self.worker.is_in_stack(addr) || self.frame.is_in_head(addr) && !self.frame.is_external()
     }
 
-    /// Appends a copy of bytes at an address nobody proved, behind those that earlier calls
-    /// appended: at most `most`, and as many as lie together. False if not even one may be read.
+    /// Appends a copy of bytes at an unproved address, after those of earlier calls: at most
+    /// `most`, and only adjacent ones. False if not even one may be read.
     pub(crate) fn copy_more(&self, addr: u64, known: &mut Vec<u8>, most: usize) -> bool {
         let start = known.len();
         let Some(next) = addr.checked_add(start as u64) else { return false };
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Permission to read `len` bytes at an address nobody proved.
+    /// Permission to read `len` bytes at an unproved address.
     pub(crate) fn grant_reading(&self, addr: u64, len: u64) -> Option<Grant> {
         if self.readable(addr) >= len {
             // SAFETY: as in `grant_unproved`.

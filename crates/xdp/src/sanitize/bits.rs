@@ -1,9 +1,8 @@
-//! How undefined bits spread: for each operation, which bits of its result depend on bits that
-//! nobody set.
+//! How undefined bits spread: for each operation, the bits of its result that depend on unset bits.
 //!
 //! Bits are tracked one by one, as Valgrind's memcheck does ("Using Valgrind to detect undefined
-//! value errors with bit-precision", USENIX 2005): whoever sets a bit-field of a byte and masks the
-//! rest has not read what he masked.
+//! value errors with bit-precision", USENIX 2005): a program that sets a bit-field of a byte and
+//! masks the rest has not read the masked bits.
 
 use towpath_bpf::insn::{
     BPF_ADD, BPF_ALU64, BPF_AND, BPF_ARSH, BPF_DIV, BPF_JEQ, BPF_JGT, BPF_JLE, BPF_JMP32, BPF_JNE,

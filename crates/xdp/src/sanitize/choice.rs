@@ -55,7 +55,7 @@ pub struct SanitizeError;
 impl FromStr for Sanitize {
     type Err = SanitizeError;
 
-    /// `poison` without a seed takes one that nobody chose.
+    /// `poison` without a seed takes a random one.
     fn from_str(text: &str) -> Result<Sanitize, SanitizeError> {
         match (text, text.strip_prefix("poison:")) {
             ("off", _) => Ok(Sanitize::Off),

@@ -91,7 +91,7 @@ impl Sanitizer {
             }
             id::REDIRECT | id::REDIRECT_MAP => {
                 let is_map = helper == id::REDIRECT_MAP;
-                // Nobody knows what a number is that was never set; that was said.
+                // The value of an unset number is unknown; that was reported.
                 let is_set = !self.known.contains(&(pending.place, Kind::Argument, 1));
                 let map = is_map.then(|| run.map_by_handle(pending.args[0])).flatten();
                 let to_socket = map.is_some_and(|map| map.kind().values() == Values::Socket);

@@ -38,21 +38,21 @@ pub enum Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A key of a map has bytes that nobody set.
+    /// A key of a map has unset bytes.
     Key,
-    /// A value that is put into a map has bytes that nobody set.
+    /// A value stored in a map has unset bytes.
     Value,
-    /// A record for user space has bytes that nobody set.
+    /// A record for user space has unset bytes.
     Record,
-    /// A packet that leaves, or the metadata in front of it, has bytes that nobody set.
+    /// A leaving packet, or the metadata in front of it, has unset bytes.
     Packet,
-    /// An argument of a helper or kfunc, or memory that it reads, has bytes that nobody set.
+    /// An argument of a helper or kfunc, or memory that it reads, has unset bytes.
     Argument,
-    /// A branch depends on bytes that nobody set.
+    /// A branch depends on unset bytes.
     Branch,
-    /// The return value depends on bytes that nobody set.
+    /// The return value depends on unset bytes.
     Return,
-    /// The address of an access depends on bytes that nobody set.
+    /// The address of an access depends on unset bytes.
     Address,
     /// `XDP_REDIRECT` was returned without a target.
     Redirect,

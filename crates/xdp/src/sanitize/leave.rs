@@ -147,7 +147,7 @@ impl Sanitizer {
         self.place = leaves_at;
     }
 
-    /// Bytes that `bpf_xdp_adjust_head` and `bpf_xdp_adjust_meta` added, and that nobody set.
+    /// Checks for unset bytes added by `bpf_xdp_adjust_head` and `bpf_xdp_adjust_meta`.
     fn leaves(&mut self, run: &Run<'_>, action: Action) {
         if self.shadow.is_stack_only() {
             return;
@@ -155,7 +155,7 @@ impl Sanitizer {
         let (meta, data) = (run.frame.data_meta_addr(), run.frame.data_addr());
         let end = run.frame.data_end_addr();
         self.unset_packet("the packet", data, end, action);
-        // Whoever sends a packet does not look at metadata.
+        // Senders don't read metadata.
         if meta < data && action != Action::Tx {
             self.unset_packet("the metadata in front of the packet", meta, data, action);
         }

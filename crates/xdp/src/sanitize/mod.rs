@@ -1,6 +1,7 @@
-//! The sanitizer: finds what the kernel's verifier lets pass, while a program is interpreted.
+//! The sanitizer: finds mistakes that the kernel's verifier accepts, while a program is
+//! interpreted.
 //!
-//! It follows, bit by bit, what nobody set: the stack, records of ring buffers, what
+//! It tracks unset memory bit by bit: the stack, records of ring buffers, what
 //! `bpf_xdp_adjust_head` adds, what functions leave unset when they fail. Copying such bits is no
 //! mistake, and masked or shifted away they are gone. A [`Finding`] is made where they matter: in a
 //! key, a value, a record, a packet that leaves, an argument, a branch, a return value.

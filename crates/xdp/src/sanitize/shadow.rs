@@ -1,4 +1,4 @@
-//! Which bits of memory nobody set: of the stack, and of what else a program gets without contents.
+//! Unset bits of memory: of the stack, and of other memory that a program gets without contents.
 
 use std::ops::Range;
 

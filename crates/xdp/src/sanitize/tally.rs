@@ -265,7 +265,7 @@ fn is_looked_at(insns: &[Insn], start: usize) -> bool {
         let next = at + 1 + usize::from(insn.is_ld_imm64());
         let target = (at as i64 + 1 + i64::from(insn.off)) as usize;
         match (insn.class(), insn.op()) {
-            // Whoever looks the element up sees whether it is there.
+            // A program that looks the element up sees whether it exists.
             (BPF_JMP, BPF_CALL) if insn.imm.cast_unsigned() == id::MAP_LOOKUP_ELEM => return true,
             (BPF_JMP | BPF_JMP32, BPF_CALL) => {}
             (BPF_JMP, BPF_JA) => open.push(target),

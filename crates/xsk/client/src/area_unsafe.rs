@@ -15,7 +15,7 @@ pub struct Area {
     base: NonNull<u8>,
     len: usize,
     file: OwnedFd,
-    /// Somebody else's address range, which stays mapped.
+    /// The caller's address range, which stays mapped.
     is_borrowed: bool,
 }
 
@@ -38,8 +38,8 @@ impl Area {
     ///
     /// # Safety
     ///
-    /// The whole pages are the caller's, mapped, readable and writable, aligned, and nobody
-    /// else looks at them during the call.
+    /// The whole pages are the caller's, mapped, readable and writable, aligned, and no other code
+    /// accesses them during the call.
     pub(crate) unsafe fn over(base: NonNull<u8>, len: usize) -> io::Result<Area> {
         let len = len.next_multiple_of(PAGE_BYTES);
         let file = Area::file(len)?;

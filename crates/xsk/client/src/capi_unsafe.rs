@@ -511,7 +511,7 @@ pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
     if socket.is_null() {
         return;
     }
-    // SAFETY: made by `xsk_socket__create_shared`, and nobody uses it again.
+    // SAFETY: made by `xsk_socket__create_shared`, and not used again.
     let socket = unsafe { Box::from_raw(socket) };
     // SAFETY: C deletes the memory after its sockets (`xsk_umem__delete` refuses else).
     let umem = unsafe { socket.umem.as_ref() };
@@ -535,7 +535,7 @@ pub unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
     if known.state.lock().sockets > 0 {
         return -Errno::BUSY.raw_os_error();
     }
-    // SAFETY: made by `create_umem`; no socket refers to it, and nobody uses it again.
+    // SAFETY: made by `create_umem`; no socket refers to it, and it is not used again.
     drop(unsafe { Box::from_raw(umem) });
     0
 }

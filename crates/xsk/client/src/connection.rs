@@ -28,7 +28,7 @@ impl Connection {
         Connection::over(stream)
     }
 
-    /// Over a connection that somebody else opened.
+    /// Uses a connection opened by the caller.
     pub fn over(stream: OwnedFd) -> io::Result<Connection> {
         let (bytes, mut files) = receive(&stream)?;
         let strange = || io::Error::new(io::ErrorKind::InvalidData, "not the socket of a towpath");

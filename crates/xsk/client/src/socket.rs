@@ -80,7 +80,7 @@ pub struct Socket {
     fill: Producer<Mapped<u64>>,
     completion: Consumer<Mapped<u64>>,
     area: Area,
-    /// Chunks that nobody has.
+    /// Free chunks.
     free: Vec<u64>,
     /// A packet of several chunks that was not sent whole.
     pieces: Vec<Desc>,

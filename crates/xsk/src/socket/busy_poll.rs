@@ -2,9 +2,9 @@
 //! (`net/core/sock.c`).
 //!
 //! In the kernel they say how long a system call looks for packets before it sleeps, and that
-//! interrupts are to wait meanwhile. Here nobody needs a system call, and interrupts are wake-ups:
-//! a worker that has nothing to do for a while sleeps, and whoever sends has to wake it. So the
-//! options say how long it stays awake for the sake of a socket.
+//! interrupts are to wait meanwhile. Here no system call is needed, and interrupts are wake-ups: an
+//! idle worker sleeps after a while, and senders have to wake it. So the options set the time that
+//! it stays awake for a socket.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct BusyPoll {
     is_preferred: AtomicBool,
     /// 0 when nothing was said.
     budget: AtomicU32,
-    /// How many packets had moved when somebody looked last, and since when it is so.
+    /// Number of moved packets at the last look, and the time of its last change.
     last: Mutex<Option<(u64, Instant)>>,
 }
 

@@ -165,7 +165,7 @@ impl Socket {
         self.bound.get().map(|bound| &bound.pool)
     }
 
-    /// Nobody may use it any more; `false` when that is so already.
+    /// Ends the use of the socket; `false` if it has ended already.
     pub(crate) fn starts_to_unbind(&self) -> bool {
         let was = std::mem::replace(&mut self.setup.lock().state, State::Unbound);
         was != State::Unbound && !self.is_unbound.swap(true, Ordering::SeqCst)
@@ -276,7 +276,7 @@ impl towpath_engine::Socket for Socket {
         let Some(bound) = self.active().filter(|_| !is_deserted) else {
             return Wake::At(Instant::now() + BELL_PAUSE);
         };
-        // The ring says that somebody sleeps in any case: perhaps nobody polls it any more.
+        // The ring asks for a wake-up in any case, because it may no longer be polled.
         match bound.arm() {
             Some(wake) => wake,
             None if self.busy_poll.keeps_awake(|| bound.moved()) => Wake::Now,

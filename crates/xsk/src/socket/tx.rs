@@ -78,7 +78,7 @@ impl Tx {
     pub(super) fn new(ring: Mapped<Desc>, uses_wakeup: bool) -> Tx {
         let mut ring = Consumer::new(ring);
         if uses_wakeup {
-            // Nobody polls it yet.
+            // No worker polls it yet.
             let _ready = ring.arm();
         }
         Tx {
@@ -280,7 +280,8 @@ impl Tx {
             is_any = true;
         }
         if is_any {
-            // Completions first: whoever sees a free place in the tx ring may look for them.
+            // Completions first: an application that sees a free place in the tx ring may look for
+            // them.
             completion.submit();
             self.ring.release();
         }
@@ -378,7 +379,7 @@ impl Bound {
         let mut tx = self.tx.as_ref()?.lock();
         let is_empty =
             if self.pool.uses_wakeup { tx.ring.arm() } else { tx.ring.available(1) == 0 };
-        // Nobody says when a frame is gone.
+        // There is no signal when a frame is freed.
         let waits = self.pool.umem.lent().is_some_and(|lent| lent.unfinished() > 0);
         let later = waits.then(|| Wake::At(Instant::now() + COMPLETION_PAUSE));
         if is_empty { later } else { Some(Wake::Now) }

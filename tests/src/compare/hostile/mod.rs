@@ -495,8 +495,8 @@ impl Counts {
 /// What is refused on one path and need not be on a path that is pruned to it: a state in which
 /// less is known passes these tests, and no access depends on them. A part of a spilled pointer is
 /// read as a number, or the bytes of a dynptr, of an iterator, of saved interrupt flags: the state
-/// before had nothing there, and privileged programs read what nobody wrote. A whole pointer is
-/// read as a number in the same way, and calculated with: it was proved for any number. A part of a
+/// before had nothing there, and privileged programs read unwritten memory. A whole pointer is read
+/// as a number in the same way, and calculated with: it was proved for any number. A part of a
 /// pointer is stored: at an offset that isn't known it is data like any other. A pointer is moved
 /// far away and not used.
 const HARMLESS: [&str; 6] = [
@@ -513,7 +513,8 @@ const MASKED_EVERY: u64 = 16;
 const PIECE: u64 = 100;
 /// Programs between two words about how far it is.
 const PROGRESS: u64 = 100_000;
-/// Programs after which maps and jump tables are made anew: ids of programs are never reused.
+/// Number of programs after which maps and jump tables are made again: ids of programs are never
+/// reused.
 const PROGRAMS_IN_A_WORLD: usize = 2000;
 /// Attempts at making one failing program smaller.
 const TRIES_MAX: usize = 300;

@@ -48,8 +48,8 @@ impl Watch {
         self.executed.borrow().get(slot).copied().unwrap_or_default()
     }
 
-    /// Whether an instruction reaches an arena or a slice of something, where nobody proves that
-    /// atomics are aligned (`docs/differences.md`).
+    /// Whether an instruction reaches an arena or a slice, for which there is no proof that atomics
+    /// are aligned (`docs/differences.md`).
     pub(super) fn may_be_unaligned(&self, slot: usize) -> bool {
         let access = self.facts.get(slot).and_then(|facts| facts.access);
         matches!(access, Some(AccessFact::Arena | AccessFact::Mem | AccessFact::Mixed))

@@ -1,4 +1,4 @@
-//! Maps, jump tables and packets that are made once, and filled anew for each run.
+//! Maps, jump tables and packets that are made once, and filled again for each run.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Programs that combine everything a verifier has to keep apart, close to the edge of what can be
-//! proved, for maps and jump tables whose contents nobody may rely on.
+//! proved, for maps and jump tables with unreliable contents.
 //!
 //! A program is made of statements. Each gets a number from somewhere, changes it, bounds it (now
 //! and then not quite), and uses it where only the bound makes that safe; or it holds something
@@ -136,7 +136,7 @@ impl Sample {
         for (start, kind) in &self.kinds {
             let start = *start as u32;
             let known = functions.binary_search_by_key(&start, |function| function.start);
-            // Nobody calls the function that catches; another that nobody calls is gone.
+            // The catching function has no caller; other functions without a caller are removed.
             if let (Err(place), Kind::Catcher) = (known, kind) {
                 let name = EXCEPTION_CALLBACK.to_owned();
                 let linkage = Linkage::Global;

@@ -125,7 +125,7 @@ impl Writer<'_> {
         self.drop_object();
     }
 
-    /// One read where it is, as long as nobody can free it, or longer.
+    /// Reads it in place, while it can't be freed, or longer.
     fn read(&mut self, reg: u8) {
         let missing = self.keeper();
         self.fail(missing);

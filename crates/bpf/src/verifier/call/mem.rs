@@ -25,7 +25,7 @@ impl Verifier<'_> {
         meta: &mut CallMeta,
     ) -> Result<()> {
         let reg = *self.reg(regno);
-        // With a variable offset nobody could say which slots were filled.
+        // With a variable offset the filled slots would be unknown.
         let raw = raw && reg.is(Base::Stack) && reg.var.is_const();
         self.check_helper_mem_access(regno, size, access, zero_size_allowed, raw)?;
         if raw {

@@ -68,7 +68,7 @@ impl<'a> Sides<'a> {
         let program = InKernel::new(program, linked, feed, env, Some(session))?;
         let read = move || {
             rings.iter().for_each(RingReader::skip);
-            // Nobody reads these: they overwrite.
+            // These have no reader: they overwrite.
             let _open = &listeners;
         };
         Ok(Read { program: Box::new(program), read: Box::new(read) })

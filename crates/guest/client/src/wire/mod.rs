@@ -82,7 +82,7 @@ numbered! {
         MapLookupBatch = 8,
         /// An element is taken out.
         MapLookupAndDelete = 9,
-        /// Nobody but programs writes to a map any more.
+        /// Only programs write to the map from now on.
         MapFreeze = 10,
         /// What a map is.
         MapInfo = 11,
@@ -114,7 +114,7 @@ numbered! {
         Log = 3,
         /// An object's number: never 0, and the guest's own.
         Handle = 4,
-        /// Something that is the same until the guest is started anew.
+        /// A value that stays the same until the guest reboots.
         BootId = 5,
         /// A limit and how much of it is used.
         LimitUsed = 6,

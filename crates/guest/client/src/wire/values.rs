@@ -15,7 +15,7 @@ pub enum Malformed {
     /// It ends in the middle of a value.
     #[error("the value at byte {0} ends behind the message")]
     Truncated(usize),
-    /// A tag that nobody knows here, of a value that matters.
+    /// An unknown tag of a value that must not be ignored.
     #[error("the value at byte {at} has tag {tag}, which is not known here")]
     Unknown {
         /// Where.

@@ -180,7 +180,7 @@ fn behind(function: &Function, dominators: &Dominators, moving: &[bool]) -> Vec<
 fn joined(area: Area, known: Option<Range>, other: Range) -> Range {
     match (area, known) {
         (_, None) => other,
-        // Which object each is in, nobody knows.
+        // The object of each is unknown.
         (Area::Any { .. }, Some(known)) => {
             if other.1 - other.0 > known.1 - known.0 {
                 other

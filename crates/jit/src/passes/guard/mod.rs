@@ -29,7 +29,7 @@ pub(super) fn insert(module: &mut Module, context: Context<'_>, budget: u32) {
     }
 }
 
-/// Writes a block anew, splitting it where a check may lead elsewhere.
+/// Rewrites a block, and splits it where a check may lead elsewhere.
 struct Writer<'a> {
     function: &'a mut Function,
     /// The block being written.

@@ -91,7 +91,7 @@ fn is_plain(callee: &Function, context: Context<'_>) -> bool {
     is_called && callee.blocks.iter().all(|b| !matches!(b.end, Terminator::TailCall { .. }))
 }
 
-/// Nobody calls the function any more; its number stays.
+/// Empties a function without callers; its number stays.
 fn empty(function: &mut Function) {
     let params = function.blocks.first().map_or(0, |entry| entry.params.len());
     (function.blocks, function.insts, function.values) = (vec![], vec![], vec![]);

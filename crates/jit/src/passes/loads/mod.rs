@@ -240,7 +240,7 @@ impl Forwarder<'_> {
     }
 }
 
-/// Stack places with a computed address are not: whoever uses them may mean any reached byte.
+/// Stack places with a computed address are not: an access may mean any reached byte.
 fn is_tracked(spot: Spot) -> bool {
     match spot.alias {
         Alias::Packet | Alias::Map(_) | Alias::MapMeta(_) => true,

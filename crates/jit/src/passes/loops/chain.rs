@@ -280,7 +280,7 @@ impl Finder<'_> {
             Some(of) => (of, b),
             None => (self.affine(b)?, a),
         };
-        // Of fewer bits than the addition has: nobody knows when it wraps.
+        // With fewer bits than the addition: its wrap is unknown.
         if of.bits != ty.bits() {
             return None;
         }

@@ -125,7 +125,7 @@ impl Emitter<'_> {
         Op::Select(inside, address, null)
     }
 
-    /// A field of the view in a map. Nobody writes it.
+    /// A field of the view in a map, which is never written.
     fn view_field(&mut self, known: u32, map: Value, offset: usize, width: Width) -> Value {
         let (offset, alias) = ((ArrayView::OFFSET + offset) as i32, Alias::MapMeta(known));
         let place = Place { base: map, offset, width, alias };

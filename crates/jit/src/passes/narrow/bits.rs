@@ -1,4 +1,4 @@
-//! Which bits of each value may be set, and which somebody looks at.
+//! The bits of each value that may be set, and the bits that are used.
 
 use crate::xir::{BinaryOp, Dominators, Function, InstData, Op, Type, UnaryOp, Value, Width};
 
@@ -39,7 +39,7 @@ impl Bits {
         self.possible[value.0 as usize]
     }
 
-    /// Bits that matter to whoever uses the value.
+    /// Bits that matter to the users of the value.
     pub(super) fn demanded(&self, value: Value) -> u64 {
         self.demanded[value.0 as usize]
     }

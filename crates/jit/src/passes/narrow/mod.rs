@@ -1,8 +1,8 @@
 //! 64-bit arithmetic of which only 32 bits matter is done in 32, and rotations are found.
 //!
 //! BPF before `-mcpu=v3` has no 32-bit operations, and clang prefers 64-bit ones anyway: a hash
-//! function over `u32` becomes multiplications, masks and pairs of shifts on 64 bits. Which bits of
-//! a value somebody looks at flows backwards, which may be set forwards.
+//! function over `u32` becomes multiplications, masks and pairs of shifts on 64 bits. Knowledge of
+//! used bits flows backwards, of possible bits forwards.
 
 mod bits;
 mod rotate;

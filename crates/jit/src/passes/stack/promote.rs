@@ -153,7 +153,7 @@ impl Promoter<'_> {
         }
     }
 
-    /// What a cell holds; bytes nobody stored read as zero.
+    /// The value of a cell; bytes without a store read as zero.
     fn cell(&mut self, cell: usize) -> Value {
         match self.values[cell] {
             Some(value) => value,

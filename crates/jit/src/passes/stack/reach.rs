@@ -1,4 +1,4 @@
-//! Stack bytes that somebody may touch through an address: they stay memory.
+//! Stack bytes that may be touched through an address, and so stay memory.
 //!
 //! The verifier followed every pointer, so nothing has to be guessed: it lists the bytes that
 //! callees, callbacks and variable offsets reach, and for each call the bytes it gets to see. What

@@ -143,8 +143,8 @@ impl Finder<'_> {
         pays.then_some(chunk)
     }
 
-    /// Two words of a key on the stack: whoever reads it reads both at once, and would wait for
-    /// two stores.
+    /// Two words of a key on the stack: its reader reads both at once, and would wait for two
+    /// stores.
     fn pair(&self, chunk: &Chunk) -> Option<[Bytes; 2]> {
         let stores: Vec<Pending> =
             chunk.stores.iter().map(|&store| self.group.stores[store]).collect();

@@ -33,7 +33,8 @@ pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
         if !unroll_innermost(function, &mut refused) {
             return;
         }
-        // Twice: what each round computes anew is the same behind the loop once it is folded.
+        // Twice: values that each round computes again are equal after the loop once they are
+        // folded.
         for _ in 0..2 {
             params::remove_redundant(function, context);
             fold::run(function, context);

@@ -2,8 +2,8 @@
 //! half says, and a page that isn't there reads as 0 and swallows what is stored.
 //!
 //! The kernel lets such accesses fault. Here the arena has a byte for each page (see
-//! `towpath_maps::Arena`): when one of those an access touches is 0, it goes to a word that stays 0,
-//! or to one that nobody reads. That makes two loads and a select in front of each access, no
+//! `towpath_maps::Arena`): when one of those an access touches is 0, it goes to a word that stays
+//! 0, or to one that is never read. That makes two loads and a select in front of each access, no
 //! branches and no calls; it cannot leave the arena's memory, whatever the pointer is, so that the
 //! checks of `--trust guest` need not look at it. What other passes know of maps' values they may
 //! use: addresses of loads and stores differ, so what is stored is never taken for what is there.

@@ -8,7 +8,7 @@ use towpath_guest_client::wire::Limit;
 
 use crate::Problem;
 
-/// Prints what was found out. Nobody may be there to read it.
+/// Prints results. The output may have no reader.
 pub(crate) fn print(json: &Json, as_json: bool) -> ExitCode {
     let mut text = String::new();
     if as_json {
