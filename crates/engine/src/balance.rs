@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
-use crate::place::{Polled, choose};
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 
 /// A queue that went from one worker to another.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +42,7 @@ impl Balance {
     }
 
     /// Looks again, if it is time; gives whether there is something to compare with.
-    fn look(&mut self, at: Instant, worked: Vec<Duration>) -> bool {
+    pub(crate) fn look(&mut self, at: Instant, worked: Vec<Duration>) -> bool {
         let last = self.last.take();
         let busy: Vec<f64> = match &last {
             Some(last) => {
@@ -62,51 +60,20 @@ impl Balance {
         last.is_some()
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    /// Whether a queue moved a short time ago.
+    pub(crate) fn rests(&self, port: PortId, queue: u32) -> bool {
+        self.moved.iter().any(|(it, _)| *it == (port, queue))
+    }
+
+    /// A queue moves.
+    pub(crate) fn note(&mut self, port: PortId, queue: u32, at: Instant) {
+        self.moved.push(((port, queue), at));
+    }
+
+    /// Whether it is time to look again.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         let last = self.last.as_ref();
         last.is_none_or(|last| now.saturating_duration_since(last.at) >= BALANCE_PERIOD)
-    }
-}
-
-impl Engine {
-    /// Moves a queue to a worker that has less to do, if one has too much: above 80 % of its time,
-    /// another one below half of that. One at most in each [`BALANCE_PERIOD`], and never so that
-    /// the other has more to do then; queues of ports with [`PortOptions::workers`] stay. No frame
-    /// is lost, and those of a queue stay in their order. Control code calls it now and then.
-    ///
-    /// [`PortOptions::workers`]: crate::PortOptions::workers
-    pub fn balance(&self) -> Option<Moved> {
-        let now = Instant::now();
-        let mut balance = self.balance.lock();
-        if !balance.is_due(now) {
-            return None;
-        }
-        let worked = self.loads().into_iter().map(|load| load.worked).collect();
-        let is_known = balance.look(now, worked);
-        let sources = self.take_sources();
-        if !is_known {
-            return None;
-        }
-        let busy = balance.busy().to_vec();
-        let (chosen, port, from) = self.read(|config, _| {
-            let queues = config.polled().map(|(port, queue, worker, is_pinned)| {
-                let rests = balance.moved.iter().any(|(it, _)| *it == (port, queue));
-                let share = sources[worker].share(port, queue) * busy[worker];
-                Polled { port, queue, worker, share, stays: is_pinned || rests }
-            });
-            let queues: Vec<Polled> = queues.collect();
-            let chosen = choose(&busy, &queues)?;
-            let is_it = |it: &&Polled| (it.port, it.queue) == (chosen.port, chosen.queue);
-            let from = queues.iter().find(is_it)?.worker;
-            Some((chosen, config.name(chosen.port).ok()?.to_owned(), from))
-        })?;
-        balance.moved.push(((chosen.port, chosen.queue), now));
-        // Whoever adds a port meanwhile looks at it.
-        drop(balance);
-        let moved = self.change_in_time(|it| it.move_queue(chosen.port, chosen.queue, chosen.to));
-        moved.ok()?;
-        let (from, to) = ((from, busy[from]), (chosen.to, busy[chosen.to]));
-        Some(Moved { port, queue: chosen.queue, from, to })
     }
 }
 

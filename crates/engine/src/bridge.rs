@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 
 /// A bridge's forwarding database (FDB). Its ports are those whose upper it is.
 ///

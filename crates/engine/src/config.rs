@@ -3,6 +3,7 @@
 mod bond;
 mod index;
 mod places;
+mod queues;
 mod reopen;
 mod socket;
 mod view;
@@ -11,87 +12,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strum::{EnumCount, VariantArray};
+use strum::EnumCount;
 use towpath_bpf::program::AttachType;
 use towpath_xdp::Program;
 
 use crate::bond::Bond;
 use crate::bridge::Bridge;
+use crate::chain::{Chain, Hook, Link};
 use crate::dequeue::Schedule;
 use crate::error::Error;
-use crate::hook::{Chain, Link};
-use crate::snapshot::{Opened, PortId};
+use crate::numbers::PortId;
+use crate::opened::Opened;
+use crate::options::{PortOptions, UpperName};
 use crate::sockets::Served;
 use crate::spread::Spread;
 use crate::tap::{self, Tap};
 use index::Index;
-
-/// How a port is set up, whatever its kind.
-#[derive(Debug, Clone)]
-pub struct PortOptions {
-    /// Its name, unique among ports and bridges.
-    pub name: String,
-    /// Its ifindex; by default that of the host's interface behind it, else a number of our own.
-    pub ifindex: Option<u32>,
-    /// Largest payload it sends, by default what the device says.
-    pub mtu: Option<u32>,
-    /// Makes frames linear for programs without frags support. Without it they see the first
-    /// buffer only.
-    pub linearize: bool,
-    /// Workers that poll its queues, in turn. Without any, each queue is polled by the worker that
-    /// has least to do when it is opened, and may move
-    /// ([`Engine::balance`](crate::Engine::balance)).
-    pub workers: Vec<usize>,
-    /// Which workers run its programs: by flow, its [`PortOptions::workers`] do, or all there are.
-    pub spread: Spread,
-    /// Whether it starts up. One that starts down can get its programs before the first frame.
-    pub up: bool,
-}
-
-impl PortOptions {
-    /// The usual options for a port of that name.
-    pub fn new(name: &str) -> PortOptions {
-        PortOptions {
-            name: name.to_owned(),
-            ifindex: None,
-            mtu: None,
-            linearize: true,
-            workers: Vec::new(),
-            spread: Spread::Off,
-            up: true,
-        }
-    }
-}
-
-/// The hooks of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumCount, VariantArray)]
-pub enum Hook {
-    /// What arrives: native XDP.
-    Rx,
-    /// What leaves.
-    Tx,
-    /// Which packet of a queue leaves next.
-    Dequeue,
-    /// What is to reach the guest behind a port: the guest's own program.
-    GuestRx,
-    /// What that guest sends, before the port's programs.
-    GuestTx,
-}
-
-impl Hook {
-    /// All hooks.
-    pub const ALL: &'static [Hook] = Hook::VARIANTS;
-}
-
-/// Where passed frames are to go, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum UpperName {
-    /// Nowhere.
-    #[default]
-    None,
-    /// To a port or a bridge.
-    Named(String),
-}
 
 #[derive(Debug, Clone)]
 struct PortConfig {
@@ -450,6 +386,3 @@ fn check_type(attach: AttachType, hook: Hook) -> Result<(), &'static str> {
         }
     }
 }
-
-/// Ifindexes of ports without an interface on the host start here, far from the host's own.
-const FIRST_IFINDEX: u32 = 0x10001;

@@ -5,21 +5,17 @@
 //! when something went into a queue that the program knows, when a program or timer says so
 //! (`bpf_schedule_iface_dequeue`), and until it has nothing to send.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::time::ClockId;
-use towpath_bpf::Errno;
 use towpath_maps::Map;
 use towpath_xdp::queue::Keeper;
-use towpath_xdp::{Arena, Frame, Pool, Schedules, now_ns};
+use towpath_xdp::{Arena, Frame, Pool, now_ns};
 
+use crate::chain::{Chain, Link};
 use crate::counters::{DropReason, FrameCounters};
-use crate::hook::{Chain, Link};
-use crate::snapshot::Snapshot;
-use crate::worker::WorkerShared;
 
 /// A port's dequeue program.
 #[derive(Debug, Clone)]
@@ -89,32 +85,6 @@ impl Schedule {
         self.is_wanted.store(false, Ordering::Relaxed);
         // What was put into a queue before a wish that this ended is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
-    }
-}
-
-/// What programs of one worker may ask for.
-pub(crate) struct Scheduler {
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) workers: Arc<[Arc<WorkerShared>]>,
-}
-
-impl Schedules for Scheduler {
-    fn schedule(&self, ifindex: u32, worker: u32) -> Result<(), Errno> {
-        let port = self.snapshot.port_of_ifindex(ifindex).ok_or(Errno::ENODEV)?;
-        let hook = port.dequeue.as_ref().ok_or(Errno::ENOENT)?;
-        hook.schedule.want();
-        if hook.worker != worker as usize
-            && let Some(owner) = self.workers.get(hook.worker)
-        {
-            owner.waker.wake();
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Scheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduler").finish_non_exhaustive()
     }
 }
 

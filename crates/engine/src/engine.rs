@@ -8,47 +8,30 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use towpath_xdp::{Arena, Pool};
 
-use crate::balance::Balance;
-use crate::config::{Config, PortOptions};
+use crate::balance::{Balance, Moved};
+use crate::config::Config;
 use crate::counters::Conservation;
 use crate::cpus::stay_on;
 use crate::dequeue::Reclaimer;
 use crate::error::Error;
 use crate::flow::Flows;
+use crate::lane::Fence;
 use crate::load::{Sources, WorkerLoad};
+use crate::numbers::PortId;
+use crate::opened::{Opened, Parked};
+use crate::options::{Options, PortOptions, WorkerOptions};
+use crate::place::{Polled, choose};
 use crate::port::Device;
-use crate::snapshot::{Opened, Parked, Port, PortId, Snapshot};
+use crate::snapshot::{Port, Snapshot};
 use crate::watch::{Stopped, Stuck, Watch};
-use crate::worker::{ControlTask, Fence, Mode, Worker, WorkerShared};
-
-/// How an engine is started.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Its workers; at least one.
-    pub workers: Vec<WorkerOptions>,
-    /// Frames there are, 4096 bytes each.
-    pub frames: usize,
-}
-
-/// One worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerOptions {
-    /// The CPU it stays on, if it may run there; see [`keep_off`](crate::keep_off).
-    pub cpu: Option<usize>,
-    /// How it waits.
-    pub mode: Mode,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { workers: vec![WorkerOptions::default()], frames: FRAMES }
-    }
-}
+use crate::worker::{ControlTask, TaskSender, Worker, WorkerShared, marks, tasks};
 
 /// Workers, ports, and the frames between them.
 #[derive(Debug)]
 pub struct Engine {
     workers: Arc<[Arc<WorkerShared>]>,
+    /// By worker, where to submit what control code wants to be done.
+    tasks: Vec<TaskSender>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Who sees to it that workers come round.
     watch: Arc<Watch>,
@@ -61,7 +44,7 @@ pub struct Engine {
     /// Held for no longer than it takes to look at the pointer.
     state: RwLock<Arc<State>>,
     /// How busy workers were, and which queues moved; locked before everything else.
-    pub(crate) balance: Mutex<Balance>,
+    balance: Mutex<Balance>,
 }
 
 /// What there was before a change: whoever has it last closes what is in it.
@@ -88,9 +71,11 @@ impl Engine {
         let shared: Arc<[_]> =
             shared.collect::<Result<Vec<_>, _>>().map_err(system("eventfd"))?.into();
         let reclaimer = Arc::new(Reclaimer::new(&arena));
-        let mut threads = Vec::new();
+        let (mut threads, mut senders) = (Vec::new(), Vec::new());
         for (mine, worker) in shared.iter().zip(workers) {
-            let body = Worker::new(mine, &shared, &reclaimer, Pool::new(&arena));
+            let (sender, tasks) = tasks();
+            senders.push(sender);
+            let body = Worker::new(mine, &shared, &reclaimer, tasks, Pool::new(&arena));
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 // Where that is not allowed it runs where it may.
@@ -110,6 +95,7 @@ impl Engine {
         let state = State { config: Config::new(shared.len()), snapshot: Arc::default() };
         Ok(Engine {
             workers: shared,
+            tasks: senders,
             threads: Mutex::new(threads),
             watch,
             watcher: Mutex::new(Some(watcher)),
@@ -302,8 +288,8 @@ impl Engine {
         let draining = Arc::new(now.config.draining(&now.snapshot, &gone));
         let _before = self.publish(&draining);
         let end = Instant::now() + DRAIN_TIME_MAX;
-        let mut fence = Fence::new(self.workers.iter().flat_map(|worker| worker.inbox.marks()));
-        while !fence.is_passed(&self.workers) && Instant::now() < end {
+        let mut fence = Fence::new(marks(&self.workers));
+        while !fence.is_passed(|| marks(&self.workers)) && Instant::now() < end {
             std::thread::sleep(DRAIN_POLL);
         }
         Some(draining)
@@ -333,7 +319,7 @@ impl Engine {
     /// Has the first worker do something between its bursts, and waits until it is done; `None`
     /// when the engine stops before.
     pub fn run_task<T: ControlTask>(&self, task: T) -> Option<T> {
-        self.workers.first()?.submit(task).recv().ok()
+        self.tasks.first()?.submit(self.workers.first()?, task).recv().ok()
     }
 
     /// What became of all frames so far.
@@ -392,6 +378,47 @@ impl Engine {
         self.workers.iter().find_map(panicked)
     }
 
+    /// Moves a queue to a worker that has less to do, if one has too much: above 80 % of its time,
+    /// another one below half of that. One at most in each [`BALANCE_PERIOD`], and never so that
+    /// the other has more to do then; queues of ports with [`PortOptions::workers`] stay. No frame
+    /// is lost, and those of a queue stay in their order. Control code calls it now and then.
+    ///
+    /// [`BALANCE_PERIOD`]: crate::BALANCE_PERIOD
+    /// [`PortOptions::workers`]: crate::PortOptions::workers
+    pub fn balance(&self) -> Option<Moved> {
+        let now = Instant::now();
+        let mut balance = self.balance.lock();
+        if !balance.is_due(now) {
+            return None;
+        }
+        let worked = self.loads().into_iter().map(|load| load.worked).collect();
+        let is_known = balance.look(now, worked);
+        let sources = self.take_sources();
+        if !is_known {
+            return None;
+        }
+        let busy = balance.busy().to_vec();
+        let (chosen, port, from) = self.read(|config, _| {
+            let queues = config.polled().map(|(port, queue, worker, is_pinned)| {
+                let rests = balance.rests(port, queue);
+                let share = sources[worker].share(port, queue) * busy[worker];
+                Polled { port, queue, worker, share, stays: is_pinned || rests }
+            });
+            let queues: Vec<Polled> = queues.collect();
+            let chosen = choose(&busy, &queues)?;
+            let is_it = |it: &&Polled| (it.port, it.queue) == (chosen.port, chosen.queue);
+            let from = queues.iter().find(is_it)?.worker;
+            Some((chosen, config.name(chosen.port).ok()?.to_owned(), from))
+        })?;
+        balance.note(chosen.port, chosen.queue, now);
+        // Whoever adds a port meanwhile looks at it.
+        drop(balance);
+        let moved = self.change_in_time(|it| it.move_queue(chosen.port, chosen.queue, chosen.to));
+        moved.ok()?;
+        let (from, to) = ((from, busy[from]), (chosen.to, busy[chosen.to]));
+        Some(Moved { port, queue: chosen.queue, from, to })
+    }
+
     fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read())
     }
@@ -406,8 +433,6 @@ impl Drop for Engine {
 /// Nobody waits longer for frames that were handed over to a worker.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 const DRAIN_POLL: Duration = Duration::from_micros(200);
-/// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
-const FRAMES: usize = 16384;
 
 #[cfg(test)]
 mod tests {

@@ -1,92 +1,14 @@
-//! Programs on a hook: one, or several in a row.
+//! What becomes of frames at a hook: the programs that judge them, and where each verdict leads.
 
 use std::sync::Arc;
 
-use towpath_xdp::{Action, Program};
+use towpath_xdp::Action;
 
-use crate::config::Hook;
-use crate::counters::{Counter, DropReason, PortCounters, ProgramCounters};
-use crate::snapshot::{Numbers, Port, PortId, Snapshot};
+use crate::chain::{Chain, Hook};
+use crate::counters::{Counter, DropReason, PortCounters};
+use crate::numbers::{Numbers, PortId};
 use crate::tap::Tap;
 use crate::target::{Exit, Owner, TargetId};
-
-/// The programs of one hook of one port, in the order they run.
-///
-/// Several programs run as libxdp's dispatcher runs them: the next one judges a frame when the
-/// verdict so far is among its predecessor's chain-call actions; when none is left, the frame
-/// passes.
-#[derive(Debug, Clone)]
-pub struct Chain {
-    links: Vec<Link>,
-}
-
-/// A program in its place.
-#[derive(Debug, Clone)]
-pub struct Link {
-    /// The program.
-    pub program: Program,
-    /// Smaller runs earlier (`run_prio`).
-    pub priority: u32,
-    /// Verdicts after which the next program runs: bit `1 << action`.
-    pub chain_call_actions: u32,
-    /// Whoever attached it: names it when it is to be replaced or taken away.
-    pub id: u32,
-    counters: Arc<[ProgramCounters]>,
-}
-
-impl Link {
-    /// A program with counters for `workers` workers.
-    pub fn new(program: Program, id: u32, workers: usize) -> Link {
-        let counters = (0..workers).map(|_| ProgramCounters::default()).collect();
-        Link {
-            program,
-            priority: DEFAULT_PRIORITY,
-            chain_call_actions: DEFAULT_ACTIONS,
-            id,
-            counters,
-        }
-    }
-
-    /// What each worker counted.
-    pub fn counters(&self) -> &[ProgramCounters] {
-        &self.counters
-    }
-}
-
-impl Chain {
-    /// These programs, sorted by priority, then name; equal ones stay in order.
-    pub fn new(mut links: Vec<Link>) -> Option<Chain> {
-        links.sort_by(|a, b| (a.priority, a.program.name()).cmp(&(b.priority, b.program.name())));
-        (!links.is_empty()).then_some(Chain { links })
-    }
-
-    /// A program alone, for so many workers.
-    pub(crate) fn of_one(program: &Program, workers: usize) -> Chain {
-        Chain { links: vec![Link::new(program.clone(), NO_LINK, workers)] }
-    }
-
-    /// The same programs where each sees what the one before passed, and nothing else.
-    pub(crate) fn in_a_row(&self) -> Chain {
-        let links = self.links.iter().cloned();
-        let links = links.map(|link| Link { chain_call_actions: DEFAULT_ACTIONS, ..link });
-        Chain { links: links.collect() }
-    }
-
-    /// The programs in the order they run; at least one.
-    pub fn links(&self) -> &[Link] {
-        &self.links
-    }
-
-    /// Whether all of them check each access as they run ([`Program::checks_accesses`]).
-    pub fn checks_accesses(&self) -> bool {
-        self.links.iter().all(|link| link.program.checks_accesses())
-    }
-
-    /// Whether all of them take frames of several buffers.
-    pub fn has_frags(&self) -> bool {
-        self.links.iter().all(|link| link.program.has_frags())
-    }
-}
 
 /// What becomes of frames somewhere: the programs that judge them, and what each verdict means
 /// there. The kernel's special cases are rows of this table ([`HookSpec::row`]).
@@ -170,10 +92,10 @@ impl HookSpec {
         HookSpec { point: Hook::Tx, egress: ifindex, ..new }
     }
 
-    /// The ports that redirects may name here.
+    /// The ports that redirects may name here, where `all` are known by their ifindexes.
     #[inline]
-    pub(crate) fn ports<'a>(&'a self, snapshot: &'a Snapshot) -> &'a Numbers<PortId> {
-        self.scope.as_deref().unwrap_or(&snapshot.by_ifindex)
+    pub(crate) fn ports<'a>(&'a self, all: &'a Numbers<PortId>) -> &'a Numbers<PortId> {
+        self.scope.as_deref().unwrap_or(all)
     }
 
     /// What is to reach the guest behind a port, as its own program decides: what that sends back
@@ -195,31 +117,30 @@ impl HookSpec {
         HookSpec { point: Hook::GuestTx, scope: Some(guest.scope), ..new }
     }
 
-    /// The program of a devmap's entry (`dev_map_bpf_prog_run`).
-    pub(crate) fn devmap(to: &Port, chain: Arc<Chain>) -> HookSpec {
-        let owner = Owner::of(to.id);
+    /// The program of a devmap's entry on the way to that port (`dev_map_bpf_prog_run`).
+    pub(crate) fn devmap(to: PortId, ifindex: u32, chain: Arc<Chain>) -> HookSpec {
+        let owner = Owner::of(to);
         let (drop, pass) = (owner.target(Exit::EntryVerdict), owner.target(Exit::Send));
         let new = HookSpec::new(Some(chain), owner, [drop, drop, pass, drop, drop]);
-        HookSpec { egress: to.ifindex, ..new }
+        HookSpec { egress: ifindex, ..new }
     }
 
-    /// The program of a cpumap's entry, for frames that arrived at that port
+    /// The program of a cpumap's entry, for frames that arrived at a port with that hook
     /// (`cpu_map_bpf_prog_run_xdp`).
-    pub(crate) fn cpumap(from: &Port, chain: Option<Arc<Chain>>) -> HookSpec {
-        let owner = Owner::of(from.id);
-        let (drop, pass) = (owner.drops(DropReason::EntryVerdict), from.rx.target(Action::Pass));
+    pub(crate) fn cpumap(from: &HookSpec, chain: Option<Arc<Chain>>) -> HookSpec {
+        let owner = from.owner;
+        let (drop, pass) = (owner.drops(DropReason::EntryVerdict), from.target(Action::Pass));
         HookSpec::new(chain, owner, [drop, drop, pass, drop, TargetId::AS_FRAME_SAYS])
     }
 
-    /// Live frames, which seem to have arrived at that port: what is sent back leaves as if
-    /// redirected, but by a bond's choice as ever (`xdp_test_run_batch`, `bpf_prog_run_xdp`).
-    pub(crate) fn live(from: Option<&Port>, chain: Arc<Chain>) -> HookSpec {
-        let owner = from.map_or(Owner::NOBODY, |from| Owner::of(from.id));
+    /// Live frames, which seem to have arrived at a port with that hook: what is sent back leaves
+    /// as if redirected, but by a bond's choice where the port's program is its bond's
+    /// (`xdp_test_run_batch`, `bpf_prog_run_xdp`).
+    pub(crate) fn live(from: Option<(&HookSpec, bool)>, chain: Arc<Chain>) -> HookSpec {
+        let owner = from.map_or(Owner::NOBODY, |(from, _)| from.owner);
         let (pass, tx) = match from {
-            Some(from) if from.member.is_some_and(|member| member.is_delegate) => {
-                (from.rx.target(Action::Pass), from.rx.target(Action::Tx))
-            }
-            Some(from) => (from.rx.target(Action::Pass), owner.target(Exit::Redirect)),
+            Some((from, true)) => (from.target(Action::Pass), from.target(Action::Tx)),
+            Some((from, false)) => (from.target(Action::Pass), owner.target(Exit::Redirect)),
             // The kernel's loopback device: nothing is above it, and nothing leaves by it.
             None => (owner.drops(DropReason::NoUpper), owner.drops(DropReason::Unsupported)),
         };
@@ -238,10 +159,3 @@ impl HookSpec {
         self.row[action as usize]
     }
 }
-
-/// libxdp's `XDP_DEFAULT_RUN_PRIO`.
-pub const DEFAULT_PRIORITY: u32 = 50;
-/// The id of a program that nobody attached to a port.
-const NO_LINK: u32 = 0;
-/// libxdp's default: the next program sees what this one passes.
-pub const DEFAULT_ACTIONS: u32 = 1 << 2;

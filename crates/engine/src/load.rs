@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use towpath_xdp::Standing;
 
-use crate::snapshot::PortId;
-use crate::worker::Mode;
+use crate::numbers::PortId;
+use crate::options::Mode;
 
 /// What a worker did so far.
 #[derive(Debug, Clone)]

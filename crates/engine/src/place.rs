@@ -5,7 +5,7 @@
 //! that leaves its new worker no busier than its old one, so that no two workers pass a queue back
 //! and forth, and what is pinned stays.
 
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 
 /// A worker, when a queue is to be placed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

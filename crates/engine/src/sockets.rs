@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::snapshot::{Numbers, PortId};
+use crate::numbers::{Numbers, PortId};
 use crate::socket::Socket;
 
 /// A socket that workers serve.

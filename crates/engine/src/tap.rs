@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use towpath_xdp::RedirectTarget;
 
-use crate::config::Hook;
+use crate::chain::Hook;
 
 /// What a tap shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,10 +9,9 @@
 //! same queue.
 
 use strum::VariantArray;
-use towpath_xdp::Frame;
 
 use crate::counters::DropReason;
-use crate::snapshot::{Port, PortId, Snapshot, Upper};
+use crate::numbers::PortId;
 
 /// The number of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +115,7 @@ pub(crate) enum Kind {
     RxHook,
     /// The program of a devmap's entry runs: the worker's entry hook of that number.
     EntryHook(u32),
-    /// The socket of that place in [`Snapshot::sockets`].
+    /// The socket of that place in [`Snapshot::sockets`](crate::Snapshot::sockets).
     Socket(u32),
     /// Another worker gets them: the worker's cpumap queue of that number.
     Cpu(u32),
@@ -203,14 +202,8 @@ impl Target {
     }
 
     /// One that looks at each frame at once.
-    fn at_once(id: TargetId, owner: Owner, kind: Kind) -> Target {
+    pub(crate) fn at_once(id: TargetId, owner: Owner, kind: Kind) -> Target {
         Target { plain_max: 0, ..Target::open(id, owner, kind) }
-    }
-
-    /// The program of an entry of a devmap, on the way to a port.
-    pub(crate) fn entry(id: TargetId, to: &Port, number: u32) -> Target {
-        let open = Target::open(id, Owner::of(to.id), Kind::EntryHook(number));
-        Target { plain_max: plain_max(to), check: Check::Redirect, ..open }
     }
 
     /// Whether frames in an application's memory may get there: nobody else looks at them.
@@ -218,127 +211,10 @@ impl Target {
     pub(crate) fn takes_lent(&self) -> bool {
         matches!(self.kind, Kind::Drop(..) | Kind::Socket(_))
     }
-
-    /// Whether it takes a frame.
-    pub(crate) fn admit(&self, snapshot: &Snapshot, frame: &Frame) -> Result<(), DropReason> {
-        if self.check == Check::Nothing {
-            return Ok(());
-        }
-        let port = self.owner.port().and_then(|port| snapshot.port(port));
-        match admit(port.ok_or(DropReason::Removed)?, frame) {
-            Err(DropReason::Unsupported) if self.check == Check::Forward => Ok(()),
-            admitted => admitted,
-        }
-    }
-}
-
-/// Whether a port takes a redirected frame (`xdp_ok_fwd_dev`, `__xdp_enqueue`).
-fn admit(to: &Port, frame: &Frame) -> Result<(), DropReason> {
-    if to.is_shut {
-        return Err(DropReason::NoProgram);
-    }
-    if !to.is_target && !to.up {
-        return Err(DropReason::Down);
-    }
-    let is_gso = frame.offload().is_some_and(|offload| offload.gso.is_some());
-    if frame.len() > bytes_max(to) && !is_gso {
-        return Err(DropReason::TooLong);
-    }
-    if !to.is_target || frame.has_frags() && !to.features.tx_frags && !is_gso {
-        return Err(DropReason::Unsupported);
-    }
-    Ok(())
-}
-
-/// Bytes of the longest frame a port sends.
-fn bytes_max(to: &Port) -> usize {
-    to.mtu as usize + ETH_HLEN + VLAN_HLEN
-}
-
-/// Bytes of the longest linear frame that it takes without a further look.
-fn plain_max(to: &Port) -> u32 {
-    if to.is_target { u32::try_from(bytes_max(to)).unwrap_or(u32::MAX) } else { 0 }
-}
-
-/// The targets of all ports and of so many sockets.
-pub(crate) fn table(snapshot: &Snapshot, sockets: usize) -> Box<[Target]> {
-    let ports = snapshot.ports.len();
-    let mut table = Vec::with_capacity((ports + 1) * STRIDE as usize + sockets);
-    add_port(&mut table, Owner::NOBODY, None);
-    table[TargetId::BROADCAST.index()] =
-        Target::at_once(TargetId::BROADCAST, Owner::NOBODY, Kind::Broadcast);
-    for (number, port) in (0..).zip(&snapshot.ports) {
-        add_port(&mut table, Owner::of(PortId(number)), port.as_deref());
-    }
-    for place in 0..sockets as u32 {
-        let id = TargetId::socket(ports, place);
-        debug_assert_eq!(id.index(), table.len(), "targets are dense");
-        let open = Target::open(id, Owner::NOBODY, Kind::Socket(place));
-        table.push(Target { prepare: Prepare::Socket, ..open });
-    }
-    table.into()
-}
-
-fn add_port(table: &mut Vec<Target>, owner: Owner, port: Option<&Port>) {
-    debug_assert_eq!(owner.target(Exit::Xmit).index(), table.len(), "targets are dense");
-    let drop = |id, why, side| Target::open(id, owner, Kind::Drop(why, side));
-    let gone = |exit| drop(owner.target(exit), DropReason::Removed, Side::Tx);
-    table.extend(EXITS.map(|exit| port.map_or(gone(exit), |port| of_port(owner, port, exit))));
-    table.extend(DropReason::ALL.map(|why| drop(owner.drops(why), why, Side::Rx)));
-}
-
-/// One of a port's targets: the table's row for a port.
-fn of_port(owner: Owner, port: &Port, exit: Exit) -> Target {
-    let id = owner.target(exit);
-    let wire = if port.bond.is_some() { Kind::Bond } else { Kind::Wire };
-    let guest = if port.guest_rx.is_some() { Kind::GuestHook } else { wire };
-    let (next, kind) = match (port.watches_tx(), guest) {
-        (true, _) => (Exit::Send, Kind::TxHook),
-        (false, Kind::GuestHook) => (Exit::Guest, guest),
-        (false, _) => (Exit::Xmit, wire),
-    };
-    let sends = |check, plain_max| {
-        let (queue, prepare) = (owner.target(next), Prepare::Port);
-        Target { plain_max, queue, owner, check, prepare, kind }
-    };
-    let drops = |why| Target::open(id, owner, Kind::Drop(why, Side::Tx));
-    match exit {
-        Exit::Xmit => Target { prepare: Prepare::Port, ..Target::open(id, owner, wire) },
-        Exit::Guest if guest == wire => {
-            let queue = owner.target(Exit::Xmit);
-            Target { prepare: Prepare::Port, queue, ..Target::open(id, owner, wire) }
-        }
-        Exit::Guest => Target::open(id, owner, guest),
-        Exit::Arrive => Target::open(id, owner, Kind::Arrive),
-        Exit::Receive => Target::open(id, owner, Kind::RxHook),
-        Exit::Send => sends(Check::Nothing, u32::MAX),
-        Exit::Redirect => sends(Check::Redirect, plain_max(port)),
-        Exit::Forward => sends(Check::Forward, plain_max(port)),
-        Exit::Upper => Target::at_once(id, owner, port.upper_kind()),
-        Exit::BondTx => {
-            let bond = port.member.map_or(port.id, |member| member.bond);
-            Target::at_once(id, owner, Kind::BondTx { bond })
-        }
-        Exit::TxVerdict | Exit::Drops => drops(DropReason::Verdict),
-        Exit::EntryVerdict => drops(DropReason::EntryVerdict),
-        Exit::NoEntryProgram => drops(DropReason::BadTarget),
-    }
-}
-
-impl Port {
-    /// What is above it, for ports where each frame is looked at.
-    fn upper_kind(&self) -> Kind {
-        match self.upper {
-            Upper::Bridge(index) => Kind::Bridge(index as u32),
-            Upper::Bond(bond) => Kind::Member { bond, then: self.passed },
-            Upper::None | Upper::Port(_) => Kind::Drop(DropReason::NoUpper, Side::Rx),
-        }
-    }
 }
 
 /// All but the drops, in order.
-const EXITS: [Exit; Exit::Drops as usize] = *Exit::VARIANTS.first_chunk().expect("all but drops");
+pub(crate) const EXITS: [Exit; Exit::Drops as usize] =
+    *Exit::VARIANTS.first_chunk().expect("all but drops");
 /// Targets of one port.
-const STRIDE: u32 = (EXITS.len() + DropReason::ALL.len()) as u32;
-const ETH_HLEN: usize = 14;
-const VLAN_HLEN: usize = 4;
+pub(crate) const STRIDE: u32 = (EXITS.len() + DropReason::ALL.len()) as u32;

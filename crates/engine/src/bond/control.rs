@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::dissect::solicits_or_advertises;
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 
 /// Which frames that pass on a member its bond's control side wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

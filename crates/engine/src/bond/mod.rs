@@ -27,14 +27,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use towpath_xdp::Arena;
 
+use crate::numbers::PortId;
+use crate::opened::Opened;
 use crate::port::{Device, Features, Rx, Speed, Tx};
-use crate::snapshot::{Opened, PortId};
 use control::{Mailbox, Taps};
 pub(crate) use dissect::is_neighbour_message;
 pub use hash::hash;
 pub use mode::{BondMode, NoSuchMode};
 pub use policy::{NoSuchPolicy, XmitPolicy};
-pub use refusal::Refusal;
+pub use refusal::{MEMBERS_MAX, NEST_MAX, Refusal};
 pub use view::View;
 pub(crate) use view::{Choice, Turn};
 
@@ -260,8 +261,3 @@ impl Device for BondPort {
         self.0.lock().details.clone()
     }
 }
-
-/// Bonds may be members of bonds, so deep (`MAX_NEST_DEV`).
-pub const NEST_MAX: usize = 8;
-/// Members of one bond.
-pub const MEMBERS_MAX: usize = 256;

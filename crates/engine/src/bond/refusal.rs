@@ -1,6 +1,6 @@
 //! What the kernel refuses to do with a bond, and why.
 
-use super::{BondMode, MEMBERS_MAX, NEST_MAX};
+use super::mode::BondMode;
 
 /// A refusal in the kernel's sense; [`Refusal::errno`] is its error number's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,3 +85,8 @@ impl Refusal {
         }
     }
 }
+
+/// Bonds may be members of bonds, so deep (`MAX_NEST_DEV`).
+pub const NEST_MAX: usize = 8;
+/// Members of one bond.
+pub const MEMBERS_MAX: usize = 256;

@@ -8,7 +8,7 @@ use towpath_xdp::frame::scatter;
 
 use super::control::{Mailbox, Taps};
 use super::{Bond, BondMode, XmitPolicy, hash};
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 
 /// What of a bond matters for frames, made when something changes.
 #[derive(Debug, Clone)]

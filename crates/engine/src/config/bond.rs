@@ -6,15 +6,18 @@
 
 use std::sync::Arc;
 
-use super::{Config, Hook, PortConfig, PortOptions, UpperName};
+use super::{Config, PortConfig};
 use crate::bond::{
     Bond, BondMode, BondOptions, BondPort, MEMBERS_MAX, Member, MemberState, NEST_MAX, Refusal,
     Shown, View,
 };
+use crate::chain::{Chain, Hook, Link};
 use crate::error::Error;
-use crate::hook::{Chain, Link};
+use crate::numbers::PortId;
+use crate::opened::Opened;
+use crate::options::{PortOptions, UpperName};
 use crate::port::Features;
-use crate::snapshot::{Membership, Opened, PortId, Upper};
+use crate::snapshot::{Membership, Upper};
 
 impl Config {
     /// Makes a bond without members. Its address is `mac`, or that of its first member.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{FIRST_IFINDEX, UpperName};
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
+use crate::options::UpperName;
 
 /// Ports by name, by ifindex and by what is above them, and the numbers that are free.
 #[derive(Debug, Clone)]
@@ -110,6 +110,9 @@ impl Index {
         }
     }
 }
+
+/// Ifindexes of ports without an interface on the host start here, far from the host's own.
+const FIRST_IFINDEX: u32 = 0x10001;
 
 #[cfg(test)]
 mod tests {

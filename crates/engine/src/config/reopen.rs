@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use towpath_xdp::Arena;
 
-use super::{Config, PortConfig, PortOptions};
+use super::{Config, PortConfig};
 use crate::error::Error;
+use crate::numbers::PortId;
+use crate::opened::Opened;
+use crate::options::PortOptions;
 use crate::port::{Device, Features, Rx, Tx};
-use crate::snapshot::{Opened, PortId};
 
 impl Config {
     /// Closes a port's device. The port stays as it is, and is down until [`Config::reopen_port`].

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Config, Hook, PortConfig};
+use super::{Config, PortConfig};
+use crate::chain::Hook;
 use crate::error::Error;
-use crate::snapshot::PortId;
+use crate::numbers::PortId;
 use crate::socket::{QueueId, Socket};
 use crate::sockets::{Collect, Served};
 

@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Config, Hook, PortConfig, UpperName};
+use super::{Config, PortConfig};
 use crate::bond::control::Taps;
+use crate::chain::Hook;
 use crate::counters::DropReason;
 use crate::dequeue::DequeueHook;
 use crate::hook::{GuestChain, HookSpec};
-use crate::snapshot::{BridgeView, Membership, Numbers, Port, PortId, Snapshot, Upper};
+use crate::numbers::{Numbers, PortId};
+use crate::options::UpperName;
+use crate::snapshot::{BridgeView, Membership, Port, Snapshot, Upper};
 use crate::sockets::Sockets;
-use crate::target::{self, Exit, Owner, TargetId};
+use crate::target::{Exit, Owner, TargetId};
+use crate::targets;
 
 /// Ports, by ifindex, and programs of map entries that go.
 #[derive(Debug)]
@@ -64,7 +68,7 @@ impl Config {
             targets: Box::default(),
             chains: Box::default(),
         };
-        snapshot.targets = target::table(&snapshot, self.sockets.len());
+        snapshot.targets = targets::table(&snapshot, self.sockets.len());
         snapshot.chains = snapshot.find_chains().cloned().collect();
         snapshot
     }

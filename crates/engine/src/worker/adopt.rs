@@ -10,11 +10,14 @@ use towpath_xdp::host::Bridges;
 use super::idle::REAP_PERIOD;
 use super::port_tx::PortTx;
 use super::ready::Watch;
+use super::scheduler::Scheduler;
+use super::shared::marks;
 use super::spread::FlowSpread;
 use super::zero_copy::UmemPool;
-use super::{Fence, RxQueue, Worker};
-use crate::dequeue::Scheduler;
-use crate::snapshot::{Port, PortId, Snapshot};
+use super::{RxQueue, Worker};
+use crate::lane::Fence;
+use crate::numbers::PortId;
+use crate::snapshot::{Port, Snapshot};
 
 impl Worker {
     /// Lives by `next` from now on. Devices that are in both configurations keep their state;
@@ -107,7 +110,7 @@ impl Worker {
         awaited.retain(|&(port, queue)| {
             let Some(view) = snapshot.port(port) else { return false };
             let Some(parked) = view.opened.rx(queue) else { return false };
-            let Some(mut rx) = parked.take_behind(&graph.workers) else { return true };
+            let Some(mut rx) = parked.take_behind(|| marks(&graph.workers)) else { return true };
             rx.set_waker(&shared.waker);
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);

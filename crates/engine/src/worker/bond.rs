@@ -7,7 +7,8 @@ use crate::bond::control::Found;
 use crate::bond::{Choice, Turn, View, is_neighbour_message};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
-use crate::snapshot::{PortId, Snapshot};
+use crate::numbers::PortId;
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side, Target, TargetId};
 
 impl Graph {

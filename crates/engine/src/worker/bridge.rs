@@ -5,7 +5,8 @@ use towpath_xdp::Frame;
 use super::graph::Graph;
 use crate::bridge::{Forward, now_ms};
 use crate::counters::DropReason;
-use crate::snapshot::{PortId, Snapshot};
+use crate::numbers::PortId;
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side, Target};
 
 impl Graph {

@@ -2,43 +2,24 @@
 
 use std::sync::Arc;
 
-use towpath_maps::{Map, TargetEntry};
 use towpath_xdp::Frame;
 
 use super::Worker;
 use super::graph::Graph;
-use super::lane::{Errand, Way};
 use super::tx_ring::arrived_at;
+use super::way::Way;
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
+use crate::lane::{CpuEntry, Errand};
 use crate::snapshot::Snapshot;
 use crate::target::{Kind, Owner, Side, Target, TargetId};
 
-/// An entry of a cpumap: what has a queue of its own at the worker it names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CpuEntry {
-    map: usize,
-    /// The worker.
-    key: u32,
-    /// Most frames that wait in its queue (`cpumap_val::qsize`).
-    limit: usize,
-    /// The program to run there; 0 for none.
-    program: u32,
-}
-
-/// The target of such an entry.
+/// The target of an entry of a cpumap.
 pub(super) struct CpuQueue {
     entry: CpuEntry,
     target: TargetId,
     /// Its place in [`Graph::ways`].
     way: usize,
-}
-
-impl CpuEntry {
-    pub(super) fn new(map: &Map, key: u32, value: TargetEntry) -> CpuEntry {
-        let map = std::ptr::from_ref(map).addr();
-        CpuEntry { map, key, limit: value.number as usize, program: value.id }
-    }
 }
 
 impl Graph {
@@ -114,7 +95,7 @@ impl Worker {
                 continue;
             }
             let chain = chain.map(Arc::clone);
-            runner.run(snapshot, &HookSpec::cpumap(port, chain), frames, None, graph);
+            runner.run(snapshot, &HookSpec::cpumap(&port.rx, chain), frames, None, graph);
             graph.flush(snapshot, runner);
         }
     }

@@ -15,7 +15,9 @@ use super::tx_ring::arrived_at;
 use super::{BURST, Worker};
 use crate::counters::DropReason;
 use crate::dequeue::{Schedule, monotonic_ns};
-use crate::snapshot::{Opened, Port, PortId, Snapshot};
+use crate::numbers::PortId;
+use crate::opened::Opened;
+use crate::snapshot::{Port, Snapshot};
 use crate::target::{Exit, Kind, Owner, Side, Target, TargetId};
 
 /// A queue that programs of this worker redirect to.

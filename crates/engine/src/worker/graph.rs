@@ -15,18 +15,20 @@ use towpath_xdp::{Frame, Pool};
 use super::cpu::CpuQueue;
 use super::dequeue::QueueTarget;
 use super::hook::HookRunner;
-use super::lane::Way;
 use super::launch::Launches;
 use super::port_tx::PortTx;
 use super::tx_ring::arrived_at;
+use super::way::Way;
 use super::{BURST, WorkerShared};
 use crate::counters::DropReason;
 use crate::dequeue::Reclaimer;
 use crate::hook::HookSpec;
+use crate::numbers::PortId;
 use crate::offload::{self, complete_checksums};
 use crate::port::{Features, LINGER_ROUNDS, RxHints};
-use crate::snapshot::{Port, PortId, Snapshot};
+use crate::snapshot::{Port, Snapshot};
 use crate::target::{Kind, Owner, Prepare, Side, Target, TargetId};
+use crate::targets;
 
 /// Frames that wait for the end of the burst: the queue of every target.
 #[derive(Default)]
@@ -267,7 +269,7 @@ impl Graph {
             }
             _ => {}
         }
-        if let Err(why) = target.admit(snapshot, &frame) {
+        if let Err(why) = targets::admit(&target, snapshot, &frame) {
             return self.drop(snapshot, target.owner, Side::Tx, why, frame);
         }
         let port = target.owner.port().and_then(|port| snapshot.port(port));

@@ -6,8 +6,9 @@ use super::graph::{BurstSummary, Graph};
 use super::redirect::Resolved;
 use super::scatter::{ACTIONS, Scatter, Ways};
 use super::tap::Copies;
+use crate::chain::{Chain, Link};
 use crate::counters::Counter;
-use crate::hook::{Chain, HookSpec, Link};
+use crate::hook::HookSpec;
 use crate::snapshot::Snapshot;
 use crate::target::TargetId;
 

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tx_ring::TxRing;
-use super::{Mode, RxQueue, Worker};
+use super::{RxQueue, Worker};
 use crate::dequeue::monotonic_ns;
+use crate::options::Mode;
 use crate::port::Wake;
 
 /// How long there was nothing to do.
@@ -142,9 +143,7 @@ impl Worker {
 
     /// Whether there is a new configuration, or work from another worker.
     fn has_news(&self) -> bool {
-        use std::sync::atomic::Ordering::Acquire;
-        self.shared.offered.load(Acquire) != self.snapshot.generation
-            || self.shared.stop.load(Acquire)
+        self.shared.offered() != self.snapshot.generation || self.shared.is_stopped()
     }
 
     pub(super) fn quiesce(&self) {

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::BURST;
+use super::Worker;
 use super::graph::Graph;
-use super::lane::{Errand, Lane, Mark};
-use super::task::Task;
-use super::{BURST, Worker};
 use crate::counters::DropReason;
 use crate::dequeue::Reclaimer;
-use crate::snapshot::{PortId, Snapshot};
+use crate::lane::{Errand, Lane, Mark};
+use crate::numbers::PortId;
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side};
 
 /// What a worker is given by others.
@@ -22,9 +23,7 @@ pub(crate) struct Inbox {
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// Packets that control code wants to be sent.
     injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
-    /// What control code wants to be done.
-    tasks: Mutex<Vec<Box<dyn Task>>>,
-    /// Packets, things to do, and changes of the lanes that the worker has not seen.
+    /// Packets, tasks ([`Inbox::announce`]), and changes of the lanes that the worker has not seen.
     waiting: AtomicUsize,
     /// The same of lanes alone.
     changes: AtomicUsize,
@@ -101,31 +100,22 @@ impl Inbox {
         std::mem::take(&mut injected)
     }
 
-    /// Has something done. Who is gone forgets it, and whoever waits for it learns that.
-    pub(crate) fn submit(&self, task: Box<dyn Task>) {
-        let mut tasks = self.tasks.lock();
-        if !self.is_closed() {
-            tasks.push(task);
-            self.waiting.fetch_add(1, Ordering::Release);
-        }
+    /// A task is about to be there.
+    pub(crate) fn announce(&self) {
+        self.waiting.fetch_add(1, Ordering::Release);
     }
 
-    fn take_tasks(&self) -> Vec<Box<dyn Task>> {
-        let mut tasks = self.tasks.lock();
-        self.waiting.fetch_sub(tasks.len(), Ordering::Release);
-        std::mem::take(&mut tasks)
+    /// So many of the tasks that were announced are there.
+    pub(super) fn take_announced(&self, count: usize) {
+        self.waiting.fetch_sub(count, Ordering::Release);
     }
 
     /// Nothing will be done any more that is not here yet.
     pub(crate) fn close(&self) {
         // Who adds something now does it before, or sees it.
         let lanes = self.lanes.lock();
-        let mut tasks = self.tasks.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         lanes.iter().for_each(|lane| lane.close());
-        let gone = std::mem::take(&mut *tasks);
-        drop((lanes, tasks));
-        drop(gone);
     }
 
     fn is_empty(&self) -> bool {
@@ -165,9 +155,9 @@ impl Worker {
         let Self { shared, snapshot, runner, graph, tasks, lanes, .. } = self;
         shared.load.is_elsewhere();
         shared.inbox.see_lanes(lanes);
-        let known = tasks.len();
-        tasks.extend(shared.inbox.take_tasks());
-        let asked = graph.send_injected(snapshot) + tasks.len() - known;
+        let submitted = tasks.take_up();
+        shared.inbox.take_announced(submitted);
+        let asked = graph.send_injected(snapshot) + submitted;
         graph.flush(snapshot, runner);
         asked
     }

@@ -11,7 +11,8 @@ use super::Worker;
 use super::graph::Graph;
 use crate::counters::DropReason;
 use crate::dequeue::monotonic_ns;
-use crate::snapshot::{PortId, Snapshot};
+use crate::numbers::PortId;
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side};
 
 /// Frames by the time they leave, and in the order they came.

@@ -13,7 +13,9 @@ use towpath_xdp::{Frame, Program};
 
 use super::BURST;
 use super::task::{ControlTask, TaskContext};
-use crate::hook::{Chain, HookSpec};
+use crate::chain::Chain;
+use crate::hook::HookSpec;
+use crate::snapshot::Port;
 
 /// A program that is to run on frames which then go on.
 #[derive(Debug)]
@@ -94,7 +96,9 @@ impl LiveRun {
         let TaskContext { snapshot, runner, graph } = context;
         let port = self.ingress.map(|ifindex| snapshot.port_of_ifindex(ifindex));
         let port = port.map(|port| port.ok_or(LiveError::NoPort)).transpose()?;
-        let hook = HookSpec::live(port.map(|port| &**port), Arc::clone(&self.chain));
+        let is_delegate = |port: &Port| port.member.is_some_and(|member| member.is_delegate);
+        let from = port.map(|port| (&port.rx, is_delegate(port)));
+        let hook = HookSpec::live(from, Arc::clone(&self.chain));
         let mut rest = self.batch.min(self.left) as usize;
         while rest > 0 {
             let copies = (0..rest.min(BURST)).map_while(|_| graph.pool.copy(&self.frame));

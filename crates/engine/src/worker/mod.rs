@@ -15,155 +15,54 @@ mod guest;
 mod hook;
 mod idle;
 mod inbox;
-mod lane;
 mod launch;
 mod live;
 mod port_tx;
 mod ready;
 mod redirect;
 mod scatter;
+mod scheduler;
+mod shared;
 mod spread;
 mod tap;
 mod task;
 mod tx_ring;
+mod way;
 mod zero_copy;
 
-use std::any::Any;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
 use towpath_maps::Domain;
-use towpath_xdp::{Brake, Frame, Pool};
+use towpath_xdp::{Frame, Pool};
 
-use crate::counters::{DropReason, FrameCounters};
+use crate::counters::DropReason;
 use crate::dequeue::Reclaimer;
-use crate::engine::WorkerOptions;
-use crate::flow::FlowCounts;
-use crate::load::{Load, Stint};
+use crate::lane::Lane;
+use crate::load::Stint;
+use crate::numbers::PortId;
+use crate::opened::{Opened, ParkedRx};
 use crate::port::Rx;
-use crate::snapshot::{Opened, ParkedRx, PortId, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::target::{Owner, Side};
-use crate::waker::Waker;
 use dequeue::DequeueSource;
 use graph::{BurstSummary, Graph};
 use hook::HookRunner;
 use idle::Idle;
-pub(crate) use inbox::Inbox;
-pub(crate) use lane::Fence;
-use lane::Lane;
 pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
 use ready::{Ready, Source, Watch};
+pub(crate) use shared::{WorkerShared, marks};
 use spread::{FlowSpread, judge};
-use task::Task;
 pub use task::{ControlTask, TaskContext};
+pub(crate) use task::{TaskSender, Tasks, tasks};
 use tx_ring::TxRing;
 use zero_copy::UmemPool;
 
 /// Frames received and judged at a time.
 pub const BURST: usize = 64;
-
-/// How a worker waits for work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Never sleeps: lowest latency, a whole core.
-    Busy,
-    /// Spins for a while, then sleeps until a descriptor is readable.
-    #[default]
-    Adaptive,
-}
-
-/// What control code and other workers know of a worker.
-#[derive(Debug)]
-pub(crate) struct WorkerShared {
-    pub(crate) number: usize,
-    pub(crate) mode: Mode,
-    /// The CPU it is to stay on.
-    pub(crate) cpu: Option<usize>,
-    pub(crate) waker: Arc<Waker>,
-    pub(crate) counters: FrameCounters,
-    pub(crate) load: Load,
-    pub(crate) flows: FlowCounts,
-    pub(crate) inbox: Inbox,
-    /// The configuration to adopt.
-    snapshot: Mutex<Arc<Snapshot>>,
-    /// Its generation.
-    offered: AtomicU64,
-    /// The generation the worker lives by, and who waits for it to change.
-    adopted: Mutex<u64>,
-    adopts: Condvar,
-    stop: AtomicBool,
-    /// What it runs.
-    pub(crate) brake: Arc<Brake>,
-    /// The system's number of its thread, from when that runs.
-    pub(crate) thread: OnceLock<rustix::thread::Pid>,
-    /// What it said when it panicked.
-    pub(crate) panic: OnceLock<String>,
-}
-
-impl WorkerShared {
-    pub(crate) fn new(number: usize, options: WorkerOptions) -> std::io::Result<WorkerShared> {
-        Ok(WorkerShared {
-            number,
-            mode: options.mode,
-            cpu: options.cpu,
-            waker: Arc::new(Waker::new()?),
-            counters: FrameCounters::default(),
-            load: Load::new(),
-            flows: FlowCounts::default(),
-            inbox: Inbox::default(),
-            snapshot: Mutex::default(),
-            offered: AtomicU64::new(0),
-            adopted: Mutex::new(0),
-            adopts: Condvar::new(),
-            stop: AtomicBool::new(false),
-            brake: Arc::default(),
-            thread: OnceLock::new(),
-            panic: OnceLock::new(),
-        })
-    }
-
-    /// Keeps what a panic says: text, usually.
-    pub(crate) fn note_panic(&self, panic: &(dyn Any + Send)) {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied());
-        self.panic.get_or_init(|| text.unwrap_or("it did not say why").to_owned());
-    }
-
-    /// Lets the worker adopt a configuration at its next pause. Gives the one before, for the
-    /// caller to keep until the worker has let go of it.
-    pub(crate) fn offer(&self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
-        let mut current = self.snapshot.lock();
-        let before = std::mem::replace(&mut *current, Arc::clone(snapshot));
-        self.offered.store(snapshot.generation, Ordering::Release);
-        drop(current);
-        self.waker.wake();
-        before
-    }
-
-    /// Waits until the worker lives by this generation or a later one.
-    pub(crate) fn wait_adopted(&self, generation: u64) {
-        let mut adopted = self.adopted.lock();
-        self.adopts.wait_while(&mut adopted, |adopted| *adopted < generation);
-    }
-
-    fn note_adopted(&self, generation: u64) {
-        *self.adopted.lock() = generation;
-        self.adopts.notify_all();
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    fn current(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.lock())
-    }
-}
 
 /// A port's receive queue that the worker polls.
 struct RxQueue {
@@ -198,7 +97,7 @@ pub(crate) struct Worker {
     lanes: Vec<Arc<Lane>>,
     next_lane: usize,
     /// What control code has it do.
-    tasks: Vec<Box<dyn Task>>,
+    tasks: Tasks,
     /// The burst in hand, and one that is taken apart.
     frames: Vec<Frame>,
     batch: Vec<Frame>,
@@ -215,6 +114,7 @@ impl Worker {
         shared: &Arc<WorkerShared>,
         workers: &Arc<[Arc<WorkerShared>]>,
         reclaimer: &Arc<Reclaimer>,
+        tasks: Tasks,
         pool: Pool,
     ) -> Worker {
         let mut runner = HookRunner::new(shared.number);
@@ -230,7 +130,7 @@ impl Worker {
             awaited: Vec::new(),
             lanes: Vec::new(),
             next_lane: 0,
-            tasks: Vec::new(),
+            tasks,
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
             runner,
@@ -245,11 +145,11 @@ impl Worker {
     pub(crate) fn run(mut self) {
         loop {
             self.shared.counters.begin_round();
-            if self.shared.offered.load(Ordering::Acquire) != self.snapshot.generation {
+            if self.shared.offered() != self.snapshot.generation {
                 let next = self.shared.current();
                 self.adopt(next);
             }
-            if self.shared.stop.load(Ordering::Acquire) {
+            if self.shared.is_stopped() {
                 break;
             }
             let work = self.round();
@@ -288,6 +188,14 @@ impl Worker {
             self.stint.begin(&self.shared.load);
         }
         work
+    }
+
+    /// Does a piece of what control code wants; gives how many tasks there were.
+    #[cold]
+    fn run_tasks(&mut self) -> usize {
+        let Self { snapshot, runner, graph, domains, tasks, shared, .. } = self;
+        shared.load.is_elsewhere();
+        tasks.run(&mut TaskContext { snapshot, runner, graph }, shared.number, domains)
     }
 
     /// Receives one burst and sends it on its way.

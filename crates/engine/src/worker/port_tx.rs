@@ -7,8 +7,10 @@ use towpath_xdp::{Frame, Pool, Sent as SentFrame, tai_now};
 use super::graph::Graph;
 use crate::bond::Turn;
 use crate::counters::{Counter, DropReason, FrameCounters};
+use crate::numbers::PortId;
+use crate::opened::Opened;
 use crate::port::Tx;
-use crate::snapshot::{Opened, PortId, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Kind, Owner, Side, TargetId};
 
 /// One port as this worker sends to it.

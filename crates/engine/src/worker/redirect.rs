@@ -7,12 +7,14 @@ use towpath_bpf::program::MapType;
 use towpath_maps::Map;
 use towpath_xdp::{Action, Burst, Frame, KNOWN_TARGETS, KnownTargets, RedirectTarget};
 
-use super::cpu::CpuEntry;
 use super::graph::{EntryHook, Graph};
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
-use crate::snapshot::{PortId, Snapshot};
+use crate::lane::CpuEntry;
+use crate::numbers::PortId;
+use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side, Target, TargetId};
+use crate::targets;
 
 /// Where the last redirected frames of a burst went that differ: most others go there too, and need
 /// no look at maps and tables.
@@ -124,7 +126,7 @@ impl Graph {
         named: Option<RedirectTarget<&Map>>,
     ) -> TargetId {
         let drops = |why| hook.owner.drops(why);
-        let ports = hook.ports(snapshot);
+        let ports = hook.ports(&snapshot.by_ifindex);
         let port = |ifindex| ports.get(ifindex).ok_or(drops(DropReason::BadTarget));
         let resolved = match named {
             None => Err(drops(DropReason::NoTarget)),
@@ -164,8 +166,8 @@ impl Graph {
             return Exit::NoEntryProgram.at(to);
         };
         let number = self.entry_hooks.len() as u32;
-        let target = self.add(|id| Target::entry(id, port, number));
-        let hook = Arc::new(HookSpec::devmap(port, Arc::clone(chain)));
+        let target = self.add(|id| targets::entry(id, port, number));
+        let hook = Arc::new(HookSpec::devmap(to, port.ifindex, Arc::clone(chain)));
         self.entry_hooks.push(EntryHook { to, program, target, hook });
         target
     }
@@ -178,7 +180,7 @@ impl Graph {
         map: &Map,
         without: Option<PortId>,
     ) {
-        let ports = hook.ports(snapshot);
+        let ports = hook.ports(&snapshot.by_ifindex);
         let mut targets = std::mem::take(&mut self.broadcast.targets);
         targets.clear();
         let ingress = without.and_then(|port| snapshot.port(port));
@@ -195,7 +197,8 @@ impl Graph {
     /// A copy for each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
     pub(super) fn broadcast(&mut self, snapshot: &Snapshot, frame: Frame) {
         let targets = std::mem::take(&mut self.broadcast.targets);
-        let takes = |target: &Target, frame: &Frame| target.admit(snapshot, frame).is_ok();
+        let takes =
+            |target: &Target, frame: &Frame| targets::admit(target, snapshot, frame).is_ok();
         let owner = self.broadcast.owner;
         self.copies(snapshot, frame, &targets, takes, (owner, DropReason::BadTarget));
         self.broadcast.targets = targets;

@@ -13,9 +13,10 @@ use towpath_xdp::frame::RxInfo;
 
 use super::graph::{BurstSummary, Graph};
 use super::hook::HookRunner;
-use super::lane::{Errand, Mark, Way};
+use super::way::Way;
 use super::{BURST, Worker, WorkerShared};
 use crate::counters::DropReason;
+use crate::lane::{Errand, Mark};
 use crate::offload::complete_checksums;
 use crate::snapshot::{Port, Snapshot};
 use crate::spread::place;

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use towpath_xdp::{Action, Burst, Frame};
 
 use super::hook::HookRunner;
-use crate::config::Hook;
-use crate::hook::{HookSpec, Link};
+use crate::chain::Hook;
+use crate::chain::Link;
+use crate::hook::HookSpec;
 use crate::tap::{ALL_VERDICTS, Batch, Record, Tap, TappedVerdict};
 
 /// Copies of the burst in hand, for each tap of a hook.

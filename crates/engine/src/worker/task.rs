@@ -3,13 +3,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use towpath_maps::Domain;
 
 use super::graph::Graph;
 use super::hook::HookRunner;
-use super::{Worker, WorkerShared};
+use super::shared::WorkerShared;
 use crate::snapshot::Snapshot;
 
 /// Something to be done by a worker.
@@ -43,7 +43,7 @@ impl fmt::Debug for TaskContext<'_> {
 }
 
 /// A task of any kind, and who waits for its end.
-pub(crate) trait Task: Send {
+trait Task: Send {
     fn domain(&self) -> Option<Arc<Domain>>;
 
     fn step(&mut self, context: &mut TaskContext<'_>) -> bool;
@@ -71,40 +71,74 @@ impl<T: ControlTask> Task for Awaited<T> {
     }
 }
 
-impl fmt::Debug for dyn Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Task")
-    }
+/// Where control code submits tasks of one worker.
+#[derive(Debug)]
+pub(crate) struct TaskSender(Sender<Box<dyn Task>>);
+
+/// The tasks of one worker.
+pub(crate) struct Tasks {
+    submitted: Receiver<Box<dyn Task>>,
+    /// Those that it is at.
+    open: Vec<Box<dyn Task>>,
 }
 
-impl WorkerShared {
+/// Both ends of a worker's tasks.
+pub(crate) fn tasks() -> (TaskSender, Tasks) {
+    let (sender, submitted) = channel();
+    (TaskSender(sender), Tasks { submitted, open: Vec::new() })
+}
+
+impl TaskSender {
     /// Has the worker do something; what it made of it comes out of the receiver, or nothing does
     /// when the worker stops before.
-    pub(crate) fn submit<T: ControlTask>(&self, task: T) -> Receiver<T> {
+    pub(crate) fn submit<T: ControlTask>(&self, worker: &WorkerShared, task: T) -> Receiver<T> {
         let (reply, receiver) = sync_channel(1);
-        self.inbox.submit(Box::new(Awaited { task: Some(task), reply }));
-        self.waker.wake();
+        worker.inbox.announce();
+        // A worker that is gone takes nothing: then the reply's end goes with the task.
+        let _gone = self.0.send(Box::new(Awaited { task: Some(task), reply }));
+        worker.waker.wake();
         receiver
     }
 }
 
-impl Worker {
-    /// Does a piece of each task; gives their number.
+impl Tasks {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Takes up what was submitted; gives how many tasks that are.
+    pub(super) fn take_up(&mut self) -> usize {
+        let before = self.open.len();
+        self.open.extend(self.submitted.try_iter());
+        self.open.len() - before
+    }
+
+    /// Forgets all of them; whoever waits for one learns that.
+    pub(super) fn clear(&mut self) {
+        self.take_up();
+        self.open.clear();
+    }
+
+    /// Does a piece of each task; gives their number. The worker of that number is online in these
+    /// domains.
     #[cold]
-    pub(super) fn run_tasks(&mut self) -> usize {
-        let Self { snapshot, runner, graph, domains, tasks, shared, .. } = self;
-        shared.load.is_elsewhere();
-        let mut context = TaskContext { snapshot, runner, graph };
-        let count = tasks.len();
-        tasks.retain_mut(|task| {
+    pub(super) fn run(
+        &mut self,
+        context: &mut TaskContext<'_>,
+        worker: usize,
+        domains: &[Arc<Domain>],
+    ) -> usize {
+        let count = self.open.len();
+        self.open.retain_mut(|task| {
             let is_known = |domain: &Arc<Domain>| domains.iter().any(|it| Arc::ptr_eq(it, domain));
             let visited = task.domain().filter(|domain| !is_known(domain));
             if let Some(domain) = &visited {
-                domain.quiesce(shared.number);
+                domain.quiesce(worker);
             }
-            let is_done = task.step(&mut context);
+            let is_done = task.step(context);
             if let Some(domain) = &visited {
-                domain.offline(shared.number);
+                domain.offline(worker);
             }
             !is_done
         });

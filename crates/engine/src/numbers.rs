@@ -1,0 +1,84 @@
+//! Numbers: of ports, and the table by which things are found that have one.
+
+/// A port's number inside one engine. Numbers of removed ports are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct PortId(pub u32);
+
+/// Things by a number that is never 0: a table that is read for each redirected frame, ports by
+/// ifindex for one. At most half of it is used.
+#[derive(Debug, Default)]
+pub struct Numbers<T> {
+    /// A power of two, two at least, or none.
+    entries: Box<[(u32, T)]>,
+}
+
+impl<T: Copy + Default> Numbers<T> {
+    /// The table of these.
+    pub fn new(things: &[(u32, T)]) -> Numbers<T> {
+        let size = (things.len() * 2).next_power_of_two().max(2);
+        let mut entries = vec![(0, T::default()); size].into_boxed_slice();
+        for &(number, thing) in things {
+            let mut at = Self::place(number, size);
+            while entries[at].0 != 0 {
+                at = (at + 1) & (size - 1);
+            }
+            entries[at] = (number, thing);
+        }
+        Numbers { entries }
+    }
+
+    /// The thing of that number.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<T> {
+        let size = self.entries.len();
+        let mut at = Self::place(number, size);
+        loop {
+            let (known, thing) = *self.entries.get(at)?;
+            if known == number && number != 0 {
+                return Some(thing);
+            }
+            if known == 0 {
+                return None;
+            }
+            at = (at + 1) & (size - 1);
+        }
+    }
+
+    /// Where to start looking: the high bits of a product depend on all bits of a number (Fibonacci
+    /// hashing), where the low ones are the same for multiples of a power of two.
+    #[inline]
+    fn place(number: u32, size: usize) -> usize {
+        let mixed = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> ((u64::BITS - size.trailing_zeros()) % u64::BITS)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_found_by_ifindex() {
+        assert_eq!(Numbers::<PortId>::default().get(1), None);
+        let ports: Vec<_> = (1..100).map(|i| (i * 64, PortId(i))).collect();
+        let table = Numbers::new(&ports);
+        assert!(ports.iter().all(|&(ifindex, id)| table.get(ifindex) == Some(id)));
+        assert_eq!((table.get(0), table.get(65), table.get(6400)), (None, None, None));
+    }
+
+    /// Numbers that have their low bits in common, as neighbours do and as multiples of anything.
+    #[test]
+    fn numbers_are_where_the_search_begins() {
+        for step in [1, 2, 3, 10, 64, 100, 256, 1000, 4096, 1 << 20] {
+            let things: Vec<_> = (1..100).map(|i| (i * step, i)).collect();
+            let table = Numbers::new(&things);
+            let size = table.entries.len();
+            let probes = |number: u32| {
+                let place = table.entries.iter().position(|entry| entry.0 == number).unwrap();
+                place.wrapping_sub(Numbers::<u32>::place(number, size)) % size + 1
+            };
+            let all: usize = things.iter().map(|&(number, _)| probes(number)).sum();
+            assert!(all < 99 * 3 / 2, "multiples of {step}: {all} probes for 99 numbers");
+        }
+    }
+}
