@@ -1,4 +1,4 @@
-//! What can be wrong with a capture file, said so that a person finds the place.
+//! Mistakes in a capture file, with their place.
 
 use std::io;
 

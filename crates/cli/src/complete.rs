@@ -1,4 +1,4 @@
-//! What the shell completes while a daemon runs: names of its ports, programs and maps.
+//! Completions by a running daemon: names of its ports, programs and maps.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

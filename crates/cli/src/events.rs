@@ -1,4 +1,4 @@
-//! What programs send through ring buffers and perf events, consumed and counted.
+//! Records that programs send through ring buffers and perf events, consumed and counted.
 //!
 //! A ring without a reader fills up, and then the program behaves as if its reader had died; so the
 //! rings are emptied between bursts.

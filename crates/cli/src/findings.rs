@@ -1,4 +1,4 @@
-//! What the sanitizer found, as people and programs read it.
+//! Findings of the sanitizer, as text and as JSON.
 
 use towpath_xdp::Finding;
 

@@ -1,6 +1,6 @@
-//! What an object leaves to its loader besides sizes of maps: constants, jump tables and maps that
-//! another program fills. A program without them is refused, or does next to nothing; the report
-//! names the reason, and the option that helps.
+//! Settings that an object leaves to its loader besides sizes of maps: constants, jump tables and
+//! maps that another program fills. A program without them is refused, or does next to nothing; the
+//! report names the reason, and the option that helps.
 
 use towpath_bpf::map::Values;
 use towpath_bpf::{Linked, Object};

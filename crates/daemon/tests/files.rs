@@ -72,7 +72,7 @@ fn fifos_hang_nothing_and_are_refused_where_files_are_needed() {
     // To be written, it needs a reader.
     for key in ["record", "trace"] {
         let error = set(&served, key, &json!(unread)).expect_err("nobody reads it");
-        assert!(error.to_string().contains("nobody reads this FIFO"), "{error}");
+        assert!(error.to_string().contains("this FIFO has no reader"), "{error}");
         let error = set(&served, key, &json!(served.dir)).expect_err("a directory");
         assert!(error.to_string().contains("directory"), "{error}");
         let error = set(&served, key, &json!(served.dir.join("api.sock"))).expect_err("a socket");
@@ -80,7 +80,7 @@ fn fifos_hang_nothing_and_are_refused_where_files_are_needed() {
     }
     let out = json!({"name": "wire", "kind": "pcap", "out": unread});
     let error = add(&served, &out).expect_err("nobody reads it");
-    assert!(error.to_string().contains("nobody reads this FIFO"), "{error}");
+    assert!(error.to_string().contains("this FIFO has no reader"), "{error}");
     is_alive(&served);
 
     // One that is there, and reads nothing, stops nobody, and what is lost is counted.

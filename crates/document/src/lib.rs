@@ -1,4 +1,4 @@
-//! What people write: configurations, cases, tables, by the API as well. It is checked as JSON;
+//! Documents of users: configurations, cases, tables, also through the API. It is checked as JSON;
 //! what is wrong is named by its path ([`Problem`]), and a [`Document`] knows each path's line.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Messages to and from a guest, over a socket: one connection at a time, by a thread of its own.
 //!
-//! What comes is as fast, as slow, as much and as wrong as a guest likes. So a message takes no
-//! more memory than it may be long and no longer than a few seconds, a guest that does not read
-//! what it is answered is hung up on, and one that asks too often waits.
+//! A guest may send at any speed, any amount and any content. So a message takes no more memory
+//! than it may be long and no longer than a few seconds, a guest that does not read what it is
+//! answered is hung up on, and one that asks too often waits.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

@@ -15,7 +15,7 @@ pub trait Edge: fmt::Debug + Send + Sync {
     /// Why that can't be done; everything is as it was.
     fn set_program(&self, direction: Direction, program: Option<&Program>) -> Result<(), String>;
 
-    /// What the program of a direction counted since it was attached.
+    /// Counters of a direction's program since it was attached.
     fn counters(&self, direction: Direction) -> Option<Counters>;
 
     /// Where programs may redirect to.

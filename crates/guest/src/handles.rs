@@ -14,14 +14,14 @@ use crate::refusal::Refusal;
 /// How an object came to be: enough to make it again somewhere else.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
-    /// What was asked for.
+    /// The request that made the object.
     pub(crate) command: Command,
     /// The values of that request.
     pub(crate) payload: Vec<u8>,
     /// Other objects that it needs, by handle.
     pub(crate) needs: Vec<u32>,
     pub(crate) name: String,
-    /// What it takes of the limits.
+    /// Its share of the limits.
     pub(crate) used: Used,
 }
 

@@ -1,4 +1,4 @@
-//! What a guest may have, and how often it may ask.
+//! Limits on a guest's objects and requests.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use towpath_bpf::proto::id;
 
 use crate::refusal::Refusal;
 
-/// What one guest may have: all its programs and maps together.
+/// Limits for one guest: all its programs and maps together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Programs.
@@ -27,7 +27,7 @@ pub struct Limits {
     pub burst_us: u64,
     /// Helpers that its programs may call, by number.
     pub helpers: Vec<u32>,
-    /// What its programs may not do.
+    /// Restrictions on its programs.
     pub rules: Rules,
 }
 
@@ -35,10 +35,10 @@ pub struct Limits {
 /// what was never written is not read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// Those that keep addresses secret. What the kernel refuses since its compiler could not mask
-    /// it against speculation is accepted
-    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses,
-    /// and masks each of them whatever the rules are.
+    /// Rules that keep addresses secret. Accesses that the kernel refuses because its compiler
+    /// can't mask them against speculation are accepted
+    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses, and
+    /// masks each of them whatever the rules are.
     #[default]
     Masked,
     /// The kernel's for who lacks `CAP_PERFMON`, all of them. Few programs keep them that look
@@ -64,7 +64,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What one frame may take.
+    /// Budget of one frame.
     pub(crate) fn frame_budget(&self) -> u32 {
         u32::try_from((self.burst_instructions / BURST).max(1)).unwrap_or(u32::MAX)
     }

@@ -191,7 +191,7 @@ impl Owned {
     }
 }
 
-/// What a map is to be made like.
+/// Definition of a new map.
 fn request(values: Values<'_>) -> Result<MapRequest, Refusal> {
     let optional = |tag| Ok::<u32, Refusal>(values.u32(tag)?.unwrap_or(0));
     let name = Name::cut(values.text(Tag::Name)?.unwrap_or_default());
@@ -279,7 +279,7 @@ fn element(errno: Errno) -> Refusal {
     Refusal::new(errno, text)
 }
 
-/// What ended a request for several elements.
+/// The refusal that ended a request for several elements.
 fn after(count: u32, refusal: Refusal) -> Refusal {
     if count == 0 {
         return refusal;

@@ -89,7 +89,7 @@ fn instructions(bytes: &[u8]) -> Result<Vec<Insn>, Refusal> {
     Ok(slots.iter().map(|slot| Insn::from_le_bytes(*slot)).collect())
 }
 
-/// What programs of guests may call and read: their own maps, and helpers that are allowed.
+/// Checks that a guest's program uses only its own maps and allowed helpers.
 fn check_calls(insns: &[Insn], limits: &Limits) -> Result<(), Refusal> {
     for (at, insn) in insns.iter().enumerate() {
         let number = insn.imm.cast_unsigned();
@@ -117,7 +117,7 @@ struct Log {
     level: usize,
     size: usize,
     buffer: usize,
-    /// What is logged when it is asked again, as it was refused.
+    /// Log level of the second verification, after a refusal.
     verbose: u32,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Attr<'a> {
         self.u64(at, address);
     }
 
-    /// What a guest says of a program.
+    /// Reads a guest's description of a program.
     fn program(&mut self, values: Values<'_>) -> Result<(), Refusal> {
         let insns = values.bytes(Tag::Insns)?;
         let license = values.text(Tag::License)?.unwrap_or_default();

@@ -3,7 +3,7 @@
 use towpath_bpf::Errno;
 use towpath_guest_client::wire::Malformed;
 
-/// What a guest is told instead of what it asked for.
+/// A refusal of a guest's request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {errno}")]
 pub struct Refusal {
@@ -13,7 +13,7 @@ pub struct Refusal {
     pub text: String,
     /// The limit that would be crossed, if that is the reason.
     pub limit: Option<&'static str>,
-    /// What the verifier said.
+    /// The verifier's log.
     pub log: String,
 }
 
@@ -34,7 +34,7 @@ impl Refusal {
         Refusal { limit: Some("operations"), ..Refusal::new(Errno::EAGAIN, text) }
     }
 
-    /// What is not allowed to this guest's programs.
+    /// Refuses an operation that this guest's programs may not do.
     pub(crate) fn not_allowed(limit: &'static str, text: impl Into<String>) -> Refusal {
         Refusal { limit: Some(limit), ..Refusal::new(Errno::EOPNOTSUPP, text) }
     }

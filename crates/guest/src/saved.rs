@@ -1,4 +1,4 @@
-//! What a guest has, as bytes that another host makes it of again.
+//! A guest's objects as bytes, from which another host makes them again.
 //!
 //! A saved guest is the requests that would make it, as the protocol has them, one behind the
 //! other: objects in the order of their handles (so that what others need comes first), what maps

@@ -1,4 +1,4 @@
-//! What wakes a thread that waits in poll(2) for other things as well.
+//! A descriptor that wakes a thread in poll(2).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,4 +1,4 @@
-//! What can go wrong between the host and us.
+//! Errors between the host and this process.
 
 use std::io;
 

@@ -68,7 +68,12 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
         // A listener whose backlog is full answers EAGAIN, and would block us otherwise.
         match connect(&socket()?, &SocketAddrUnix::new(path)?) {
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
-            _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another process listens there",
+                ));
+            }
         }
     }
     let socket = socket()?;

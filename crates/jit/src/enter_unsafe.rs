@@ -1,7 +1,8 @@
 //! The way into compiled code that a signal handler can lead out of again.
 //!
-//! What a caller wants to find unchanged is put on the stack, and a [`Landing`] says where. Code
-//! behind the door has no destructors: to leave it from anywhere is to take the stack back.
+//! Registers that must stay unchanged for the caller are put on the stack, and a [`Landing`] has
+//! their place. Code behind the door has no destructors: to leave it from anywhere is to take the
+//! stack back.
 
 #![expect(unsafe_code, reason = "calls machine code, and is returned to from the middle of it")]
 

@@ -1,4 +1,4 @@
-//! What code is compiled against: the maps it was given and the functions it calls.
+//! The environment of compiled code: the maps it was given and the functions it calls.
 
 use std::sync::Arc;
 

@@ -70,7 +70,7 @@ const SIGNALS: [(c_int, &str); 5] = [
     (INTERRUPT, "SIGURG"),
 ];
 
-/// Who had the signals before, in the order of [`SIGNALS`].
+/// Previous handlers, in the order of [`SIGNALS`].
 static PREVIOUS: OnceLock<[sigaction; SIGNALS.len()]> = OnceLock::new();
 
 /// Has the signals caught from now on. Called before there is compiled code.

@@ -1,4 +1,5 @@
-//! What compiled code and its surroundings share: one structure per run, laid out for machine code.
+//! State shared by compiled code and its surroundings: one structure per run, laid out for machine
+//! code.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -173,7 +174,7 @@ pub struct Callees {
     /// `(address, bytes, need)`: stops the run unless the program may do what
     /// [`Need`](crate::xir::Need), by number, says.
     pub guard: Callee,
-    /// Those called without a number.
+    /// Functions called without a number.
     pub direct: Direct,
 }
 

@@ -1,4 +1,4 @@
-//! What programs print in the kernel, by `bpf_trace_printk` and its relatives.
+//! Output of programs in the kernel, by `bpf_trace_printk` and its relatives.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

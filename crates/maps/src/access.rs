@@ -5,7 +5,7 @@
 
 use crate::flags::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 
-/// What a program may do with bytes of a map.
+/// A program's access to bytes of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read only: keys, values of read-only maps, entries of device maps.
@@ -32,7 +32,7 @@ impl Access {
         !matches!(self, Access::Read | Access::Record)
     }
 
-    /// What creation flags leave to programs (`bpf_map_flags_to_cap`).
+    /// Access of programs by creation flags (`bpf_map_flags_to_cap`).
     pub(crate) fn of_programs(map_flags: u32) -> Self {
         if map_flags & BPF_F_RDONLY_PROG != 0 {
             Access::Read
@@ -51,7 +51,7 @@ pub struct Part {
     pub first: u64,
     /// Address behind the last byte.
     pub past: u64,
-    /// What a program may do with them.
+    /// A program's access to them.
     pub access: Access,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Span {
     pub(crate) key: (u64, u64),
     /// Where the value starts in an element, and its size.
     pub(crate) value: (u64, u64),
-    /// What a program may do with the value.
+    /// A program's access to the value.
     pub(crate) access: Access,
 }
 

@@ -66,7 +66,7 @@ pub struct Arena {
     taken: Mutex<Taken>,
 }
 
-/// What else there is to know of each page, a bit a page.
+/// Further properties of each page, one bit a page.
 #[derive(Debug)]
 struct Taken {
     /// May not be allocated unless asked for by address.
@@ -104,8 +104,7 @@ impl Arena {
         self.user_start
     }
 
-    /// What an address for user space has above its low 32 bits: nothing where programs do without
-    /// such addresses.
+    /// The upper half of addresses for user space: 0 if programs don't use them.
     pub fn user_half(&self) -> u64 {
         if self.keeps_low_half { 0 } else { self.user_start & !(REACH - 1) }
     }
@@ -179,7 +178,7 @@ impl Arena {
         Ok(())
     }
 
-    /// What a program may do with bytes at a real address; `None` when they aren't the arena's.
+    /// A program's access to bytes at a real address; `None` when they aren't the arena's.
     pub(crate) fn owns(&self, addr: u64, len: u64) -> Option<Access> {
         let offset = addr.checked_sub(self.memory())?;
         let end = offset.checked_add(len).filter(|&end| end <= ArenaLayout::ZERO)?;

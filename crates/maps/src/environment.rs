@@ -1,4 +1,5 @@
-//! What maps of targets ask about the world: which devices, CPUs, programs and sockets exist.
+//! Queries of target maps about their surroundings: which devices, CPUs, programs and sockets
+//! exist.
 
 use towpath_bpf::Errno;
 use towpath_bpf::program::MapType;
@@ -34,7 +35,7 @@ pub struct AnyEnvironment;
 
 impl Environment for AnyEnvironment {}
 
-/// Who knows programs by the ids that program arrays hold.
+/// An index of programs by the ids in program arrays.
 pub trait ProgramIndex: std::fmt::Debug + Send + Sync {
     /// The address that stands for a program; 0 when there is none of this id. When that changes,
     /// [`ProgramSlots::refresh`](crate::ProgramSlots::refresh) is called for each user of the

@@ -20,7 +20,7 @@ pub enum MapError {
         kind: &'static str,
         /// The rule that is broken.
         rule: &'static str,
-        /// What `BPF_MAP_CREATE` returns.
+        /// The error of `BPF_MAP_CREATE`.
         errno: Errno,
     },
     /// The object leaves its size to a loader, which gave none.
@@ -34,7 +34,7 @@ pub enum MapError {
         map: String,
         /// Its kind.
         kind: &'static str,
-        /// What `BPF_MAP_CREATE` returns.
+        /// The error of `BPF_MAP_CREATE`.
         errno: Errno,
     },
     /// Memory for it can't be had.
@@ -44,7 +44,7 @@ pub enum MapError {
     Memory {
         /// The map's name.
         map: String,
-        /// What it needs.
+        /// The bytes that it needs.
         bytes: u64,
         /// The most a map may have.
         limit: u64,
@@ -56,7 +56,7 @@ pub enum MapError {
         map: String,
         /// The index in `.values`.
         slot: u32,
-        /// What is wrong.
+        /// The mistake.
         problem: String,
     },
     /// A map that is to be used again is not as the object defines it.

@@ -17,7 +17,7 @@ use crate::sync::{AtomicU32, spin_loop, yield_now};
 /// One special field of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// What it is.
+    /// Its kind.
     pub kind: FieldKind,
     /// Bytes from the start of the value.
     pub offset: u32,

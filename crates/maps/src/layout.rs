@@ -17,7 +17,7 @@ pub struct ArrayView {
 }
 
 impl ArrayView {
-    /// What is to be read of a map of this layout.
+    /// The view of a map with this layout.
     pub(crate) fn of(layout: Option<Layout>) -> ArrayView {
         match layout {
             Some(Layout::Array { base, entries, stride: _, cpu_stride }) => {

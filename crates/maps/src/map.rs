@@ -36,7 +36,7 @@ use crate::targets::{DevmapHash, TargetArray, TargetEntry};
 use crate::user::{User, Value};
 use crate::user_ringbuf::UserRingbuf;
 
-/// What a map needs beside its definition. Start from [`CreateOptions::new`].
+/// Options of a map beside its definition. Start from [`CreateOptions::new`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CreateOptions {
@@ -45,7 +45,7 @@ pub struct CreateOptions {
     pub domain: Arc<Domain>,
     /// Special fields of the value, from its BTF.
     pub fields: Vec<Field>,
-    /// Who takes over what special fields own.
+    /// Releases resources owned by special fields.
     pub release: Option<Arc<dyn ReleaseField>>,
     /// Which devices, CPUs, programs and sockets exist.
     pub environment: Arc<dyn Environment>,
@@ -313,7 +313,7 @@ impl Map {
         self.store().for_each(worker, &mut visit)
     }
 
-    /// What `look` makes of the element whose value an address lies in: arrays and hash tables
+    /// The result of `look` for the element whose value contains an address: arrays and hash tables
     /// that aren't per-CPU find it by its address. It doesn't count as used.
     pub fn element_at<T>(&self, address: u64, mut look: impl FnMut(Element<'_>) -> T) -> Option<T> {
         let mut seen = None;
@@ -482,8 +482,8 @@ impl Map {
         }
     }
 
-    /// What a program may do with `len` bytes at `addr`; `None` when they aren't this map's, or
-    /// not inside one key or value.
+    /// A program's access to `len` bytes at `addr`; `None` when they aren't this map's, or not
+    /// inside one key or value.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
         match &self.storage {
             Storage::Arena(arena) => arena.owns(addr, len as u64),

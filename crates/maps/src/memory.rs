@@ -16,7 +16,8 @@ pub(crate) const POPULATED_BYTES_MAX: usize = 4 << 20;
 /// Bytes to populate at a time: a huge page, which takes the kernel some 0.1 ms.
 pub(crate) const POPULATED_STEP_BYTES: usize = 2 << 20;
 
-/// What a core takes from another one at a time: two cache lines, which processors fetch in pairs.
+/// Bytes that a core takes from another one at a time: two cache lines, which processors fetch in
+/// pairs.
 pub(crate) const LINE_BYTES: usize = 128;
 
 /// Size of a page, the unit of ring buffers and arenas.

@@ -30,7 +30,7 @@ pub(crate) struct ProgArray {
     shown: Mutex<Shown>,
 }
 
-/// What those who look at a program array have to be told.
+/// Changes of a program array, for its readers.
 #[derive(Debug, Default)]
 struct Shown {
     /// The slots that are not empty.

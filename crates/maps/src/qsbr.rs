@@ -24,7 +24,7 @@ const GUESTS_MAX: usize = if cfg!(loom) { 1 } else { 16 };
 pub struct Domain {
     /// Counts up when a reclaimer needs readers to show that they moved on.
     epoch: Shared<AtomicU64>,
-    /// What each worker announced last.
+    /// Each worker's last announcement.
     workers: Box<[Reader]>,
     /// As `workers`, claimed by guards.
     guests: Box<[Reader]>,
@@ -102,7 +102,8 @@ impl Domain {
         self.workers.get(worker).is_none_or(|reader| reader.0.load(Relaxed) > tag)
     }
 
-    /// What a worker, whose thread asks, announced last; `None` for a number that is no worker's.
+    /// The last announcement of a worker, for its own thread; `None` if there is no worker of this
+    /// number.
     pub(crate) fn announced(&self, worker: usize) -> Option<u64> {
         self.workers.get(worker).map(|reader| reader.0.load(Relaxed))
     }

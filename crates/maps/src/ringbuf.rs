@@ -16,7 +16,7 @@ use crate::ring::{DISCARD, Ring};
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
 
-/// What `bpf_ringbuf_query` is asked.
+/// Queries of `bpf_ringbuf_query`.
 const BPF_RB_AVAIL_DATA: u64 = 0;
 const BPF_RB_RING_SIZE: u64 = 1;
 const BPF_RB_CONS_POS: u64 = 2;

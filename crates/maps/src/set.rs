@@ -14,11 +14,11 @@ use crate::map::{CreateOptions, Map};
 use crate::qsbr::Domain;
 use crate::shape;
 
-/// What a set needs beside the definitions. Start from [`SetOptions::new`].
+/// Options of a set beside the definitions. Start from [`SetOptions::new`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SetOptions {
-    /// What each of them needs, but for its special fields.
+    /// Options of each map, except its special fields.
     pub each: CreateOptions,
     /// Special fields by map index; shorter means none.
     pub fields: Vec<Vec<Field>>,
@@ -81,7 +81,7 @@ impl MapSet {
         &self.maps
     }
 
-    /// What each map was made from, by index.
+    /// The definition of each map, by index.
     pub fn defs(&self) -> Vec<MapDef> {
         self.maps.iter().map(|map| map.def().clone()).collect()
     }
@@ -111,7 +111,7 @@ impl MapSet {
         self.own_at(addr).cloned().or_else(|| self.inner_at(addr))
     }
 
-    /// What a program may do with `len` bytes at `addr`; `None` when no map has them.
+    /// A program's access to `len` bytes at `addr`; `None` when no map has them.
     pub fn owns(&self, addr: u64, len: usize) -> Option<Access> {
         match self.own_at(addr) {
             Some(map) => map.owns(addr, len),

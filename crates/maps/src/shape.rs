@@ -22,9 +22,9 @@ use crate::user::Value;
 pub struct Difference {
     /// Which: `value_size`, `the type of its values`.
     pub property: &'static str,
-    /// What the map has.
+    /// The map's shape.
     pub was: String,
-    /// What is defined.
+    /// The defined shape.
     pub is: String,
 }
 
@@ -34,8 +34,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What keeps `map` from standing for `def`, whose values have these special fields; `None` when it
-/// can.
+/// The reason why `map` can't be used for `def`, whose values have these special fields; `None` if
+/// it can.
 pub fn difference(map: &Map, def: &MapDef, fields: &[Field]) -> Option<Difference> {
     of_definitions(map.def(), def)
         .or_else(|| of_fields(map, def, fields))
@@ -93,7 +93,8 @@ fn of_types(
     differ(property, &told(was), &told(is))
 }
 
-/// What special fields own was made by programs that know its type by the BTF of their object.
+/// Objects in special fields were made by programs that know their types by the BTF of their
+/// object.
 fn of_fields(map: &Map, def: &MapDef, fields: &[Field]) -> Option<Difference> {
     if map.fields() != fields {
         return differ("special fields of its values", &map.fields().len(), &fields.len());

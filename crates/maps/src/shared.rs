@@ -1,4 +1,4 @@
-//! What several workers write: on cache lines of its own, and seldom. Tests count the writes.
+//! Values written by several workers: on their own cache lines, and seldom. Tests count the writes.
 
 /// Something on cache lines of its own: two, because processors fetch them in pairs.
 #[derive(Debug, Default)]

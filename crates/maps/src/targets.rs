@@ -108,7 +108,7 @@ impl TargetArray {
         self.region.word(index as usize * 8).store(target.to_word(), Ordering::Release);
     }
 
-    /// What the value stands for; empty clears the entry.
+    /// The target of a value; an empty one clears the entry.
     fn resolve(&self, index: u32, value: &[u8]) -> Result<TargetEntry, Errno> {
         match self.kind {
             MapType::Devmap => device(&*self.environment, value, MapType::Devmap),

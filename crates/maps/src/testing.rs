@@ -1,4 +1,4 @@
-//! What the tests of several kinds share.
+//! Shared parts of the tests of several kinds.
 
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;

@@ -1,4 +1,4 @@
-//! What user space does with a map: the commands of `bpf(2)`, from any thread.
+//! Operations of user space on a map: the commands of `bpf(2)`, from any thread.
 
 use towpath_bpf::Errno;
 use towpath_bpf::map::UserOps;
@@ -134,7 +134,7 @@ impl User<'_> {
         })
     }
 
-    /// What is in a queue or a stack, the oldest value first: pushing in this order makes it again.
+    /// Contents of a queue or stack, the oldest value first: pushing in this order restores it.
     pub fn queued(&self) -> Result<Vec<Value>, Errno> {
         self.may_read()?;
         Ok(self.map.store().queued())

@@ -21,7 +21,7 @@ use crate::test_run::{LiveRun, TestRun};
 
 /// Devices by ifindex: what the engine has.
 pub trait Devices: fmt::Debug + Send + Sync {
-    /// What is known of the device with this ifindex; `None` when there is none.
+    /// The device with this ifindex; `None` if there is none.
     fn device(&self, ifindex: u32) -> Option<Device>;
 
     /// Puts a program in the place of the one before, or of none, so that no frame passes without
@@ -29,7 +29,7 @@ pub trait Devices: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What keeps this device from running the program; then the one before stays.
+    /// The device's reason for not running the program; the previous one then stays.
     fn install(
         &self,
         ifindex: u32,
@@ -42,7 +42,7 @@ pub trait Devices: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What keeps devices from running it.
+    /// The devices' reason for not running it.
     fn note_program(&self, _program: &Program, _is_there: bool) -> Result<(), Errno> {
         Ok(())
     }
@@ -101,7 +101,7 @@ pub enum XdpMode {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoDevices;
 
-/// What to change on a device: the attributes of `IFLA_XDP`.
+/// A change on a device: the attributes of `IFLA_XDP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XdpRequest {
     /// `IFLA_XDP_FD`: the program; negative for none. Without it nothing is changed.
@@ -145,7 +145,7 @@ pub(crate) struct Attachments {
 /// The programs of one device, by mode.
 type Hooks = [Hook; 4];
 
-/// What is attached, and to whom it belongs.
+/// The attached program and its owner.
 #[derive(Debug, Clone, Default)]
 enum Hook {
     #[default]
@@ -156,7 +156,7 @@ enum Hook {
     Link { link: u32, program: Arc<ProgramObject> },
 }
 
-/// Who attaches.
+/// The way of attaching.
 pub(crate) enum Attach<'a> {
     /// Netlink: the new program, and the one that must be there.
     Program { new: Option<Arc<ProgramObject>>, expected: Option<Arc<ProgramObject>> },
@@ -342,7 +342,7 @@ impl XdpMode {
     }
 }
 
-/// What is wrong whatever the device.
+/// Checks that are independent of the device.
 fn check_flags(flags: u32, attach: &Attach<'_>, hooks: &Hooks) -> Result<(), AttachError> {
     let modes = (flags & XDP_FLAGS_MODES).count_ones();
     if matches!(attach, Attach::Link { .. }) && flags & !XDP_FLAGS_MODES != 0 {
@@ -365,7 +365,7 @@ fn check_flags(flags: u32, attach: &Attach<'_>, hooks: &Hooks) -> Result<(), Att
     Ok(())
 }
 
-/// What keeps a program from a mode.
+/// Checks if a program fits a mode.
 fn check_new(
     new: &ProgramObject,
     ifindex: u32,

@@ -20,7 +20,7 @@ pub(crate) struct Bpffs {
     nodes: Mutex<BTreeMap<String, Option<Object>>>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum PinPath {
     /// The root, or a place below it.
     Inside(String),

@@ -1,4 +1,4 @@
-//! Who calls: its memory and its descriptors.
+//! The caller of a command: its memory and its descriptors.
 //!
 //! The kernel takes both from the current task. Here they come through [`Caller`], so that the
 //! caller may be a supervised process, a guest, or ([`Process`]) our own API.
@@ -17,7 +17,7 @@ pub trait Caller {
     /// `copy_to_user`; `EFAULT` where there is no memory, or it may not be written.
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno>;
 
-    /// What a descriptor stands for: `EBADF` when it isn't open, `EINVAL` when it is a file of
+    /// The object behind a descriptor: `EBADF` when it isn't open, `EINVAL` when it is a file of
     /// another kind.
     fn handle(&self, descriptor: u32) -> Result<Handle, Errno>;
 

@@ -36,7 +36,7 @@ pub struct Objects {
     pub(crate) env: Arc<Env>,
 }
 
-/// What objects are made with. Start from [`Settings::new`].
+/// Settings of a set of objects. Start from [`Settings::new`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -140,7 +140,7 @@ fn own_kfuncs(types: &Btf) -> impl Iterator<Item = &'static str> {
     names.filter(|name| types.find_func(name).is_none())
 }
 
-/// What is done to the virtual bpffs beside `bpf(2)`.
+/// Operations on the virtual bpffs beside `bpf(2)`.
 impl Objects {
     /// `mkdir(2)`
     ///

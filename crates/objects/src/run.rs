@@ -25,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) egress_ifindex: u32,
 }
 
-/// What a program is to be run on.
+/// Input of a test run.
 pub(crate) struct RunRequest<'a> {
     /// 0 or [`LIVE_FRAMES`].
     pub(crate) flags: u32,
@@ -35,18 +35,18 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) repeat: u32,
     /// Bytes of metadata and packet.
     pub(crate) size: u32,
-    /// Those bytes.
+    /// The bytes of the packet.
     pub(crate) data: Bytes<'a>,
     pub(crate) context: Option<Context>,
     /// Whether the caller wants the frame or the context back.
     pub(crate) takes_back: bool,
 }
 
-/// What came of it.
+/// Results of a test run.
 pub(crate) struct Outcome {
     /// As the last run left it; live frames as they arrived.
     pub(crate) frame: Frame,
-    /// What the last run returned; 0 of live frames.
+    /// Return value of the last run; 0 for live frames.
     pub(crate) returned: u32,
     /// The time of one run, on average.
     pub(crate) took: Duration,

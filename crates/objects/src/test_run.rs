@@ -23,7 +23,7 @@ pub struct TestRun {
 pub struct LiveRun<'a> {
     /// The program.
     pub program: &'a Program,
-    /// What each frame is like: packet, metadata, and where it seems to come from.
+    /// Template of each frame: packet, metadata, and apparent ingress.
     pub frame: &'a Frame,
     /// The device that it seems to come from; none is the loopback device.
     pub ingress: Option<u32>,

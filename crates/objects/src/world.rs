@@ -1,4 +1,4 @@
-//! What maps of targets may name: devices, CPUs, programs and sockets.
+//! Objects that maps of targets may name: devices, CPUs, programs and sockets.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -100,7 +100,7 @@ fn tun_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => " (`modprobe tun` makes it; a container must be given it)",
         io::ErrorKind::PermissionDenied => {
-            " (it must be writable for who runs this: be root, or `chmod 0666 /dev/net/tun`)"
+            " (it must be writable for this user: run as root, or `chmod 0666 /dev/net/tun`)"
         }
         _ => "",
     }
@@ -111,8 +111,8 @@ fn hint(source: &io::Error) -> &'static str {
         Some(libc::EPERM | libc::EACCES) => {
             " (needs CAP_NET_ADMIN and CAP_NET_RAW, and CAP_BPF for afxdp)"
         }
-        Some(libc::EBUSY) => " (somebody else uses it)",
-        Some(libc::ENODEV) => " (`ip link` shows those there are)",
+        Some(libc::EBUSY) => " (in use by another process)",
+        Some(libc::ENODEV) => " (`ip link` lists existing ones)",
         _ => "",
     }
 }

@@ -1,4 +1,4 @@
-//! What the running kernel says of a network device: its feature flags for XDP and AF_XDP.
+//! The running kernel's description of a network device: its feature flags for XDP and AF_XDP.
 
 use std::io;
 

@@ -39,7 +39,7 @@ pub struct Shadow {
     interface: Interface,
 }
 
-/// Who holds the tap.
+/// The owner of the tap.
 #[derive(Debug)]
 enum Way {
     /// The engine: it is a port itself.

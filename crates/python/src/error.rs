@@ -1,4 +1,4 @@
-//! What goes wrong, as Python exceptions.
+//! Errors as Python exceptions.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;

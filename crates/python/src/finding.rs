@@ -1,4 +1,4 @@
-//! What the sanitizer found, as Python sees it.
+//! Findings of the sanitizer for Python.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What the sanitizer can say only of many runs, of objects of one file.
+//! The sanitizer's findings about many runs, for objects of one file.
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;

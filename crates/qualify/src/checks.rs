@@ -1,4 +1,4 @@
-//! What a device does with frames, one feature after the other.
+//! Checks of a device's features with frames, one after the other.
 
 use std::io;
 
@@ -46,8 +46,8 @@ pub(crate) fn untried(why: &str) -> io::Result<Outcome> {
 }
 
 pub(crate) const NONE_ARRIVE: &str = "nothing arrives at it";
-pub(crate) const NOBODY_SEES: &str = "nobody sees what it sends";
-pub(crate) const NOBODY_SENDS: &str = "nobody can send to it like that";
+pub(crate) const UNSEEN: &str = "sent frames can't be observed";
+pub(crate) const UNSENDABLE: &str = "such frames can't be sent to it";
 
 /// Has packets arrive at a new device; gives them with the device, or what to say instead.
 fn arrived(
@@ -89,7 +89,7 @@ fn tx_sg(maker: &dyn Maker) -> io::Result<Outcome> {
     let frame = line.frame(&sent)?;
     match line.leave(frame, 1)? {
         None => fails("it does not take such a frame"),
-        Some(_) if !line.far.sees() => untried(NOBODY_SEES),
+        Some(_) if !line.far.sees() => untried(UNSEEN),
         Some(got) => same(&got, &sent.bytes),
     }
 }
@@ -97,10 +97,10 @@ fn tx_sg(maker: &dyn Maker) -> io::Result<Outcome> {
 /// Whether just this packet came out.
 fn same(got: &[Got], sent: &[u8]) -> io::Result<Outcome> {
     match got {
-        [] => fails("it did not come out"),
+        [] => fails("the packet did not leave"),
         [got] if got.packet.bytes == sent => Ok(Outcome::Works),
         [_] => fails("other bytes came out"),
-        more => fails(format!("{} packets came out", more.len())),
+        more => fails(format!("{} packets left", more.len())),
     }
 }
 
@@ -113,7 +113,7 @@ fn zero_copy(maker: &dyn Maker) -> io::Result<Outcome> {
     }
     // Who does not say so may not be given such memory: it would make slices of it.
     if !line.device.features().zero_copy {
-        return fails("it receives into memory of its own");
+        return fails("it receives into its own memory");
     }
     let memory = memfd_create("towpath-qualify", MemfdFlags::ALLOW_SEALING)?;
     let len = CHUNKS * CHUNK_BYTES;
@@ -154,7 +154,7 @@ fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
         Feature::RxTimestamp => {
             let times = told.iter().map(|told| told.timestamp_ns).collect::<Option<Vec<u64>>>();
             match times {
-                None => Err("no time is told"),
+                None => Err("no timestamp is reported"),
                 Some(times) if !times.is_sorted() => Err("the time goes back"),
                 Some(times) if times[0] == 0 => Err("the time is 0"),
                 Some(_) => Ok(()),
@@ -163,7 +163,7 @@ fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
         Feature::RxHash => match [first.hash, second.hash, third.hash] {
             hashes if hashes == [known.hash; 3] => Ok(()),
             [Some(one), Some(same), Some(other)] if one == same && one != other => Ok(()),
-            [None, None, None] => Err("no hash is told"),
+            [None, None, None] => Err("no hash is reported"),
             _ => Err("hashes are not those of flows"),
         },
         Feature::RxVlanTag => {
@@ -172,7 +172,7 @@ fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
             match (is_off, is_told, first.vlan) {
                 (true, true, None) => Ok(()),
                 (false, false, None) if line.far.lacks_tags() => {
-                    return untried("no stack here puts tags beside packets");
+                    return untried("no stack here removes tags from packets");
                 }
                 (false, false, None) => return passes_tag_on(maker, &known),
                 (true, false, None) => Err("the tag is gone, and not told"),
@@ -180,7 +180,7 @@ fn hint(maker: &dyn Maker, feature: Feature) -> io::Result<Outcome> {
             }
         }
         _ => match first.checksum {
-            RxChecksum::None => Err("nothing is told"),
+            RxChecksum::None => Err("no checksum state is reported"),
             _ => Ok(()),
         },
     };
@@ -212,14 +212,14 @@ fn tx_checksum(maker: &dyn Maker) -> io::Result<Outcome> {
     let frame = line.frame(&sent)?;
     let Some(got) = line.leave(frame, 1)? else { return fails("it does not take such a frame") };
     if !line.far.sees() {
-        return untried(NOBODY_SEES);
+        return untried(UNSEEN);
     }
     match &got[..] {
-        [] => fails("it did not come out"),
+        [] => fails("the packet did not leave"),
         [got] if got.packet == sent || packets::is_sum_right(&got.packet.bytes) => {
             Ok(Outcome::Works)
         }
-        _ => fails("it came out with a wrong checksum"),
+        _ => fails("the packet left with a wrong checksum"),
     }
 }
 
@@ -275,10 +275,10 @@ fn rx_offload(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
         return untried(NONE_ARRIVE);
     }
     if !line.far.sends() {
-        return untried(NOBODY_SENDS);
+        return untried(UNSENDABLE);
     }
     let Ok(frames) = line.arrive(std::slice::from_ref(sent), None) else {
-        return untried(NOBODY_SENDS);
+        return untried(UNSENDABLE);
     };
     match &frames[..] {
         [] => fails("it did not arrive"),
@@ -297,7 +297,7 @@ fn rx_offload(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
                 }
                 () if stated == wanted && bytes == sent.bytes => Ok(Outcome::Works),
                 () if !is_large && packets::is_sum_right(&bytes) => Ok(Outcome::Works),
-                () => fails("it arrived with a wrong checksum, and nothing said"),
+                () => fails("it arrived with a wrong checksum, not marked as incomplete"),
             }
         }
         more => fails(format!("it arrived as {} packets", more.len())),
@@ -311,7 +311,7 @@ fn tx_large(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
     let pieces = packets::payload(&sent.bytes).len().div_ceil(usize::from(SEGMENT));
     let Some(got) = line.leave(frame, pieces)? else { return fails("it does not take it") };
     if !line.far.sees() {
-        return untried(NOBODY_SEES);
+        return untried(UNSEEN);
     }
     let is_whole = |got: &Got| got.packet.offload.is_some_and(|offload| offload.gso.is_some());
     if let [one] = &got[..]
@@ -327,8 +327,8 @@ fn tx_large(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
     let is_good =
         |got: &Got| got.packet.offload.is_some() || packets::is_sum_right(&got.packet.bytes);
     match got.len() {
-        0 => fails("it did not come out"),
-        count if count != pieces => fails(format!("{count} packets came out, not {pieces}")),
+        0 => fails("the packet did not leave"),
+        count if count != pieces => fails(format!("{count} packets left, not {pieces}")),
         _ if !got.iter().all(is_good) => fails("pieces have wrong checksums"),
         _ => Ok(Outcome::Works),
     }

@@ -32,7 +32,7 @@ pub struct Wire {
     rx: Box<dyn Rx>,
     tx: Box<dyn Tx>,
     pool: Pool,
-    /// Who puts tags on packets that the stack sends, as a stack does.
+    /// A device that tags packets of the stack, as a stack does.
     tagging: Option<(Box<dyn Tx>, Box<dyn Device>)>,
     /// A stack would put tags beside packets, and there is none that does.
     lacks_tags: bool,

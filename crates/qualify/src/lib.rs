@@ -52,29 +52,29 @@ macro_rules! features {
 }
 
 features! {
-    Basic = "BASIC", "Programs drop, pass and send back what arrives.";
-    Redirect = "REDIRECT", "Programs redirect what arrives.";
-    NdoXmit = "NDO_XMIT", "What is redirected to it leaves.";
+    Basic = "BASIC", "Programs drop, pass and send back received frames.";
+    Redirect = "REDIRECT", "Programs redirect received frames.";
+    NdoXmit = "NDO_XMIT", "Frames redirected to the port leave.";
     RxSg = "RX_SG", "Frames of several buffers arrive.";
     NdoXmitSg = "NDO_XMIT_SG", "Frames of several buffers leave.";
-    Xsk = "XSK", "AF_XDP sockets receive from it and send by it.";
-    XskZerocopy = "XSK_ZEROCOPY", "It receives into an application's memory.";
-    RxTimestamp = "RX_TIMESTAMP", "It tells when a frame arrived.";
-    RxHash = "RX_HASH", "It tells a hash: one for each flow.";
-    RxVlanTag = "RX_VLAN_TAG", "It takes tags off and tells them.";
-    RxChecksum = "RX_CHECKSUM", "It tells that a checksum was right.";
-    TxTimestamp = "TX_TIMESTAMP", "Sockets and programs learn when a packet was sent.";
-    TxChecksum = "TX_CHECKSUM", "It completes checksums, or hands the work on.";
-    TxLaunchTime = "TX_LAUNCH_TIME", "It does not send before the time that a socket says.";
-    Headroom = "HEADROOM", "Programs get 216 bytes in front of a packet.";
-    Tailroom = "TAILROOM", "Programs get the rest of a page behind a packet.";
+    Xsk = "XSK", "AF_XDP sockets receive from the port and send by it.";
+    XskZerocopy = "XSK_ZEROCOPY", "The port receives into an application's memory.";
+    RxTimestamp = "RX_TIMESTAMP", "The port reports receive timestamps.";
+    RxHash = "RX_HASH", "The port reports a hash, one for each flow.";
+    RxVlanTag = "RX_VLAN_TAG", "The port removes VLAN tags and reports them.";
+    RxChecksum = "RX_CHECKSUM", "The port reports that a checksum was right.";
+    TxTimestamp = "TX_TIMESTAMP", "Sockets and programs get the time when a packet was sent.";
+    TxChecksum = "TX_CHECKSUM", "The port completes checksums, or hands the work on.";
+    TxLaunchTime = "TX_LAUNCH_TIME", "The port does not send before the launch time.";
+    Headroom = "HEADROOM", "Programs have 216 bytes in front of a packet.";
+    Tailroom = "TAILROOM", "Programs have the rest of a page after a packet.";
     Metadata = "METADATA", "216 bytes of metadata stay in front of a packet.";
-    Mtu = "MTU", "Frames of its MTU pass both ways, longer ones are refused.";
-    Linear = "LINEAR", "Programs without frags support see long frames whole.";
-    RxCsumPartial = "RX_CSUM_PARTIAL", "A checksum left to do arrives with that said.";
+    Mtu = "MTU", "Frames of its MTU pass in both directions; longer ones are refused.";
+    Linear = "LINEAR", "Programs without frags support see long frames as a whole.";
+    RxCsumPartial = "RX_CSUM_PARTIAL", "An incomplete checksum arrives with this mark.";
     RxTso = "RX_TSO", "Large packets arrive whole.";
-    TxTso = "TX_TSO", "It cuts large TCP packets, or hands them on whole.";
-    TxUso = "TX_USO", "It cuts large UDP packets, or hands them on whole.";
+    TxTso = "TX_TSO", "The port segments large TCP packets, or hands them on.";
+    TxUso = "TX_USO", "The port segments large UDP packets, or hands them on.";
 }
 
 /// What is known of a feature of a port.

@@ -78,7 +78,7 @@ impl Subject for Netdev {
             Feature::TxTimestamp | Feature::TxChecksum | Feature::TxLaunchTime => {
                 untried("our sockets ask a kernel's device for nothing")
             }
-            Feature::RxChecksum => untried("no kernel tells programs"),
+            Feature::RxChecksum => untried("no kernel reports it to programs"),
             Feature::RxCsumPartial | Feature::RxTso | Feature::TxTso | Feature::TxUso => {
                 untried("XDP frames of a kernel say nothing of it")
             }
@@ -200,7 +200,7 @@ impl Netdev {
         let got = exchange(from, std::slice::from_ref(&sent), to, 1)?;
         match got.iter().any(|got| got.packet.bytes == sent) {
             true => Ok(Outcome::Works),
-            false => fails("it did not come out"),
+            false => fails("the packet did not leave"),
         }
     }
 
@@ -226,7 +226,7 @@ impl Netdev {
         });
         match opened {
             Ok(()) => Ok(Outcome::Works),
-            Err(_refused) => fails("the kernel refuses such a socket"),
+            Err(_refused) => fails("the kernel refuses this socket"),
         }
     }
 }

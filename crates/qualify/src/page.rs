@@ -1,4 +1,4 @@
-//! What came out, as a page.
+//! Results as a page.
 
 use crate::{Feature, Report};
 
@@ -16,7 +16,7 @@ pub fn page(reports: &[Report]) -> String {
     for feature in Feature::ALL {
         page.push_str(&format!("| {} | {} |\n", feature.name(), feature.text()));
     }
-    page.push_str("\n## What is missing, and why\n\n| port | feature | |\n| --- | --- | --- |\n");
+    page.push_str("\n## Missing features\n\n| port | feature | |\n| --- | --- | --- |\n");
     for report in reports {
         let missing = report.rows.iter().filter(|row| !row.note().is_empty());
         for row in missing {
@@ -30,10 +30,10 @@ pub fn page(reports: &[Report]) -> String {
 const INTRODUCTION: &str = "\
 # Features of port kinds
 
-Made by `towpath qualify --markdown`, which sends, receives and checks: *works* is advertised and
-does, **FAILS** is advertised and does not, *works, not said* is not advertised, *no* is neither,
-and `-` could not be tried. Interfaces are veths; `kernel veth` is what Linux 6.18 makes of one
-with XDP of its own. `+software` are hints in software (`rx_hash`, `rx_vlan`, `timestamp`),
-`+driver` is `rx_hints = \"driver\"`.
+Output of `towpath qualify --markdown`, which sends, receives and checks. *works*: advertised and
+working; **FAILS**: advertised, but broken; *works, not said*: working, but not advertised; *no*:
+neither; `-`: impossible to test. Interfaces are veths; `kernel veth` is Linux 6.18's own XDP on
+one. `+software` has hints in software (`rx_hash`, `rx_vlan`, `timestamp`), `+driver` has
+`rx_hints = \"driver\"`.
 
 ";

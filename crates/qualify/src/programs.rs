@@ -1,4 +1,4 @@
-//! What programs can do with a device's frames, through an engine.
+//! Checks of programs on a device's frames, through an engine.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use towpath_ports::pair::{self, Pair};
 use towpath_workload::small;
 use towpath_xdp::{Arena, Frame, LoadOptions, Pool, Program, now_ns, tai_now};
 
-use crate::checks::{NOBODY_SEES, NONE_ARRIVE, fails, untried};
+use crate::checks::{NONE_ARRIVE, UNSEEN, fails, untried};
 use crate::packets::{self, Packet, VERDICT, is_ours};
 use crate::socket::{App, LAUNCH_TIME};
 use crate::{Far, Feature, Maker, Outcome, PATIENCE, Purpose, Setup};
@@ -174,7 +174,7 @@ fn redirect(maker: &dyn Maker) -> io::Result<Outcome> {
     rig.send(&sent)?;
     match rig.probed(1)? == [sent] {
         true => Ok(Outcome::Works),
-        false => fails("it did not come out of the other port"),
+        false => fails("the packet did not leave by the other port"),
     }
 }
 
@@ -191,7 +191,7 @@ fn ndo_xmit(maker: &dyn Maker) -> io::Result<Outcome> {
     }
     match rig.far.receive(1, || ())?.iter().any(|got| got.packet.bytes == sent) {
         true => Ok(Outcome::Works),
-        false => fails("it did not come out"),
+        false => fails("the packet did not leave"),
     }
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn refuses_longer(maker: &dyn Maker, mtu: u32) -> io::Result<Outcome>
 pub(crate) fn launch_time(maker: &dyn Maker) -> io::Result<Outcome> {
     let mut rig = Rig::new(maker, 1500, &[packets::udp(9, 0, 64)])?;
     if !rig.far.sees() {
-        return untried(NOBODY_SEES);
+        return untried(UNSEEN);
     }
     rig.engine.change(|config| config.set_up(rig.dut, true)).map_err(io::Error::other)?;
     let (mut app, sent) = (App::new()?, packets::udp(2, 0, 100));
@@ -265,7 +265,7 @@ pub(crate) fn launch_time(maker: &dyn Maker) -> io::Result<Outcome> {
     match &rig.far.receive(1, || ())?[..] {
         [got] if got.at.duration_since(start) >= LAUNCH_DELAY => Ok(Outcome::Works),
         [_] => fails("it does not wait"),
-        _ => fails("it did not come out"),
+        _ => fails("the packet did not leave"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What rings consist of.
+//! Entries of rings.
 
 /// `struct xdp_desc`: a part of a packet in the rx or tx ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

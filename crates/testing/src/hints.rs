@@ -1,4 +1,4 @@
-//! What a test says that the port knows of a packet.
+//! A test's receive metadata of a packet.
 
 use serde::{Deserialize, Serialize};
 use towpath_xdp::Frame;

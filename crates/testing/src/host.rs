@@ -1,4 +1,4 @@
-//! What a test says of the host: sockets that look-ups find, and connections that it tracks.
+//! A test's description of the host: sockets that look-ups find, and connections that it tracks.
 
 use std::net::SocketAddr;
 use std::time::Duration;

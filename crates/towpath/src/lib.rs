@@ -34,8 +34,8 @@
 //! - [`maps`] are read and written while programs run, as bytes or as JSON through BTF
 //!   ([`maps::typed`]); [`maps::mapfile`] fills them from a document.
 //!
-//! Who only verifies leaves the feature `jit` out (`default-features = false`), and with it all
-//! that runs programs; no compiler is compiled then:
+//! To verify only, leave the feature `jit` out (`default-features = false`), and with it the code
+//! that runs programs; then no compiler is built:
 //!
 //! ```
 //! use towpath::{Env, Object, verifier};

@@ -1,4 +1,4 @@
-//! What an object leaves open, and what makes two runs of a program differ.
+//! Settings that an object leaves open, and reasons for differences between two runs of a program.
 
 use towpath_bpf::map::{Keys, MapType, Values};
 use towpath_bpf::{Linked, MapDef};

@@ -1,5 +1,5 @@
-//! What programs are run on when they are compared or measured: packets, elements of their maps,
-//! and what their own loaders would have filled in. The same in every run and on every machine.
+//! Input of programs that are compared or measured: packets, elements of their maps, and what their
+//! own loaders would have filled in. The same in every run and on every machine.
 
 #![deny(unsafe_code)]
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{
 
 use crate::standing::Standing;
 
-/// What a worker runs, and what it is to run no longer.
+/// A worker's current run, and the run that it must end.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Brake {
@@ -71,7 +71,7 @@ impl Brake {
         (run % 2 == 1).then_some(run)
     }
 
-    /// What is run at the moment.
+    /// The current run.
     pub fn running(&self) -> Option<Running> {
         let run = self.run()?;
         let standing = Standing::of(self.program.load(Relaxed));

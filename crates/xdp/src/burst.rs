@@ -11,9 +11,9 @@ use crate::verdict::{Action, RedirectTarget, Verdict};
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Burst {
-    /// What the program returned for each frame.
+    /// The program's return value for each frame.
     pub(crate) returned: Vec<u32>,
-    /// What that is when it is the same for all.
+    /// The return value, if it is the same for all.
     unanimous: Option<u32>,
     /// Where redirect calls led.
     pub(crate) targets: Targets,
@@ -52,7 +52,7 @@ impl Burst {
         self.unanimous
     }
 
-    /// What happens to a frame.
+    /// The action on a frame.
     ///
     /// # Panics
     ///

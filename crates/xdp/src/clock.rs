@@ -1,4 +1,4 @@
-//! What time programs see: the machine's, or one that the caller sets.
+//! The clock of programs: the machine's, or one that the caller sets.
 //!
 //! A program that limits rates or ages flows makes sense over a capture only if time passes as it
 //! did when the frames were captured.
@@ -18,7 +18,7 @@ pub fn tai_now() -> u64 {
     clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_ns)
 }
 
-/// What one of the machine's clocks says, in nanoseconds.
+/// Time of one of the machine's clocks, in nanoseconds.
 #[inline]
 pub fn now_ns(clock: ClockId) -> u64 {
     in_ns(clock_gettime(clock))

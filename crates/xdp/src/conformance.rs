@@ -32,7 +32,7 @@ pub enum ConformanceError {
     /// It runs, but not in the way asked for.
     #[error("{wanted} does not run it: {why}")]
     NotCompiled {
-        /// What was asked for.
+        /// The requested executor.
         wanted: &'static str,
         /// Why it does not.
         why: String,

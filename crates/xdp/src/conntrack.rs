@@ -41,7 +41,7 @@ struct Table {
     chains: Box<[Mutex<Link>]>,
 }
 
-/// What a program's connections are, by the BTF it was linked against.
+/// The layout of a program's connections, by the BTF it was linked against.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) class: Arc<Class>,
@@ -55,7 +55,7 @@ pub(crate) struct Connection {
 pub struct KnownConnection {
     /// TCP or UDP.
     pub transport: Transport,
-    /// Who began it, and with whom: of one family.
+    /// Source and destination of its first packet, of one family.
     pub source: SocketAddr,
     /// See `source`.
     pub destination: SocketAddr,
@@ -67,12 +67,12 @@ pub struct KnownConnection {
     pub mark: u32,
 }
 
-/// What a connection is known by: addresses as their bytes lie in memory, zeroes behind those of
-/// IPv4; then ports, protocol, family and zone.
+/// The key of a connection: addresses as their bytes lie in memory, zeroes behind those of IPv4;
+/// then ports, protocol, family and zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple([u64; 5]);
 
-/// Who asks, and when.
+/// The objects, CPU and time of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub(crate) objects: &'a Objects,
@@ -384,7 +384,7 @@ fn unlink(chain: &Link, object: Object<'_>, is_reply: bool, objects: &Objects) {
     }
 }
 
-/// What the table notes of an entry.
+/// The table's state of an entry.
 #[derive(Clone, Copy)]
 struct State<'o>(&'o Hidden);
 

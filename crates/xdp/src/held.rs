@@ -1,4 +1,4 @@
-//! What a dequeue program holds: packets out of queues, until it sends or drops them.
+//! Packets that a dequeue program holds, until it sends or drops them.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Fault;
@@ -18,11 +18,11 @@ pub trait Schedules: Send + Sync + std::fmt::Debug {
 /// A worker's packets out of queues.
 #[derive(Debug, Default)]
 pub(crate) struct HeldFrames {
-    /// Those of the running program, behind those that earlier runs of the burst returned; with the
-    /// ids of the maps that they came from.
+    /// Frames held by the running program, after those returned by earlier runs of the burst; with
+    /// the ids of the maps that they came from.
     pub(crate) frames: Vec<(Frame, u32)>,
     pub(crate) dropped: Vec<Frame>,
-    /// What time it is for all of a burst, in monotonic nanoseconds; 0: it is to be asked.
+    /// Time for a whole burst, in monotonic nanoseconds; 0 if not read yet.
     pub(crate) now_ns: u64,
 }
 
@@ -69,8 +69,7 @@ impl Worker {
     }
 }
 
-/// What came of a burst of runs of a dequeue program. Kept and used again, it allocates only to
-/// grow.
+/// Results of a burst of runs of a dequeue program. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Dequeued {
     /// The packets to send, in this order.

@@ -1,5 +1,5 @@
-//! What an XDP program can touch: frames, the context, verdicts, helpers and kfuncs; and loading
-//! programs that run on them. Users of the library come in by the crate `towpath`.
+//! Everything that an XDP program can touch: frames, the context, verdicts, helpers and kfuncs; and
+//! loading programs that run on them. Users of the library come in by the crate `towpath`.
 
 #![deny(unsafe_code)]
 

@@ -12,11 +12,11 @@ use towpath_bpf::interp::{Stop, Violation};
 use crate::clock::Ticks;
 use crate::standing::Standing;
 
-/// What is known of the time that a burst takes.
+/// The time of a burst.
 #[derive(Debug)]
 pub(crate) struct Pace<'a> {
     standing: &'a Standing,
-    /// What it may take, where it is limited.
+    /// Its limit, if it has one.
     limit_ns: Option<u64>,
     started_ns: u64,
     /// When it was last looked at the clock.

@@ -20,7 +20,7 @@ pub struct Line {
     pub time: Duration,
     /// The program's C function.
     pub program: String,
-    /// What it printed.
+    /// The printed text.
     pub text: String,
 }
 
@@ -162,7 +162,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Those of `hand_over`: the text is still there.
+    /// The error of `hand_over`: the text stays.
     pub fn hand_over<E>(
         &self,
         stream: StreamId,

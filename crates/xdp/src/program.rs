@@ -93,7 +93,7 @@ pub enum Select<'a> {
 pub struct LoadOptions {
     /// Workers that will run it at the same time (at least one): the CPUs of per-CPU maps.
     pub workers: usize,
-    /// What helpers tell about interfaces, routes, neighbours and sockets.
+    /// Interfaces, routes, neighbours and sockets for helpers.
     pub host: Arc<Live>,
     /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
     pub environment: Option<Arc<dyn Environment>>,
@@ -119,14 +119,14 @@ pub struct LoadOptions {
     pub jit: towpath_jit::Options,
 }
 
-/// What all programs of an object, and all runs, share beside maps.
+/// State shared by all programs of an object, and all runs, beside maps.
 #[derive(Debug, Default)]
 pub struct Surroundings {
-    /// What helpers tell about interfaces, routes, neighbours and sockets.
+    /// Interfaces, routes, neighbours and sockets for helpers.
     pub host: Arc<Live>,
-    /// What time it is for programs.
+    /// The clock of programs.
     pub clock: Clock,
-    /// What programs printed.
+    /// Output of programs.
     pub trace: Trace,
     /// Programs that maps name by id.
     pub programs: Programs,
@@ -149,7 +149,7 @@ pub fn stops() -> u64 {
 }
 
 impl Surroundings {
-    /// Who gives back what values of maps own.
+    /// Releases resources owned by values of maps.
     fn releaser(&self) -> Arc<Releaser> {
         let (objects, timers) = (Arc::clone(&self.objects), Arc::clone(&self.timers));
         Arc::new(Releaser { objects, timers })
@@ -426,7 +426,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What a timer did that no verified program can do.
+    /// A fault of a timer, which no verified program has.
     ///
     /// # Panics
     ///
@@ -461,8 +461,8 @@ impl Program {
         compiled.map_or(Exec::Interp, |compiled| compiled.exec())
     }
 
-    /// What its machine code did that the machine does not allow. From then on the interpreter runs
-    /// it, which checks every access; who attached it may want to take it away.
+    /// The fault that stopped its machine code. From then on the interpreter runs it, which checks
+    /// every access; the owner may want to detach it.
     pub fn stopped(&self) -> Option<&Fault> {
         self.compiled.as_ref().and_then(|compiled| compiled.stopped())
     }
@@ -506,8 +506,8 @@ impl Program {
         self.compiled.as_ref().map(|compiled| compiled.best())
     }
 
-    /// What the machine instruction at an address was made of, if it is in this program's code on
-    /// one of the tiers.
+    /// The origin of the machine instruction at an address, if it is in this program's code on one
+    /// of the tiers.
     pub fn origin_of(&self, address: u64) -> Option<towpath_jit::Origin> {
         self.compiled.as_ref()?.origin_of(address)
     }
@@ -522,7 +522,7 @@ impl Program {
         self.compiled.as_ref().is_some_and(|compiled| compiled.looks_ahead())
     }
 
-    /// What compiled code ran into. It knows no instruction: the interpreter finds that.
+    /// The fault of compiled code, without an instruction, which the interpreter finds.
     fn fault(&self, stop: Stop) -> Fault {
         let violation = match stop {
             Stop::Violation(violation) => *violation,
@@ -561,12 +561,12 @@ impl Program {
         &self.standing
     }
 
-    /// What it printed into streams of its own.
+    /// Its output streams.
     pub fn streams(&self) -> &Streams {
         &self.streams
     }
 
-    /// What it shares with other programs: printed lines, program arrays.
+    /// State shared with other programs: printed lines, program arrays.
     pub fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }

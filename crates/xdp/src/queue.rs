@@ -45,7 +45,7 @@ struct QueuedFrame {
     since_ns: u64,
 }
 
-/// What a queue has done.
+/// Counters of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Frames in it now, and their bytes.
@@ -64,10 +64,10 @@ pub struct QueueCounts {
     pub drops_program: u64,
 }
 
-/// What is known of a queue.
+/// Status of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// What it has done.
+    /// Its counters.
     pub counts: QueueCounts,
     /// For how long half of the frames waited that left lately, in nanoseconds; 0 when none did.
     pub wait_p50_ns: u64,
@@ -147,7 +147,7 @@ impl FrameQueue {
         self.held.lock().counts.drops_program += 1;
     }
 
-    /// What is known of it.
+    /// Its status.
     pub fn status(&self) -> QueueStatus {
         let held = self.held.lock();
         let (wait_p50_ns, wait_p99_ns) = (held.waits.quantile(0.5), held.waits.quantile(0.99));

@@ -25,7 +25,7 @@ struct Requests {
 #[derive(Debug)]
 struct Request {
     ring: Weak<Map>,
-    /// What the program knows the frame by.
+    /// The program's cookie for the frame.
     cookie: u64,
 }
 
@@ -34,7 +34,7 @@ struct Request {
 pub struct Sent {
     /// When its port took it, in nanoseconds of `CLOCK_TAI`.
     pub timestamp_ns: u64,
-    /// That port.
+    /// The ifindex of the port.
     pub ifindex: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a run decided about its frame, redirect target included.
+//! The result of a run for its frame, with the redirect target.
 //!
 //! The kernel keeps the target of a redirect in per-CPU state until the driver asks for it. Here it
 //! is part of the verdict, so that a burst of frames can be judged first and delivered in bulk.
@@ -12,7 +12,7 @@ use towpath_maps::{Map, TargetEntry};
 /// The outcome of one run.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    /// What happens to the frame.
+    /// The action on the frame.
     pub action: Action,
     /// The 32-bit value the program returned. Values above 4 are no action: the frame is dropped
     /// as with [`Action::Aborted`].

@@ -36,23 +36,23 @@ pub struct Worker {
     pub(crate) texts: RefCell<Vec<Vec<u8>>>,
     /// For runs of one frame.
     pub(crate) single: Burst,
-    /// What helpers tell about interfaces, routes and neighbours.
+    /// Interfaces, routes and neighbours for helpers.
     pub(crate) host: Seen,
-    /// What `bpf_fdb_lookup` asks.
+    /// Bridges for `bpf_fdb_lookup`.
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
     /// Whom `bpf_schedule_iface_dequeue` asks.
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
     /// Where `bpf_xdp_request_tx_timestamp` asks.
     pub(crate) tx_timestamps: Option<Arc<TxTimestamps>>,
-    /// What it runs, and whether that is to end.
+    /// Its stop word.
     pub(crate) brake: Arc<Brake>,
-    /// What a dequeue program took out of queues.
+    /// Frames that a dequeue program took out of queues.
     pub(crate) held: HeldFrames,
-    /// Who watches for what is never set.
+    /// The sanitizer, which tracks unset memory.
     pub(crate) sanitizer: Option<Box<Sanitizer>>,
-    /// What the stack is filled with before each run.
+    /// Bytes to fill the stack with before each run.
     poison: Option<Poison>,
-    /// Who else sees each instruction.
+    /// A further observer of each instruction.
     pub(crate) onlooker: Option<Onlooker>,
 }
 

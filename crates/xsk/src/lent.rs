@@ -24,7 +24,7 @@ pub(crate) struct Lent {
     unfinished: u32,
 }
 
-/// What a chunk is on its way as.
+/// The use of a chunk in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// To receive into, or not at all.

@@ -258,8 +258,8 @@ fn map(fd: BorrowedFd<'_>, start: u64, len: usize) -> Result<NonNull<u8>, Errno>
     NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)
 }
 
-/// What the application never touched becomes ours at the first packet, so there must be an end.
-/// The kernel's is `RLIMIT_MEMLOCK`.
+/// Memory that the application never touched is charged to us at the first packet, so it is
+/// limited. The kernel's is `RLIMIT_MEMLOCK`.
 const BYTES_MAX: u64 = 4 << 30;
 /// `<linux/magic.h>`
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;

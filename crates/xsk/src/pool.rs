@@ -1,5 +1,5 @@
-//! What belongs to one queue of one port: the fill and completion rings and the chunks they carry
-//! (`struct xsk_buff_pool`). Sockets on the same queue share it.
+//! State of one queue of one port: the fill and completion rings and the chunks they carry (`struct
+//! xsk_buff_pool`). Sockets on the same queue share it.
 
 use std::sync::Arc;
 

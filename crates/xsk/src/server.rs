@@ -97,7 +97,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// What the system says. The old socket goes on then.
+    /// The system's error. The old socket then stays.
     pub fn listen_again(&self) -> io::Result<()> {
         let (listener, inode) = listen_at(&self.path, self.mode)?;
         self.inode.store(inode, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Drop for Server {
     }
 }
 
-/// What the thread has.
+/// State of the serving thread.
 struct Serving {
     sockets: Arc<Sockets>,
     listener: OwnedFd,
@@ -252,7 +252,7 @@ impl Serving {
     }
 }
 
-/// Who wants something.
+/// The source of an event.
 enum Who {
     Stop,
     Listener,

@@ -13,7 +13,7 @@ use towpath_engine::QueueId;
 use crate::pool::BufferPool;
 use crate::socket::{Shared, Socket};
 
-/// What sockets need to know of the engine, and have to tell it.
+/// The engine as sockets need it.
 pub trait Host: fmt::Debug + Send + Sync {
     /// The port of that ifindex.
     fn device(&self, ifindex: u32) -> Option<Device>;
@@ -42,7 +42,7 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn detach(&self, _sockets: &[Arc<Socket>]) {}
 }
 
-/// What `bind` wants to know of a port.
+/// Properties of a port for `bind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     /// Queues it has.

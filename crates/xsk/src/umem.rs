@@ -141,7 +141,7 @@ impl Umem {
 /// those who receive many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    /// What to keep of a fill ring's entry: a chunk's first byte, or any.
+    /// Mask for a fill ring's entry: a chunk's first byte, or any.
     mask: u64,
     /// The last place where a chunk may start.
     last: u64,

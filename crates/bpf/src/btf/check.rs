@@ -1,4 +1,4 @@
-//! What holds for all types of a blob together: references exist, nothing contains itself.
+//! Checks on all types of a blob together: references exist, nothing contains itself.
 //!
 //! After this, walks through names and contents end, so that accessors need no limits of their own.
 

@@ -1,4 +1,4 @@
-//! What a running program asks of its surroundings: memory, helpers, other programs.
+//! The surroundings of a running program: memory, helpers, other programs.
 //!
 //! The interpreter and compiled code share one implementation of this trait's helper side, so a
 //! helper behaves the same whatever runs the program. Addresses are real 64-bit addresses in both.

@@ -168,7 +168,7 @@ pub enum Host {
 /// What a kind asks of the types of its keys and values (`map_check_btf`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Types {
-    /// That they have the sizes of the map.
+    /// Types with the sizes of the map.
     Any,
     /// Besides, a 32-bit number as key; or a data section as value of the only element, and no key.
     Index,
@@ -178,7 +178,7 @@ pub enum Types {
     Struct,
     /// No key.
     NoKey,
-    /// That there are none.
+    /// No types.
     Refused,
 }
 
@@ -220,7 +220,8 @@ pub enum Batch {
     Slots,
     /// `BPF_MAP_{LOOKUP,UPDATE,DELETE}_BATCH`, the cursor is a key.
     Keys,
-    /// Those and `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, the cursor is the number of a bucket.
+    /// All batch operations, also `BPF_MAP_LOOKUP_AND_DELETE_BATCH`; the cursor is the number of a
+    /// bucket.
     Buckets,
 }
 

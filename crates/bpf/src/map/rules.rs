@@ -1,4 +1,4 @@
-//! What `BPF_MAP_CREATE` asks of a definition, as data: each kind lists its rules in the kernel's
+//! Rules of `BPF_MAP_CREATE` for definitions, as data: each kind lists its rules in the kernel's
 //! order, so that a definition that is wrong in two ways gets the kernel's answer.
 
 use crate::errno::Errno;

@@ -1,5 +1,4 @@
-//! What an object file may ask about the kernel it runs on: its types, version, configuration and
-//! symbols.
+//! The kernel that an object file is linked against: its types, version, configuration and symbols.
 //!
 //! Everything has an answer without a running kernel, so that the same file links to the same
 //! instructions on every machine; a caller that wants the machine's own answers passes them in.

@@ -1,4 +1,4 @@
-//! What a section's name says about the programs in it: a table that never refuses.
+//! The meaning of section names for their programs: a table that never refuses.
 //!
 //! Tools differ in the names they accept (libbpf's `section_defs`, iproute2's `prog`, the samples'
 //! `xdp1`), and a name is only a hint: any program can be selected and is then loaded as XDP.

@@ -1,4 +1,4 @@
-//! What a helper expects of an argument and promises of its result.
+//! Requirements on a helper's arguments, and properties of its result.
 //!
 //! The same model as the kernel's `enum bpf_arg_type`: a base kind, flags that modify it, and for a
 //! few kinds a size or the name of a kernel structure. Names stand where the kernel has BTF ids, so

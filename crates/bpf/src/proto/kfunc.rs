@@ -1,4 +1,4 @@
-//! What a kfunc expects and promises.
+//! Prototypes of kfuncs.
 //!
 //! The kernel derives this from a kfunc's BTF prototype and the suffixes of its parameter names
 //! (`Documentation/bpf/kfuncs.rst`); here the outcome of that derivation is written down, so that a

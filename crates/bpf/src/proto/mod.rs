@@ -1,4 +1,4 @@
-//! What programs may call: every helper and kfunc with its argument and result types, as data.
+//! Every helper and kfunc that programs may call, with its argument and result types, as data.
 //!
 //! One table serves four readers: the verifier checks calls against it, the runtime dispatches on
 //! its ids, messages take names from it, and `docs/helpers.md` is generated from it. Numbers and

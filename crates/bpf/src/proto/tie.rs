@@ -1,5 +1,5 @@
-//! What the memory or object that a call gives hangs on: once that has ended, nothing may be read
-//! or written there.
+//! The owner of memory, or of an object, that a call returns: once that has ended, nothing may be
+//! read or written there.
 //!
 //! Each row of the tables of helpers and kfuncs says it, and the verifier makes the result void by
 //! nothing else. `tests/src/ends` makes programs of it that use a thing after its end.

@@ -1,4 +1,4 @@
-//! What global functions take, from their BTF: they are verified once, for all such arguments
+//! Arguments of global functions, from their BTF: they are verified once, for all such arguments
 //! (`btf_prepare_func_args`, `btf_check_subprog_call`).
 
 use crate::btf::{Btf, Kind, TypeId};

@@ -1,4 +1,4 @@
-//! What a compiler may rely on: the facts that verification proved about each instruction.
+//! Facts for the compiler that verification proved about each instruction.
 //!
 //! A fact holds on every path that reaches the instruction. What differs between paths is
 //! widened (a constant becomes a range, a pointer kind becomes `Mixed`).

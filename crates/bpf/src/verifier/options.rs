@@ -1,4 +1,4 @@
-//! What a verification is asked, and what it took.
+//! Options of a verification, and its statistics.
 
 use std::time::Duration;
 

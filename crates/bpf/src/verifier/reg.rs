@@ -1,4 +1,4 @@
-//! What the verifier knows about one register: its type, and the numbers that qualify it.
+//! The verifier's knowledge about one register: its type, and the numbers that qualify it.
 //!
 //! The kernel's `struct bpf_reg_state` and `enum bpf_reg_type`, with the union turned into an enum
 //! so that a map pointer's map can't be read as a packet pointer's range.

@@ -1,5 +1,5 @@
-//! What is told of a verification on its way: rejections with what is around them, and the
-//! kernel-style log of states, instructions and source lines along each path.
+//! Reports of a verification: rejections with their surroundings, and the kernel-style log of
+//! states, instructions and source lines along each path.
 
 use crate::disasm::Disasm;
 use crate::errno::Errno;

@@ -12,15 +12,15 @@ pub(crate) struct BenchArgs {
     /// Object files, or folders of them [default: build/programs, maps filled from tests/data]
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
-    /// What to compare with
+    /// Executor to compare with
     #[arg(long, value_enum, default_value_t = Peer::Interp)]
     pub against: Peer,
-    /// Measure what single helpers, kfuncs and map operations cost, with programs that do one thing
-    /// many times [default: build/prices]
+    /// Measure single helpers, kfuncs and map operations, with programs that do one thing many
+    /// times [default: build/prices]
     #[arg(long)]
     #[arg(conflicts_with_all = ["map_init", "input", "flows", "cold", "report"])]
     pub helpers: bool,
-    /// What executes the programs; several are measured in the same rounds
+    /// Executors of the programs; several are measured in the same rounds
     #[arg(long, value_enum, value_delimiter = ',', default_value = "jit")]
     pub exec: Vec<RunExec>,
     /// First contents of maps, JSON by map name [default: elements that fit the frames]
@@ -37,8 +37,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=FLOWS_MAX))]
     pub flows: Vec<u32>,
-    /// Fill hash tables up, so that they do not fit the caches; with a million flows when --flows
-    /// says nothing else
+    /// Fill hash tables up, so that they do not fit the caches; with a million flows unless
+    /// --flows is given
     #[arg(long)]
     pub cold: bool,
     /// Rounds; each measures the peer and every --exec once
@@ -64,7 +64,7 @@ pub(crate) struct BenchArgs {
     /// Which programs; all when not given.
     #[command(flatten)]
     pub selection: Selection,
-    /// What they are linked with.
+    /// Settings for linking.
     #[command(flatten)]
     pub program: ProgramArgs,
 }
@@ -82,7 +82,7 @@ impl BenchArgs {
     }
 }
 
-/// What programs are compared with.
+/// Executors to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     /// The running kernel, through BPF_PROG_TEST_RUN
@@ -94,5 +94,5 @@ pub(crate) enum Peer {
 /// Numbers of flows that are measured without `--flows`: one frame repeated, flows whose elements a
 /// cache holds, and more than any cache holds.
 const FLOWS: [u32; 3] = [1, 1 << 12, 1 << 20];
-/// What fits the last three bytes of an address.
+/// Flows that fit the last three bytes of an address.
 const FLOWS_MAX: i64 = 1 << 24;

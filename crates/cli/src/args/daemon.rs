@@ -99,15 +99,16 @@ pub(crate) struct LoadArgs {
     /// Which program of each.
     #[command(flatten)]
     pub selection: Selection,
-    /// Smaller runs earlier [default: what the object says, else 50]
+    /// Smaller runs earlier [default: the object's, else 50]
     #[arg(short = 'P', long, value_name = "PRIO")]
     pub prio: Option<u32>,
-    /// Verdicts after which the next program runs, with commas between them [default: what the
-    /// object says, else XDP_PASS]
+    /// Verdicts after which the next program runs, with commas between them [default: the object's,
+    /// else XDP_PASS]
     #[arg(short = 'A', long, visible_alias = "proceed-on", value_name = "ACTIONS")]
     #[arg(value_delimiter = ',')]
     pub actions: Option<Vec<String>>,
-    /// Hook: what arrives (rx), what leaves (tx), or which packet of a queue leaves next (dequeue)
+    /// Hook: frames that arrive (rx), frames that leave (tx), or the next packet of a queue
+    /// (dequeue)
     #[arg(long, value_enum, default_value = "rx")]
     pub hook: HookArg,
     /// Take the place of the program that this is a new version of, with its maps and priority:
@@ -132,10 +133,10 @@ pub(crate) struct LoadArgs {
     /// Use a map that is there already, by its id or the path of its pin
     #[arg(long = "map", value_name = "NAME=ID|PIN")]
     pub shared_maps: Vec<super::SharedMap>,
-    /// With --replace: start with empty maps, instead of keeping those of the program before
+    /// With --replace: start with empty maps, instead of the previous program's
     #[arg(long, requires = "replace")]
     pub fresh_maps: bool,
-    /// With --replace: what becomes of the entries of a map whose shape changed
+    /// With --replace: treatment of the entries of a map whose shape changed
     #[arg(long, value_name = "NAME=copy|drop", requires = "replace")]
     pub map_migrate: Vec<super::Migration>,
     /// With --replace: a map of the program before has another name in the new one
@@ -155,9 +156,9 @@ pub(crate) struct LoadArgs {
 /// A hook.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum HookArg {
-    /// What arrives.
+    /// Frames that arrive.
     Rx,
-    /// What leaves.
+    /// Frames that leave.
     Tx,
     /// Which packet of a queue leaves next.
     Dequeue,
@@ -176,7 +177,7 @@ impl From<HookArg> for HookState {
 /// Where an XDP program runs, in xdp-loader's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
-    /// In the driver: what programs do here.
+    /// In the driver, as all programs here.
     Native,
     /// The best there is, which is that.
     Unspecified,
@@ -190,7 +191,7 @@ pub(crate) enum ModeArg {
 /// Arguments of `net`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetCommand {
-    /// List programs on what arrives at ports
+    /// List programs on arriving frames of ports
     #[command(visible_alias = "list")]
     Show(PortArgs),
     /// Tells how programs are attached here: `load`
@@ -381,10 +382,10 @@ pub(crate) struct ObjectArgs {
 /// The commands under `guest`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {
-    /// Show which program runs for which virtual machine, and what each has
+    /// Show programs and objects of each virtual machine
     #[command(visible_alias = "list")]
     Show(PortArgs),
-    /// Write what a virtual machine has to a file, while it goes on
+    /// Write a virtual machine's objects to a file, while it runs
     Save(GuestFileArgs),
     /// Restore saved state into an empty VM
     Restore(GuestFileArgs),
@@ -515,7 +516,7 @@ pub(crate) enum MapCommand {
     Pin(PinArgs),
     /// End a pin
     Unpin(UnpinArgs),
-    /// Show what programs send through a ring buffer or perf event array, as they send it
+    /// Show records of a ring buffer or perf event array, as programs send them
     ///
     /// A record goes to one reader, so a map has one at a time. One that is too slow loses records,
     /// which are counted; programs find no room then, as in the kernel. Ends when interrupted.
@@ -541,14 +542,14 @@ pub(crate) struct MapDumpArgs {
 /// Arguments of `map load`.
 #[derive(Debug, Args)]
 pub(crate) struct MapLoadArgs {
-    /// e.g. routes table.csv, or id 7 -: which map, then the file, or - for what comes in
+    /// The map, then the file (-: standard input), e.g. routes table.csv, or id 7 -
     #[arg(value_name = "MAP FILE", required = true, num_args = 2..=3)]
     #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub words: Vec<String>,
-    /// Take out what the file does not have: the map is as the file afterwards
+    /// Remove elements that the file does not have, so that both are equal afterwards
     #[arg(long)]
     pub replace: bool,
-    /// How the file is written; what its name ends with (.csv, .bin) when not given, else json
+    /// Format of the file [default: by the end of its name (.csv, .bin), else json]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RowFormat>,
     /// Which daemon.
@@ -600,8 +601,7 @@ pub(crate) struct EventPipeArgs {
 /// Arguments of `prog tracelog`.
 #[derive(Debug, Args)]
 pub(crate) struct TracelogArgs {
-    /// A program's stream: stdout PROG or stderr PROG; without, what all programs print with
-    /// bpf_printk
+    /// A program's stream: stdout PROG or stderr PROG; without, lines of all programs by bpf_printk
     #[arg(value_name = "STREAM", num_args = 0..=3)]
     pub words: Vec<String>,
     /// Go on when all of a stream was read, until interrupted or the program goes

@@ -15,15 +15,15 @@ pub(crate) enum DemoCommand {
     ///
     /// Two hosts with the kernel's own stacks get a tap each, joined by a daemon in this process:
     /// ping, then iperf3, while the program on the first port is replaced again and again. In the
-    /// end: what became of every frame, and the daemon's status. Nothing stays behind, after
-    /// Ctrl-C neither.
+    /// end: the conservation of frames, and the daemon's status. Nothing stays behind, after Ctrl-C
+    /// neither.
     Live(DemoLiveArgs),
 }
 
 /// Arguments of `demo live`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoLiveArgs {
-    /// Object file; what it does to ICMP and TCP is what the hosts see
+    /// Object file of the program between the hosts
     #[arg(value_name = "OBJ", default_value = "build/programs/firewall.o")]
     pub object: PathBuf,
     /// Which program.

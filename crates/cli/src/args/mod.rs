@@ -1,4 +1,4 @@
-//! What can be said on the command line. Help, manual page and completions come from these types.
+//! The command line. Help, manual page and completions come from these types.
 //!
 //! Names follow the tools people know: xdp-loader's `-n` and `-s` choose a program, bpftool's
 //! `prog run` and `prog dump` keep their verbs and words.
@@ -60,7 +60,7 @@ pub(crate) struct Cli {
     /// How results are shown, for every command.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -89,17 +89,16 @@ pub(crate) enum Command {
     /// Frames that survive (XDP_PASS, XDP_TX, XDP_REDIRECT) can be written to a capture again,
     /// each with its verdict and redirect target.
     Run(Box<RunArgs>),
-    /// Run cases: packets, and what a program is expected to do with them
+    /// Run test cases: packets, and expected results of a program
     ///
-    /// A case says what is in maps, the packets, and then verdict, redirect target, packet, maps
+    /// A case has contents of maps, packets, and expected verdict, redirect target, packet, maps
     /// and printed lines, as far as they matter (docs/test.md). It runs on everything --exec names,
     /// without root and without a network but for "kernel". Exit status 1 when a case failed.
     Test(Box<TestArgs>),
     /// Make a folder with a program of your own, and tests that pass
     ///
     /// A program in C, its compiled object, a Makefile, cases for `towpath test`, a file for
-    /// pytest, a workflow for CI and a page that says what is what. Next: `cd NAME && towpath
-    /// test`.
+    /// pytest, a workflow for CI and a page that explains them. Next: `cd NAME && towpath test`.
     New(NewArgs),
     /// Check whether programs would be accepted
     ///
@@ -109,7 +108,7 @@ pub(crate) enum Command {
     /// Run one packet through a program, or show its instructions
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Prog {
-        /// What to do with the program.
+        /// The subcommand.
         #[command(subcommand)]
         command: ProgCommand,
     },
@@ -119,7 +118,7 @@ pub(crate) enum Command {
     /// time of an empty program is subtracted on both sides. Without OBJ, the programs that
     /// `make programs` builds are measured. A ratio above 1 means faster than the peer.
     Bench(Box<BenchArgs>),
-    /// Try every feature of ports, and say whether they do what they advertise
+    /// Test every feature of ports, and compare it with the advertised ones
     ///
     /// Sends, receives and checks, for each kind of port and for the kernel's own devices: features
     /// of the netdev matrix, hints, room around packets, MTU, checksums and segmentation both ways
@@ -146,58 +145,58 @@ pub(crate) enum Command {
     /// Add, change, remove and show ports of the daemon
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Port {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: PortCommand,
     },
     /// Show maps of the daemon's programs, and change them while traffic flows
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Map {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: MapCommand,
     },
     /// Show and detach programs on the daemon's hooks
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Link {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: LinkCommand,
     },
     /// Show types (BTF)
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Btf {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: BtfCommand,
     },
-    /// See what runs on the daemon's ports, in bpftool's words
+    /// Show programs on the daemon's ports, in bpftool's words
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Net {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         command: NetCommand,
     },
     /// See where bonds send frames
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Bond {
-        /// What to see.
+        /// The subcommand.
         #[command(subcommand)]
         command: BondCommand,
     },
-    /// Show what the daemon's ports can do, by the kernel's feature flags
+    /// Show features of the daemon's ports, by the kernel's feature flags
     Features(PortArgs),
-    /// Show what the daemon runs for virtual machines, and carry it to another daemon
+    /// Show programs of virtual machines, and carry them to another daemon
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Guest {
-        /// What about them.
+        /// The subcommand.
         #[command(subcommand)]
         command: GuestCommand,
     },
-    /// Show the daemon's bridges, and what they have learnt
+    /// Show the daemon's bridges and their learnt addresses
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Bridge {
-        /// What to show.
+        /// The subcommand.
         #[command(subcommand)]
         command: BridgeCommand,
     },
@@ -205,11 +204,11 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Show ports, programs, maps and drops of the daemon in a terminal, live
     ///
-    /// Keys choose what is seen and its order; ? shows them.
+    /// Keys select the view and its order; ? shows them.
     Top(TopArgs),
-    /// Show what the daemon does, as it does it
+    /// Show changes and failures of the daemon as they happen
     Events(EventsArgs),
-    /// Show or capture what arrives at a port of the daemon and leaves it, with verdicts
+    /// Show or capture arriving and leaving frames of a port, with verdicts
     ///
     /// The options are xdpdump's. Frames are shown as they arrive, or as the programs left them,
     /// with the verdict. A port is not slowed down by a slow reader: copies are lost, and counted.
@@ -217,25 +216,25 @@ pub(crate) enum Command {
     Dump(PortDumpArgs),
     /// AF_XDP sockets: show them, or open one
     Xsk {
-        /// What about them.
+        /// The subcommand.
         #[command(subcommand)]
         command: XskCommand,
     },
     /// Run a command of the daemon for a script: `exec up -c FILE --for 10s`
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Exec {
-        /// What to run.
+        /// The subcommand.
         #[command(subcommand)]
         command: ExecCommand,
     },
     /// Run a live demo
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Demo {
-        /// What to see.
+        /// The subcommand.
         #[command(subcommand)]
         command: DemoCommand,
     },
-    /// Show what an object file contains
+    /// Show the contents of an object file
     ///
     /// Programs, maps, global variables, licence and sizes. Nothing is verified or run.
     Inspect(InspectArgs),
@@ -273,7 +272,7 @@ pub(crate) enum ProgCommand {
     Pin(PinArgs),
     /// End a pin
     Unpin(UnpinArgs),
-    /// Show what running programs print (bpf_printk), as they do, or a stream of one
+    /// Show output of running programs (bpf_printk), or a program's stream
     ///
     /// Without arguments all lines of all programs, as from the kernel's trace_pipe, until
     /// interrupted. `stdout PROG` and `stderr PROG` print a program's unread bpf_stream_printk

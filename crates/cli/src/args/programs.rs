@@ -25,7 +25,7 @@ impl Selection {
     }
 }
 
-/// What a program is linked with.
+/// Settings for linking a program.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
 pub(crate) struct ProgramArgs {
@@ -35,8 +35,8 @@ pub(crate) struct ProgramArgs {
     /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
     #[arg(long = "map-size", value_name = "NAME=N")]
     pub map_sizes: Vec<MapSize>,
-    /// Kernel types for CO-RE: a BTF file, or "builtin" for those that ship with Towpath [default:
-    /// the running kernel's, else builtin]
+    /// Kernel types for CO-RE: a BTF file, or "builtin" for the types that ship with Towpath
+    /// [default: the running kernel's, else builtin]
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
 }
@@ -119,7 +119,7 @@ impl FromStr for SharedMap {
 pub(crate) struct Migration {
     /// The map.
     pub name: String,
-    /// What becomes of its entries.
+    /// Treatment of its entries.
     pub migrate: MigrateState,
 }
 

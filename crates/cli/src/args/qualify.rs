@@ -8,9 +8,9 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct QualifyArgs {
     /// Ports to try: a kind (pair, tap, packet, afxdp, vhost-user, pcap, generator, sink), or
-    /// `kernel` for a network device as the kernel has it; with `+software` hints are told in
-    /// software, with `afxdp+driver` by the driver. `KIND:NEAR/FAR` tries one over the interface
-    /// NEAR, whose cable leads to FAR; else a veth is made. Without any, all that can be tried here
+    /// `kernel` for a network device of the kernel; with `+software` hints are made in software,
+    /// with `afxdp+driver` by the driver. `KIND:NEAR/FAR` tries one over the interface NEAR, whose
+    /// cable leads to FAR; else a veth is made. Without any, all that can be tried here
     #[arg(value_name = "PORT")]
     pub ports: Vec<String>,
     /// Write the results here as JUnit XML

@@ -26,10 +26,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// What the program's clocks show
+    /// Time of the program's clocks
     #[arg(long, value_enum, default_value_t = Clock::Capture)]
     pub clock: Clock,
-    /// What executes the program
+    /// Executor of the program
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
     /// Also measure one of the frames, over and over, in the running kernel [default: kernel where
@@ -39,15 +39,15 @@ pub(crate) struct RunArgs {
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
-    /// What is around the program.
+    /// Surroundings of the program.
     #[command(flatten)]
     pub surroundings: Surroundings,
-    /// What it is linked with.
+    /// Settings for linking.
     #[command(flatten)]
     pub program: ProgramArgs,
 }
 
-/// What `run` measures beside.
+/// Peers that `run` measures beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunPeer {
     /// The running kernel, through BPF_PROG_TEST_RUN (root)
@@ -78,19 +78,19 @@ pub(crate) struct ProgRunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// What executes the program
+    /// Executor of the program
     #[arg(long, value_enum, default_value_t = ProgRunExec::Interp)]
     pub exec: ProgRunExec,
-    /// What is asked of a daemon.
+    /// Settings for a run in a daemon.
     #[command(flatten)]
     pub running: RunningArgs,
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
-    /// What is around the program.
+    /// Surroundings of the program.
     #[command(flatten)]
     pub surroundings: Surroundings,
-    /// What it is linked with.
+    /// Settings for linking.
     #[command(flatten)]
     pub program: ProgramArgs,
 }
@@ -106,7 +106,7 @@ impl ProgRunArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Programs of the daemon")]
 pub(crate) struct RunningArgs {
-    /// Each run is a frame that then goes where the program says (BPF_F_TEST_XDP_LIVE_FRAMES)
+    /// Each run is a frame that follows the program's verdict (BPF_F_TEST_XDP_LIVE_FRAMES)
     #[arg(long)]
     pub live: bool,
     /// Live frames that are judged before all of them are sent, up to 256 [default: 64]
@@ -115,7 +115,7 @@ pub(crate) struct RunningArgs {
     /// Port that frames seem to come from
     #[arg(long, value_name = "PORT", conflicts_with = "ctx_in")]
     pub port: Option<String>,
-    /// That port's receive queue
+    /// The port's receive queue
     #[arg(long, value_name = "N", requires = "port", default_value_t = 0)]
     pub rx_queue: u32,
     /// Which daemon.
@@ -123,7 +123,7 @@ pub(crate) struct RunningArgs {
     pub daemon: SocketArgs,
 }
 
-/// What a program finds around it.
+/// The surroundings of a program.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Surroundings")]
 pub(crate) struct Surroundings {
@@ -133,7 +133,7 @@ pub(crate) struct Surroundings {
     /// First contents of maps, JSON by map name
     #[arg(long, value_name = "M.json")]
     pub map_init: Option<PathBuf>,
-    /// Show the contents of all maps afterwards, or of those named: --dump-maps=stats,flows
+    /// Show the contents of all maps afterwards, or of named ones: --dump-maps=stats,flows
     #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub dump_maps: Option<Vec<String>>,
     /// Interfaces, routes and neighbours that helpers answer from, TOML or JSON
@@ -147,8 +147,8 @@ pub(crate) struct Surroundings {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
-    /// Find what programs never set, and other mistakes that a verifier lets pass: track (bit by
-    /// bit, in the interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    /// Find unset memory, and other mistakes that a verifier accepts: track (bit by bit, in the
+    /// interpreter), poison or poison:SEED (the stack begins with other bytes), or off
     #[arg(long, value_name = "HOW", default_value_t = Sanitize::Off)]
     pub sanitize: Sanitize,
 }
@@ -156,7 +156,7 @@ pub(crate) struct Surroundings {
 /// How far the verifier is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunTrust {
-    /// What it accepts runs without checks
+    /// Accepted programs run without checks
     Verified,
     /// Compiled programs check each access as they run, and their time is limited
     Checked,
@@ -183,7 +183,7 @@ impl RunTrust {
     }
 }
 
-/// What clocks show during `run`.
+/// Time of clocks during `run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Clock {
     /// When the frame was captured
@@ -192,12 +192,12 @@ pub(crate) enum Clock {
     Machine,
 }
 
-/// What `run` can execute programs with.
+/// Executors of `run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunExec {
     /// The interpreter: every access checked
     Interp,
-    /// Machine code of this CPU; what can't be compiled is interpreted
+    /// Machine code of this CPU; programs that can't be compiled are interpreted
     Jit,
     /// The same, and better machine code by LLVM as soon as it's ready
     Llvm,
@@ -213,12 +213,12 @@ impl From<RunExec> for Exec {
     }
 }
 
-/// What `prog run` can execute programs with.
+/// Executors of `prog run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgRunExec {
     /// The interpreter: every access checked
     Interp,
-    /// Machine code of this CPU; what can't be compiled is interpreted
+    /// Machine code of this CPU; programs that can't be compiled are interpreted
     Jit,
     /// The same, and better machine code by LLVM as soon as it's ready
     Llvm,
@@ -229,16 +229,16 @@ pub(crate) enum ProgRunExec {
 /// Arguments of `prog dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// Object file, or a program of the daemon: id N, name NAME or tag TAG. Then what to show:
-    /// xlated (linked instructions, the default), source (below their C lines), xir (after all
-    /// passes of the compiler), clif, llvm (what it hands on), jited (machine code). A last word
-    /// "linum" behind xlated or jited shows the C lines and their numbers too
+    /// Object file, or a program of the daemon: id N, name NAME or tag TAG. Then the form: xlated
+    /// (linked instructions, the default), source (below their C lines), xir (after all passes of
+    /// the compiler), clif, llvm (its outputs), jited (machine code). A last word "linum" behind
+    /// xlated or jited shows the C lines and their numbers too
     #[arg(value_name = "OBJ|id N|name NAME [FORM]", required = true, num_args = 1..=4)]
     pub words: Vec<String>,
     /// Whose machine code "jited" shows
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
-    /// How far the verifier is trusted: what "xir" and what follows it look like
+    /// Trust in the verifier, which changes "xir" and later forms
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,
     /// Leave out a pass of the compiler; may be given several times
@@ -247,7 +247,7 @@ pub(crate) struct DumpArgs {
     /// Which program.
     #[command(flatten)]
     pub selection: Selection,
-    /// What it is linked with.
+    /// Settings for linking.
     #[command(flatten)]
     pub program: ProgramArgs,
     /// Which daemon.
@@ -255,18 +255,18 @@ pub(crate) struct DumpArgs {
     pub daemon: SocketArgs,
 }
 
-/// What `prog dump` shows.
+/// Forms of `prog dump`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpForm {
     /// Instructions, linked: maps, subprograms and types resolved
     Xlated,
     /// Instructions below the C lines they come from
     Source,
-    /// What the compiler makes of them, after all passes
+    /// The compiler's representation, after all passes
     Xir,
-    /// What it hands to Cranelift
+    /// Its output for Cranelift
     Clif,
-    /// What LLVM makes of it, after LLVM's passes
+    /// LLVM's code, after LLVM's passes
     Llvm,
     /// Machine code of this CPU
     Jited,

@@ -9,17 +9,17 @@ use towpath_xdp::Sanitize;
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
     /// Files of cases (.toml, .json), captures whose comments name verdicts (.pcapng), or
-    /// directories of those
+    /// directories with them
     #[arg(value_name = "FILE|DIR", default_value = "tests")]
     pub paths: Vec<PathBuf>,
     /// Object file, for cases that name none
     #[arg(long, value_name = "OBJ")]
     pub object: Option<PathBuf>,
-    /// What executes the programs: each case runs on all of these
+    /// Executors of the programs: each case runs on all of them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
     pub exec: Vec<TestExec>,
-    /// Find what programs never set, and other mistakes that a verifier lets pass: track (bit by
-    /// bit, in the interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    /// Find unset memory, and other mistakes that a verifier accepts: track (bit by bit, in the
+    /// interpreter), poison or poison:SEED (the stack begins with other bytes), or off
     #[arg(long, value_name = "HOW", default_value_t = Sanitize::Track)]
     pub sanitize: Sanitize,
     /// Only cases whose names contain this
@@ -43,7 +43,8 @@ pub(crate) struct TestArgs {
     /// Run again whenever a file changes, until interrupted
     #[arg(long, conflicts_with_all = ["record", "tap", "json"])]
     pub watch: bool,
-    /// Write a file of cases (the one path) from this capture, expecting what the program does now
+    /// Write a file of cases (the one path) from this capture, expecting the program's present
+    /// results
     #[arg(long, value_name = "A.pcap", requires = "object")]
     pub record: Option<PathBuf>,
     /// The program that cases are recorded of
@@ -52,13 +53,13 @@ pub(crate) struct TestArgs {
 }
 
 impl TestArgs {
-    /// Whether anybody wants to know what was reached.
+    /// Whether coverage is requested.
     pub(crate) fn wants_coverage(&self) -> bool {
         self.coverage || self.lcov.is_some() || self.html.is_some()
     }
 }
 
-/// What a case can run on.
+/// Executors of cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TestExec {
     /// The interpreter: every access checked

@@ -7,22 +7,22 @@ use towpath_document::parse_duration;
 
 use super::daemon::{PlainArgs, SocketArgs};
 
-/// What to do with AF_XDP sockets.
+/// Commands for AF_XDP sockets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum XskCommand {
     /// Show sockets, how full their rings are, and their statistics
     Show(PlainArgs),
-    /// Send back what arrives, Ethernet addresses swapped (xdpsock -l)
+    /// Send packets back, with Ethernet addresses swapped (xdpsock -l)
     Echo(XskRunArgs),
-    /// Drop what arrives (xdpsock -r)
+    /// Drop received packets (xdpsock -r)
     Drop(XskRunArgs),
-    /// Show each second what arrives, and drop it
+    /// Show the rate each second, and drop packets
     Count(XskRunArgs),
     /// Send packets as fast as the port takes them (xdpsock -t)
     Send(XskSendArgs),
 }
 
-/// Arguments of what opens a socket.
+/// Arguments of commands that open a socket.
 #[derive(Debug, Args)]
 pub(crate) struct XskRunArgs {
     /// Port

@@ -1,4 +1,4 @@
-//! What a benchmark found, and its JSON form.
+//! Results of a benchmark, and their JSON form.
 
 use serde::Serialize;
 

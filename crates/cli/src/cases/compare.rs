@@ -1,4 +1,4 @@
-//! What was expected, and what came.
+//! Comparing expected with actual results.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What joins the hosts: a daemon in this process, as `up` runs it.
+//! The joint between the hosts: a daemon in this process, as `up` runs it.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;

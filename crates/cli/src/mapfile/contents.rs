@@ -1,4 +1,4 @@
-//! What is in maps, ours or the running kernel's, element by element: of a full map of a million
+//! Contents of maps, ours or the running kernel's, element by element: of a full map of a million
 //! elements, only the keys are in memory a second time.
 
 use std::cmp::Ordering;

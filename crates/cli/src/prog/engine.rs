@@ -1,4 +1,4 @@
-//! What executes a test run: Towpath or the running kernel, with the same result type.
+//! Executors of a test run: Towpath or the running kernel, with the same result type.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What came out: for people, as JSON and JUnit XML.
+//! Results as text, JSON and JUnit XML.
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a run counts.
+//! Counts of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

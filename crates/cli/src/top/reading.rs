@@ -1,4 +1,4 @@
-//! What the daemon says at one moment, and what changed since the moment before.
+//! The daemon's state at one moment, and the changes since the previous one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is on the screen, and what keys do to it.
+//! Contents of the screen, and effects of keys.
 
 use std::collections::VecDeque;
 use std::time::Duration;

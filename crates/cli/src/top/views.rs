@@ -1,4 +1,4 @@
-//! What there is to see, each as a sheet.
+//! The views, each as a sheet.
 
 use towpath_daemon::api::types::{LinkView, MapView, PortStats, PortView, ProgramView, WorkerView};
 

@@ -21,7 +21,7 @@ pub struct Client {
     features: Features,
 }
 
-/// What the host can do, and lets this guest have.
+/// The host's features, and this guest's limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     /// CPUs that per-CPU values have: the host's workers.
@@ -56,7 +56,7 @@ pub enum ClientError {
     TooLong(usize),
 }
 
-/// What the host said.
+/// A refusal by the host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {errno}{}", with_limit(.limit.as_deref()))]
 pub struct Refused {
@@ -74,7 +74,7 @@ fn with_limit(name: Option<&str>) -> String {
     name.map_or(String::new(), |name| format!(" (limit \"{name}\")"))
 }
 
-/// What a map is to be made like.
+/// Definition of a new map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MapSpec {
     /// Its name.
@@ -116,7 +116,7 @@ pub struct ProgramSpec {
     pub line_info: Vec<u8>,
 }
 
-/// What a map is.
+/// Information about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapInfo {
     /// Its name.
@@ -146,7 +146,7 @@ pub struct AttachInfo {
     pub handle: u32,
     /// Its name.
     pub name: String,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
     /// Why it runs no more, if it doesn't: every frame is aborted until it goes.
     pub halted: Option<String>,
@@ -191,7 +191,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What the host said that it can do.
+    /// The host's features.
     pub fn features(&self) -> &Features {
         &self.features
     }
@@ -200,7 +200,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_BTF_LOAD`, and limits.
+    /// The errors of `BPF_BTF_LOAD`, and limits.
     pub fn load_types(&mut self, types: &[u8]) -> Result<u32, ClientError> {
         self.handle(Command::BtfLoad, Writer::new().with(Tag::Types, types))
     }
@@ -209,7 +209,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_CREATE`, and limits.
+    /// The errors of `BPF_MAP_CREATE`, and limits.
     pub fn create_map(&mut self, map: &MapSpec) -> Result<u32, ClientError> {
         let mut writer = Writer::new()
             .with(Tag::Name, map.name.as_bytes())
@@ -232,7 +232,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_PROG_LOAD`, with the verifier's log, and limits.
+    /// The errors of `BPF_PROG_LOAD`, with the verifier's log, and limits.
     pub fn load_program(&mut self, program: &ProgramSpec) -> Result<u32, ClientError> {
         let flags = if program.has_frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
         let mut writer = Writer::new()
@@ -253,7 +253,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_LOOKUP_ELEM`.
+    /// The errors of `BPF_MAP_LOOKUP_ELEM`.
     pub fn lookup(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.value(Command::MapLookup, map, key)
     }
@@ -262,7 +262,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    /// The errors of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
     pub fn lookup_and_delete(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.value(Command::MapLookupAndDelete, map, key)
     }
@@ -271,7 +271,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_UPDATE_ELEM`: elements in front of the one that is wrong are stored.
+    /// The errors of `BPF_MAP_UPDATE_ELEM`; elements before the wrong one are stored.
     pub fn update(
         &mut self,
         map: u32,
@@ -297,7 +297,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_DELETE_ELEM`.
+    /// The errors of `BPF_MAP_DELETE_ELEM`.
     pub fn delete(&mut self, map: u32, key: &[u8]) -> Result<(), ClientError> {
         let writer = Writer::new().u32(Tag::Handle, map).with(Tag::Key, key);
         self.ask(Command::MapDelete, writer).map(drop)
@@ -307,7 +307,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_GET_NEXT_KEY`.
+    /// The errors of `BPF_MAP_GET_NEXT_KEY`.
     pub fn next_key(&mut self, map: u32, key: Option<&[u8]>) -> Result<Vec<u8>, ClientError> {
         let mut writer = Writer::new().u32(Tag::Handle, map);
         if let Some(key) = key {
@@ -321,7 +321,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
+    /// The errors of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
     pub fn dump(&mut self, map: u32) -> Result<Vec<Element>, ClientError> {
         let mut elements: Vec<Element> = Vec::new();
         let mut last: Option<Vec<u8>> = None;
@@ -344,12 +344,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of `BPF_MAP_FREEZE`.
+    /// The errors of `BPF_MAP_FREEZE`.
     pub fn freeze(&mut self, map: u32) -> Result<(), ClientError> {
         self.ask(Command::MapFreeze, Writer::new().u32(Tag::Handle, map)).map(drop)
     }
 
-    /// What a map is.
+    /// Information about a map.
     ///
     /// # Errors
     ///
@@ -399,7 +399,7 @@ impl Client {
         self.ask(Command::Detach, writer).map(drop)
     }
 
-    /// What runs, and what it counted.
+    /// Running programs and their counters.
     ///
     /// # Errors
     ///
@@ -511,7 +511,7 @@ impl Client {
     }
 }
 
-/// What a refusal says.
+/// Reads a refusal.
 fn refused(answer: &Message) -> Option<Refused> {
     let status = answer.header.status;
     if status == 0 {

@@ -13,7 +13,7 @@ use towpath_bpf::{Env, Linked, MapDef, Object};
 
 use crate::client::{Client, ClientError, MapSpec, ProgramSpec};
 
-/// What an object file became at the host.
+/// An object file loaded at the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The program's handle.
@@ -39,7 +39,7 @@ pub enum LoadError {
     Refused {
         /// Which part.
         what: String,
-        /// What the host said.
+        /// The host's refusal.
         source: ClientError,
     },
     /// Something that is wrong in it whatever the host.
@@ -51,7 +51,7 @@ pub enum LoadError {
 ///
 /// # Errors
 ///
-/// What is wrong with the file, or what the host said.
+/// A mistake in the file, or the host's refusal.
 pub fn load(
     client: &mut Client,
     object: &Object,

@@ -1,4 +1,4 @@
-//! What may be written about interfaces, routes and neighbours, and what is assumed when it is not.
+//! Keys of interfaces, routes and neighbours, and their defaults.
 
 use std::fmt;
 use std::net::IpAddr;

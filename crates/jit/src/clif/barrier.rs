@@ -30,7 +30,7 @@ const AARCH64: Form = Form {
     barrier: &[&[0x9f, 0x3f, 0x03, 0xd5], &[0xdf, 0x3f, 0x03, 0xd5]],
 };
 
-/// That of this machine, if barriers are known here.
+/// The barrier of this machine, if it is known.
 fn form() -> Option<&'static Form> {
     match std::env::consts::ARCH {
         "x86_64" => Some(&X86_64),

@@ -52,7 +52,7 @@ pub(super) struct Around {
     pub(super) index: ir::Value,
     /// The running frame's record.
     pub(super) packet: ir::Value,
-    /// That there is such a frame, as a mask; where programs are masked.
+    /// A mask that tells if there is such a frame; for masked programs.
     pub(super) is_frame: Option<ir::Value>,
     /// What tells the runtime of both.
     pub(super) stores: [ir::Inst; 2],

@@ -197,7 +197,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
 struct Numbers {
     known: Vec<Option<u64>>,
     block: Option<ir::Block>,
-    /// Those written in that block.
+    /// The values written in this block.
     in_block: HashMap<Value, ir::Value>,
 }
 

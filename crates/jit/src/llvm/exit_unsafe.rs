@@ -1,10 +1,10 @@
 //! The end of the process while LLVM is at work: exit(3) runs the destructors of its library, under
 //! the feet of the thread that compiles.
 //!
-//! What is registered last is called first, so that this comes before the destructors of what was
-//! there when the library was opened. While it is being opened, and for statics that LLVM makes
-//! when it is first used, this comes too late: the main thread waits before, if it asked for a
-//! compilation, and so does a caller of [`crate::stop_compiling`].
+//! The last registered handler is called first, so that this one comes before the destructors of
+//! everything that was there when the library was opened. While it is being opened, and for statics
+//! that LLVM makes when it is first used, this comes too late: the main thread waits before, if it
+//! asked for a compilation, and so does a caller of [`crate::stop_compiling`].
 
 #![expect(unsafe_code, reason = "a function that exit(3) calls")]
 

@@ -1,5 +1,5 @@
-//! What code refers to by name: everything whose address differs from process to process. So
-//! machine code on disk contains no address, and is good for the next process.
+//! Symbols of code: everything whose address differs from process to process. So machine code on
+//! disk contains no address, and is good for the next process.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What calls may change, as far as passes care.
+//! Effects of calls, for passes.
 
 use towpath_bpf::proto::{self, ArgKind, Flags, id};
 

@@ -1,4 +1,4 @@
-//! What follows a join is written once more for ways that bring many constants.
+//! Copies the code after a join for ways that bring many constants.
 //!
 //! Where a parser's ways for IPv4 and IPv6 meet, the first brings zeroes for most of the address,
 //! the protocol's number and what it did not find. Behind the join all of that is unknown, takes

@@ -13,7 +13,7 @@ pub(super) struct Depot {
     counts: Shared<Counts>,
 }
 
-/// What is read without the lock, and written with it.
+/// Counts that are read without the lock, and written with it.
 #[derive(Default)]
 struct Counts {
     /// Odd while elements change hands.
@@ -58,8 +58,8 @@ impl Depot {
         Open { stock, counts }
     }
 
-    /// What `read` gives when no elements changed hands meanwhile. They do so seldom, and not for
-    /// long.
+    /// The result of `read`, repeated until no elements changed hands meanwhile, which is rare and
+    /// short.
     pub(super) fn while_nothing_moves<T>(&self, mut read: impl FnMut() -> T) -> T {
         let counts = self.counts.read();
         loop {

@@ -41,7 +41,7 @@ pub(crate) struct Clock {
 struct Block {
     /// The elements of the block that are left, as a word.
     rest: AtomicU64,
-    /// Those of the next block, when the worker has it already; else none.
+    /// Elements of the next block, if the worker has it already; else none.
     following: AtomicU64,
     /// The hand, after the last block was given out.
     hand: AtomicU64,

@@ -544,7 +544,7 @@ fn view(table: &Table, percpu: Option<&PerCpu>) -> Option<HashView> {
     })
 }
 
-/// What an update brings.
+/// The new value of an update.
 #[derive(Clone, Copy)]
 enum New<'a> {
     /// The value of one CPU (of the only one, if values aren't per CPU).

@@ -22,7 +22,7 @@ fn table(elements: u32) -> (Arc<Table>, Arc<Domain>) {
     (Arc::new(table), domain)
 }
 
-/// What `HashTable::insert` does: a new element in the place of the old one.
+/// As `HashTable::insert`: a new element replaces the old one.
 fn put(table: &Table, (key, hash): Keyed, value: u64) {
     let bucket = table.lock(hash);
     let old = bucket.find(hash, &key);
@@ -36,7 +36,7 @@ fn put(table: &Table, (key, hash): Keyed, value: u64) {
     }
 }
 
-/// What `HashTable::remove` does.
+/// As `HashTable::remove`.
 fn remove(table: &Table, (key, hash): Keyed) {
     let bucket = table.lock(hash);
     let old = bucket.find(hash, &key);

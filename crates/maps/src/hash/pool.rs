@@ -113,7 +113,7 @@ impl Pool {
         self.region.half(self.offset(element) + field)
     }
 
-    /// What `read` gives when no element was reused under it.
+    /// The result of `read`, repeated until no element was reused under it.
     #[inline]
     pub(crate) fn unless_reused<T>(&self, mut read: impl FnMut() -> T) -> T {
         loop {

@@ -16,7 +16,7 @@ use crate::memory::prefetch;
 /// Most 64-bit words of a key that a look-up takes in registers.
 pub const KEY_WORDS_MAX: usize = 6;
 
-/// What a look-up needs of one table. It lies inside the table, so that a reference to it is one to
+/// Data of one table for look-ups. It lies inside the table, so that a reference to it is one to
 /// the memory it names.
 #[repr(C, align(64))]
 pub struct HashView {

@@ -18,7 +18,7 @@ pub(super) struct Jumps {
     ways: Box<[Way]>,
 }
 
-/// What is known of keys that begin alike.
+/// Knowledge about keys with the same first bits.
 pub(super) struct Way {
     below: AtomicU64,
     shorter: AtomicU64,

@@ -18,7 +18,7 @@ pub(super) const WORDS_MAX: usize = 5;
 /// Where the nodes are.
 #[derive(Clone, Copy)]
 struct Nodes {
-    /// What a link's node, in words of 8 bytes, is added to.
+    /// Base of the nodes, to which a link, in words of 8 bytes, is added.
     base: u64,
 }
 

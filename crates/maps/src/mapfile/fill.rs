@@ -15,7 +15,7 @@ pub type Programs<'a> = &'a dyn Fn(&str, MapType) -> Result<u32, String>;
 ///
 /// # Errors
 ///
-/// What the map says, or why there is no such program or map.
+/// The map's error, or the reason why a program or map is missing.
 pub fn store(
     siblings: &MapSet,
     program: Programs<'_>,

@@ -16,11 +16,11 @@ pub struct Step {
     pub path: String,
     /// `None` for kinds without keys.
     pub key: Option<Vec<u8>>,
-    /// What is stored.
+    /// The stored value.
     pub stored: Stored,
 }
 
-/// What an element is.
+/// The content of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
     /// Bytes.
@@ -40,7 +40,7 @@ pub enum Stored {
 pub struct Filling {
     /// Index in the object's maps.
     pub map: usize,
-    /// What it is to hold.
+    /// Its contents.
     pub steps: Vec<Step>,
 }
 
@@ -48,7 +48,7 @@ pub struct Filling {
 ///
 /// # Errors
 ///
-/// What is no JSON; the first mistake, by its path.
+/// Invalid JSON; the first mistake, by its path.
 pub fn parse_text(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Filling>, String> {
     let document: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Json::Object(document) = document else {
@@ -106,7 +106,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// What a map is to hold.
+    /// The contents of a map.
     fn contents(self, map: &MapDef, path: &str, json: &Json) -> Result<Vec<Step>, String> {
         if map.section.is_some_and(DataSection::is_constant) {
             return Err(format!("{path}: read-only data; set its variables with --set"));
@@ -301,7 +301,7 @@ fn is_entry(json: &Json) -> bool {
     object.contains_key("key") || object.contains_key("values")
 }
 
-/// What a piece of JSON is, in words.
+/// The kind of a JSON value, in words.
 fn kind_of(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",

@@ -10,7 +10,7 @@ use crate::flags::{BPF_F_LOCK, BPF_F_RDONLY, BPF_F_WRONLY};
 use crate::map::Map;
 use crate::user::Value;
 
-/// What became of a map.
+/// Statistics of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Rows, each key once.
@@ -32,7 +32,7 @@ pub enum LoadError {
     NoRoom {
         /// Entries that it may have.
         places: u32,
-        /// Those that it would have.
+        /// The number of elements that it would have.
         wanted: u64,
     },
     /// It can't be written, or what is in it can't be seen; the map is as it was.
@@ -45,12 +45,12 @@ pub enum LoadError {
         stored: usize,
         /// All rows.
         rows: usize,
-        /// What it said.
+        /// The map's error.
         errno: Errno,
     },
 }
 
-/// What is to be done with a map.
+/// The planned changes of a map.
 #[derive(Debug)]
 pub struct Plan<'a> {
     map: &'a Map,
@@ -262,7 +262,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What there is at a row's key.
+/// The present element at a row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Not,

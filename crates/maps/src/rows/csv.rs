@@ -34,7 +34,7 @@ pub(super) fn read(rows: &mut Unsorted<'_>, from: &mut dyn BufRead) -> Result<()
     Ok(())
 }
 
-/// What a column says: a member of a row, and where in it.
+/// The meaning of a column: a member of a row, and its place in it.
 struct Column {
     side: Side,
     path: Vec<String>,
@@ -136,7 +136,7 @@ struct Records<'a> {
     most: usize,
 }
 
-/// What is read of a record.
+/// The part of a record read so far.
 #[derive(Default)]
 struct Record {
     cells: Vec<Vec<u8>>,

@@ -4,12 +4,12 @@ use std::io::BufRead;
 
 use super::{RowsError, wrong};
 
-/// What is left of a text.
+/// The rest of a text.
 pub(super) struct Objects<'a> {
     from: &'a mut dyn BufRead,
     /// Of the next byte.
     line: u64,
-    /// What the text is; nothing before the first object.
+    /// The form of the text; unknown before the first object.
     list: Option<List>,
     object: Vec<u8>,
     /// Bytes of an object at most.
@@ -113,7 +113,7 @@ pub(super) fn at(line: u64) -> String {
     format!("line {line}")
 }
 
-/// What the text is after a byte between two objects.
+/// The form of the text after a byte between two objects.
 fn between(list: Option<List>, byte: u8) -> Result<Option<List>, String> {
     match (list, byte) {
         (list, b' ' | b'\t' | b'\r' | b'\n') => Ok(list),

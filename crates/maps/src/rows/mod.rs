@@ -48,7 +48,7 @@ pub enum RowsError {
     Wrong {
         /// Where: `line 17`, `row 3`.
         at: String,
-        /// What is wrong there.
+        /// The mistake.
         problem: String,
     },
     /// The kind of map has no contents that could be loaded.

@@ -12,7 +12,7 @@ pub struct Leaf {
     pub bit_offset: u32,
     /// Width in bits.
     pub bits: u32,
-    /// What it is in C: `unsigned int`, `char[16]`.
+    /// Its type in C: `unsigned int`, `char[16]`.
     pub c_type: String,
 }
 

@@ -17,8 +17,8 @@
 //! anything                "hex:0a0b": the bytes themselves
 //! ```
 //!
-//! What has no type, or a type of another size than the map says, is shown in hex. What is shown
-//! can be read back.
+//! Values without a type, or with a type of another size than the map's, are shown in hex. What is
+//! shown can be read back.
 
 mod bits;
 mod format;
@@ -48,7 +48,7 @@ pub struct TypedError {
     pub map: String,
     /// Where in the key or value: `value.counters[2].bytes`.
     pub path: String,
-    /// What was found there and what was expected.
+    /// The found and the expected value.
     pub problem: String,
 }
 
@@ -66,8 +66,8 @@ pub fn value_to_json(def: &MapDef, bytes: &[u8]) -> Json {
     to_json(value, bytes)
 }
 
-/// What bytes begin with, as a value of a type; `None` when they are too few. Records may be longer
-/// than what programs put into them.
+/// The start of bytes as a value of a type; `None` if there are too few. Records may be longer than
+/// their contents.
 pub fn type_to_json(btf: &Btf, id: TypeId, bytes: &[u8]) -> Option<Json> {
     let size = usize::try_from(btf.size_of(id)?).ok()?;
     Some(format::format(btf, id, bytes.get(..size)?))

@@ -23,7 +23,7 @@ pub(super) enum Network {
     Mac,
 }
 
-/// What a tag says: of a value of so many bytes, or of the elements of an array.
+/// The meaning of a tag: for a value of a number of bytes, or for the elements of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
     network: Network,
@@ -36,7 +36,7 @@ impl Tag {
         btf.decl_tags(owner, index).find_map(Tag::named)
     }
 
-    /// What was said of the place of a value; else what one of its type's names says.
+    /// The tag of a value's place; else that of one of its type's names.
     pub(super) fn of(btf: &Btf, id: TypeId, said: Option<Tag>) -> Option<Tag> {
         said.or_else(|| {
             names(btf, id).find_map(|id| match btf.kind(id) {
@@ -75,7 +75,7 @@ fn names(btf: &Btf, id: TypeId) -> impl Iterator<Item = TypeId> {
 }
 
 impl Network {
-    /// What its tag says, or a type's name, or that of a type it is another name for.
+    /// The meaning of its tag, of its type's name, or of the name of an aliased type.
     pub(super) fn of(btf: &Btf, id: TypeId, tag: Option<Tag>) -> Option<Network> {
         let size = btf.size_of(id)?;
         if let Some(tag) = tag.filter(|tag| tag.bytes == size) {

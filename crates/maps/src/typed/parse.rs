@@ -8,7 +8,7 @@ use towpath_bpf::btf::{Btf, FoundMember, Kind, TypeId};
 use super::network::{Network, Tag};
 use super::{HEX_PREFIX, bits, is_char};
 
-/// What is wrong, and where below the root.
+/// A mistake, and its place below the root.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) path: String,

@@ -52,7 +52,7 @@ pub enum ApiError {
     /// The command was refused.
     #[error("{what}: {errno}")]
     Refused {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// The answer of `bpf(cmd, attr)`.
         errno: Errno,
@@ -263,7 +263,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of [`Objects::set_xdp`].
+    /// The errors of [`Objects::set_xdp`].
     pub fn set_xdp(
         &mut self,
         ifindex: u32,

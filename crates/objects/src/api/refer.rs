@@ -3,7 +3,7 @@
 use super::{ApiError, Selector, Session};
 use crate::object::{Handle, MapUse, Object};
 
-/// What an element refers to.
+/// The object that an element refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
     /// A program: a slot of a program array.

@@ -21,7 +21,7 @@ use crate::object::program::{
 use crate::object::{Name, Object, Tag};
 use crate::objects::Objects;
 
-/// What the daemon's loader made, given ids.
+/// Ids for objects of the daemon's loader.
 impl Objects {
     /// Makes a map of a program known.
     fn register_map(&self, map: &Arc<Map>, program: &Program) -> Result<Arc<MapObject>, Errno> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ApiError, Selector, Session};
 use crate::run::{Context, LIVE_FRAMES, Outcome, RunRequest};
 
-/// What a program is to be run on (`BPF_PROG_TEST_RUN`).
+/// Input of a test run (`BPF_PROG_TEST_RUN`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Run<'a> {
     /// Metadata, and the packet behind it.
@@ -14,7 +14,7 @@ pub struct Run<'a> {
     pub metadata: u32,
     /// The device that it seems to come from; 0 for none.
     pub ingress: u32,
-    /// That device's receive queue.
+    /// The device's receive queue.
     pub rx_queue: u32,
     /// How often it runs; 0 is once.
     pub repeat: u32,
@@ -24,10 +24,10 @@ pub struct Run<'a> {
     pub live: Option<u32>,
 }
 
-/// What came of it.
+/// Results of a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunResult {
-    /// What the last run returned; 0 of live frames.
+    /// Return value of the last run; 0 for live frames.
     pub returned: u32,
     /// Metadata and packet as the last run left them; nothing of live frames.
     pub data: Vec<u8>,

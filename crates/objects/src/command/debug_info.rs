@@ -15,7 +15,7 @@ use crate::attr::prog_load as field;
 use crate::caller::{copy_in, is_zeroed};
 use crate::object::btf::BtfObject;
 
-/// What a program's BTF says about it.
+/// A program's debug information in BTF.
 #[derive(Debug, Default)]
 pub(super) struct DebugInfo {
     pub(super) btf: Option<Arc<BtfObject>>,

@@ -139,8 +139,8 @@ impl Resolved {
         Ok(self.maps.len() as i32 - 1)
     }
 
-    /// What the verifier is told of the maps: the contents of those that can't change any more are
-    /// constants (`bpf_map_is_rdonly`).
+    /// Definitions of the maps for the verifier: contents that can't change any more are constants
+    /// (`bpf_map_is_rdonly`).
     pub(super) fn definitions(&self) -> Vec<MapDef> {
         let define = |map: &Arc<MapObject>| {
             let mut def = map.map().def().clone();

@@ -17,7 +17,7 @@ use crate::object::map::{About, MapObject, MapUse};
 use crate::object::{Handle, Mode, Name, Object};
 use crate::objects::Objects;
 
-/// What a map is to be made like: the fields of `BPF_MAP_CREATE`.
+/// Definition of a new map: the fields of `BPF_MAP_CREATE`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MapRequest {
     /// `map_type`
@@ -88,7 +88,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// Those of the command, in its order.
+    /// The errors of `bpf(2)`, in the kernel's order.
     pub fn make_map(&self, caller: &dyn Caller, request: &MapRequest) -> Result<Handle, Errno> {
         let making = Making { objects: self, caller, request };
         making.make()
@@ -142,7 +142,7 @@ impl Making<'_> {
         Ok(Some(Arc::clone(handle.btf()?)))
     }
 
-    /// What is checked before the kind is looked at.
+    /// Checks before those of the kind.
     fn check_request(&self) -> Result<(), Errno> {
         let request = self.request;
         let untyped_value = request.key_type != 0 && request.value_type == 0;

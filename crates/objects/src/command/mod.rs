@@ -95,13 +95,13 @@ pub enum Command {
 }
 
 impl Objects {
-    /// What `bpf(2)` does: executes a command whose attribute of `size` bytes lies at `attr` in the
-    /// caller's memory. Returns a descriptor, a number of bytes ([`Command::ProgStreamReadByFd`]),
-    /// or 0.
+    /// Implements `bpf(2)`: executes a command whose attribute of `size` bytes lies at `attr` in
+    /// the caller's memory. Returns a descriptor, a number of bytes
+    /// ([`Command::ProgStreamReadByFd`]), or 0.
     ///
     /// # Errors
     ///
-    /// What the system call would return. `EINVAL` for commands that are not answered here.
+    /// The error of the system call. `EINVAL` for commands that are not answered here.
     pub fn bpf(
         &self,
         caller: &mut dyn Caller,

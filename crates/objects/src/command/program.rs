@@ -189,8 +189,7 @@ impl Call<'_> {
         }
     }
 
-    /// What a program is attached to or extends, as far as its type has a say
-    /// (`bpf_prog_load_check_attach`); the attach type that it then has.
+    /// Checks a program's attach target (`bpf_prog_load_check_attach`) and returns its attach type.
     fn attach_type(&self, kind: u32) -> Result<u32, Errno> {
         let attach = self.u32(field::EXPECTED_ATTACH_TYPE);
         let target = self.u32(field::ATTACH_PROG_FD);

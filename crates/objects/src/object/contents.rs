@@ -12,7 +12,7 @@ use crate::caller::Caller;
 /// A key or a value, of as many bytes as the map wants.
 pub type Bytes<'a> = &'a dyn Fn(usize) -> Result<Vec<u8>, Errno>;
 
-/// What a command does with a map's contents.
+/// A command's access to a map's contents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     pub(crate) read: bool,

@@ -31,15 +31,15 @@ pub struct MapObject {
     world: Arc<World>,
     /// Whose numbers a program array holds: those of programs that were loaded together.
     family: Arc<Surroundings>,
-    /// What elements refer to, by key: maps and programs live as long as a slot has them.
+    /// Objects that elements refer to, by key: maps and programs live as long as a slot has them.
     held: Mutex<HashMap<Vec<u8>, Held>>,
     /// Descriptors and pins (`usercnt`).
     users: AtomicUsize,
-    /// What the first program that used it, or was put into it, looks like.
+    /// Properties of the first program that used it, or was put into it.
     owner: Mutex<Option<Owner>>,
 }
 
-/// What is known of a map beside its definition.
+/// Information about a map beside its definition.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) name: Name,
@@ -49,8 +49,8 @@ pub(crate) struct About {
     pub(crate) btf: Option<Arc<BtfObject>>,
 }
 
-/// What all programs around a map of programs have in common (`struct bpf_map_owner`): they run in
-/// each other's place.
+/// Common properties of all programs around a map of programs (`struct bpf_map_owner`), which
+/// replace each other at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     kind: u32,
@@ -66,7 +66,7 @@ struct Owner {
 #[derive(Debug)]
 pub struct MapUse(Arc<MapObject>);
 
-/// What an element refers to.
+/// The object that an element refers to.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// A slot of a map of maps.
@@ -423,7 +423,7 @@ impl MapObject {
         result
     }
 
-    /// What arrays of descriptors check before they look at the descriptor.
+    /// Checks of arrays of descriptors before the descriptor.
     fn check_slot(&self, key: &[u8], flags: u64) -> Result<(), Errno> {
         if self.map.kind().keys() != Keys::Index {
             return Ok(());

@@ -21,12 +21,12 @@ pub use map::{MapObject, MapUse};
 pub use name::Name;
 pub use program::ProgramObject;
 
-/// What a descriptor stands for. Cloning it is `dup(2)`.
+/// The object behind a descriptor. Cloning it is `dup(2)`.
 #[derive(Debug, Clone)]
 pub struct Handle {
     /// The object.
     pub object: Object,
-    /// What may be done through this descriptor (`f_mode`).
+    /// Access rights of this descriptor (`f_mode`).
     pub mode: Mode,
 }
 
@@ -45,7 +45,7 @@ pub enum Object {
     Stats,
 }
 
-/// What a descriptor is open for; programs, links and BTF are always open for both.
+/// Access rights of a descriptor; programs, links and BTF are always open for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// `O_RDWR`

@@ -27,11 +27,11 @@ pub struct ProgramObject {
     maps: Mutex<Vec<Arc<MapObject>>>,
     /// The device it is bound to; 0 when that is gone.
     device: AtomicU32,
-    /// Who knows it, and is told when it goes.
+    /// The devices that know the program, and are told when it is freed.
     known_to: OnceLock<Arc<dyn Devices>>,
 }
 
-/// What is known of a program beside its code.
+/// Information about a program beside its code.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     /// `BPF_PROG_TYPE_*`
@@ -70,7 +70,7 @@ impl ProgramObject {
     ///
     /// # Errors
     ///
-    /// What keeps them from running it.
+    /// The devices' reason for not running it.
     pub(crate) fn tell(&self, devices: &Arc<dyn Devices>) -> Result<(), Errno> {
         if self.about.kind == PROG_TYPE_XDP {
             devices.note_program(&self.program, true)?;

@@ -1,4 +1,4 @@
-//! What keeps frames off the host's stack while all of an interface's frames are to come to us.
+//! A program that keeps frames off the host's stack while the port owns all frames of an interface.
 
 use std::fmt;
 

@@ -314,9 +314,9 @@ impl Device for Afxdp {
         };
         let name = peer.name();
         vec![format!(
-            "{name}, the other end of this veth, leaves checksums to the device, and nobody makes \
-             them: who gets its packets drops them (TCP hangs). peer_offloads = \"off\" switches \
-             that off while the port is open; so does `ethtool -K {name} tx off` where it is"
+            "{name}, the other end of this veth, leaves checksums to the device, which doesn't compute \
+             them: receivers drop its packets (TCP hangs). Set peer_offloads = \"off\" for this \
+             port, or run `ethtool -K {name} tx off` in its namespace"
         )]
     }
 

@@ -37,7 +37,7 @@ struct Held {
     first: u32,
     /// Descriptors of the frame that are not completed, at the number of the first.
     left: u16,
-    /// Those of them that are about this buffer.
+    /// The descriptors among them with this buffer.
     out: u16,
 }
 

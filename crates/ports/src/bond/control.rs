@@ -22,7 +22,7 @@ use super::links::{Mii, Monitor, ticks};
 use super::settings::{FailOverMac, PrimaryReselect, Settings};
 use super::status::{MemberStatus, Status};
 
-/// Who is told what happens to a bond: one line each.
+/// A receiver of a bond's events, one line each.
 pub type Tell = Box<dyn Fn(String) + Send>;
 
 /// A running control side; it ends when this is dropped.
@@ -136,7 +136,7 @@ struct ControlLoop {
     tell: Tell,
     members: Vec<Kept>,
     active: Option<PortId>,
-    /// Who is the best member may be answered differently now.
+    /// The best member may have changed.
     has_new_order: bool,
     /// The primary member was named, or joined, and is taken as soon as it works, whatever
     /// `primary_reselect` says (`force_primary`).

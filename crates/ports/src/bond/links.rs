@@ -51,7 +51,7 @@ impl Monitor {
     /// A look at the link. `delays` are `updelay` and `downdelay` in ticks.
     ///
     /// While `hurries`, because nothing else can be used, a link that came need not prove itself.
-    /// That is over as soon as one is up: it is no longer the only one.
+    /// It ends as soon as a link is up, which is then no longer the only one.
     pub fn tick(&mut self, is_up: bool, (updelay, downdelay): (u32, u32), hurries: &mut bool) {
         match (self.state, is_up) {
             (Mii::Up, false) => (self.state, self.delay) = (Mii::Fail, downdelay),

@@ -1,4 +1,4 @@
-//! What an operator decides about a bond: names, values and defaults of `ip link ... type bond`.
+//! An operator's settings of a bond: names, values and defaults of `ip link ... type bond`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,9 +52,9 @@ pub struct Settings {
 pub struct ArpSettings {
     /// How often (`arp_interval`); never when 0.
     pub interval: Duration,
-    /// Who is asked (`arp_ip_target`), up to 16.
+    /// Probed IPv4 addresses (`arp_ip_target`), up to 16.
     pub targets: Vec<Ipv4Addr>,
-    /// Who is asked by IPv6 (`ns_ip6_target`), up to 16.
+    /// Probed IPv6 addresses (`ns_ip6_target`), up to 16.
     pub targets6: Vec<Ipv6Addr>,
     /// Which arrivals count.
     pub validate: ArpValidate,

@@ -1,4 +1,4 @@
-//! What a bond's control side knows, for people to read.
+//! The status of a bond's control side, for users.
 
 use std::time::Duration;
 

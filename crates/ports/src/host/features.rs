@@ -1,4 +1,4 @@
-//! What an interface can do with XDP now (`NETDEV_CMD_DEV_GET` of the generic netlink family
+//! Current XDP features of an interface (`NETDEV_CMD_DEV_GET` of the generic netlink family
 //! `netdev`, Linux 6.3).
 
 use std::io;

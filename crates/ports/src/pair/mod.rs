@@ -117,7 +117,7 @@ struct Ring {
     /// Their number, to look at without the lock.
     len: AtomicUsize,
     capacity: usize,
-    /// Who polls the other side.
+    /// Wakes the worker that polls the other side.
     waker: Mutex<Option<Arc<Waker>>>,
 }
 

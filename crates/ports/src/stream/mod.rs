@@ -35,7 +35,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Opened> {
 ///
 /// # Errors
 ///
-/// Those of [`File::create`]; the FIFO has no reader.
+/// The errors of [`File::create`]; the FIFO has no reader.
 pub(crate) fn create(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdout");
     opened(path, OpenOptions::new().write(true).create(true).truncate(true))
@@ -64,7 +64,7 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Opened> {
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let Ok(kind) = fs::metadata(path).map(|it| it.file_type()) else { return error };
     let why = match error.raw_os_error() {
-        Some(libc::ENXIO) if kind.is_fifo() => "nobody reads this FIFO: start its reader first",
+        Some(libc::ENXIO) if kind.is_fifo() => "this FIFO has no reader: start the reader first",
         Some(libc::ENXIO) if kind.is_socket() => "it is a socket: name a file or a FIFO",
         _ => return error,
     };

@@ -62,7 +62,7 @@ impl Feed {
         Ok(Feed { packets: Some(packets), next: None, shared, thread: Some(thread) })
     }
 
-    /// Who is to be woken when something comes.
+    /// Sets the waker for new data.
     pub(crate) fn set_waker(&self, waker: &Arc<Waker>) {
         *self.shared.waker.lock() = Some(Arc::clone(waker));
     }

@@ -40,7 +40,7 @@ pub(super) struct Used {
     pub(super) written: u32,
 }
 
-/// Who may do what with a ring's buffers.
+/// The direction of a ring: which side fills its buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// We read them: what the guest sends.

@@ -116,7 +116,7 @@ unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Who had the signal before.
+/// The previous handler of the signal.
 static PREVIOUS: OnceLock<sigaction> = OnceLock::new();
 static RANGES: [Range; RANGES_MAX] =
     [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(FREE) } }; RANGES_MAX];

@@ -15,7 +15,7 @@ struct DriverHistory {
     restarts: u64,
     /// There was a driver before.
     had_driver: bool,
-    /// That it is gone is counted already.
+    /// Whether the end of the guest is counted already.
     is_counted: bool,
     /// It is known who the driver of the queues is that run.
     is_known: bool,

@@ -55,7 +55,7 @@ pub use feature::Offer;
 pub struct Options {
     /// The socket, at most 107 bytes.
     pub path: PathBuf,
-    /// Who listens there.
+    /// The side that listens there.
     pub mode: Mode,
     /// Which other users may connect, where we listen.
     pub access: Access,
@@ -69,7 +69,7 @@ pub struct Options {
     pub offer: Offer,
 }
 
-/// Who listens at the socket.
+/// The side that listens at the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

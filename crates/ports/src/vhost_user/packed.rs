@@ -34,8 +34,8 @@ pub(super) struct Packed {
     inflight: Option<Inflight>,
     /// What the back end before us took and did not give back: it comes first.
     taken: VecDeque<Taken>,
-    /// That back end was ended while it gave back what is in front of this place: some of it may be
-    /// used already.
+    /// The previous back end was ended while it returned buffers before this place: some of them
+    /// may be used already.
     torn: Option<Position>,
 }
 

@@ -1,4 +1,4 @@
-//! What a front end says, message by message, and what becomes of the queues by it.
+//! A front end's messages, one by one, and their effect on the queues.
 //!
 //! A session begins with a connection and ends with it: nothing is kept, since a front end that
 //! comes back says everything again, and where rings were left is in the guest's memory.
@@ -37,7 +37,7 @@ pub(super) enum Answer {
     Payload(Vec<u8>),
     /// This, and a descriptor with it.
     File(Vec<u8>, OwnedFd),
-    /// That it was done, if the front end wants to hear it.
+    /// Success, if the front end asks for an acknowledgement.
     Done,
 }
 

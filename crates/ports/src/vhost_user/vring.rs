@@ -27,7 +27,7 @@ pub(super) struct Vring {
     /// Available buffers at the last look, minus those used since: the driver only adds to them.
     /// Written under the lock.
     room: AtomicU32,
-    /// Who polls it.
+    /// Wakes the worker that polls the queue.
     waker: Mutex<Option<Arc<Waker>>>,
     pub(super) counters: Counters,
 }

@@ -1,5 +1,5 @@
-//! What a NIC tells of a packet, told in software: its hash, the tag that it took off, and when it
-//! arrived. What the device tells itself is left as it is.
+//! Receive metadata in software, as a NIC reports it: its hash, the tag that it took off, and when
+//! it arrived. What the device tells itself is left as it is.
 
 use towpath_engine::port::{Features, RxHints};
 use towpath_xdp::frame::ETH_HLEN;

@@ -121,7 +121,7 @@ fn a_socket_stays_whose_it_is() {
     let scene = Scene::new();
     let path = scene.options[0].path.clone();
     let again = towpath_ports::vhost_user::VhostUser::new(scene.options[0].clone());
-    assert!(again.unwrap_err().to_string().contains("somebody listens there"));
+    assert!(again.unwrap_err().to_string().contains("another process listens there"));
     drop(scene);
     assert!(!path.exists());
     // Left behind by somebody who was killed.

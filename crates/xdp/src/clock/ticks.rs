@@ -5,7 +5,7 @@
 //! counter has gone on since is added. The kernel's own clock for programs
 //! (`ktime_get_mono_fast_ns`) is made of readings and a counter in the same way.
 //!
-//! What one worker shows never goes back, and is not ahead of the clock: a reading belongs to the
+//! A worker's readings never go back, and are not ahead of the clock: a reading belongs to the
 //! counter's value behind it.
 
 use std::sync::OnceLock;
@@ -15,12 +15,12 @@ use rustix::time::ClockId;
 use super::counter_unsafe::counter;
 use super::now_ns;
 
-/// What one worker knows of clock and counter.
+/// A worker's calibration of clock and counter.
 #[derive(Debug)]
 pub(crate) struct Ticks {
     /// The counter at the last reading of the clock.
     ticks: u64,
-    /// What the clock said then.
+    /// The clock's time at that count.
     ns: u64,
     /// Ticks behind it in which the clock needn't be read again; 0 while the pace is not known.
     window: u64,

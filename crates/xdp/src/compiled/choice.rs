@@ -23,7 +23,7 @@ pub(crate) struct Choice {
     times: Mutex<[Vec<u64>; 2]>,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// Picoseconds for a frame on tier 1 and on tier 2.
@@ -31,7 +31,7 @@ pub(crate) struct Measured {
 }
 
 impl Choice {
-    /// What was measured, when the choice is made. One load and a branch.
+    /// The measurements, if the choice is made. One load and a branch.
     #[inline]
     pub(crate) fn made(&self) -> Option<Measured> {
         self.made.get().copied()

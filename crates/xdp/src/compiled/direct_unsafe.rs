@@ -29,8 +29,8 @@ pub(super) const DIRECT: Direct = Direct {
     ring_discard,
 };
 
-/// What compiled code calls for helpers of which it wants no more than what they do to the running
-/// frame: they stop no run, and need not know which run it is.
+/// Functions for helpers that only affect the running frame: they stop no run, and need no
+/// reference to it.
 pub(super) fn of_frame(helper: u32) -> Option<Callee> {
     Some(match helper {
         id::XDP_ADJUST_HEAD => adjust_head,
@@ -40,7 +40,7 @@ pub(super) fn of_frame(helper: u32) -> Option<Callee> {
     })
 }
 
-/// What compiled code calls for kfuncs without what it takes to know which frame the run is about.
+/// Functions for kfuncs that need not know the frame of the run.
 pub(super) fn of_kfunc(number: u32) -> Option<Callee> {
     let dequeue = helpers::kfunc_number("bpf_packet_dequeue");
     (dequeue == Some(number)).then_some(packet_dequeue)

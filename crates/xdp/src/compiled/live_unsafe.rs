@@ -49,13 +49,13 @@ pub(super) struct Live<'a> {
     target: *const TailCallTarget,
     /// Why `machine.stop` is set.
     stop: Option<Stop>,
-    /// What the machine did not allow, and whose code that was: no more compiled code is to run.
+    /// A machine fault, and the faulting code: no more compiled code may run.
     fault: Option<(Fault, Arc<Compiled>)>,
     /// Callbacks inside each other; each has its own piece of stack.
     nested: usize,
 }
 
-/// What became of a burst.
+/// Results of a burst.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     /// The frames whose run was stopped.
@@ -153,7 +153,7 @@ impl Compiled {
 }
 
 impl Live<'_> {
-    /// What the stopped run of a frame returns; when it is nothing that it meant to, why.
+    /// The return value of a frame's stopped run, and the reason if it was not intended.
     fn stopped(&mut self, frame: u32, run: &mut Run<'_>, judged: &mut Judged) -> (u32, End) {
         self.machine.stop = 0;
         let result = match self.stop.take() {
@@ -218,8 +218,8 @@ impl Live<'_> {
         behind.max(self.machine.index as usize).min(returned.len().saturating_sub(1))
     }
 
-    /// What a tail call's target returns that was given the frame pointer `frame` and stopped: what
-    /// it makes of what it threw.
+    /// The return value of a stopped tail call's target with the frame pointer `frame`: that of its
+    /// exception handler.
     pub(super) fn caught(&mut self, frame: u64) -> Result<u64, Stop> {
         self.machine.stop = 0;
         match self.stop.take() {
@@ -229,7 +229,7 @@ impl Live<'_> {
         }
     }
 
-    /// What the running program returns after `bpf_throw(cookie)`, its stack below `frame`.
+    /// The running program's return value after `bpf_throw(cookie)`, its stack below `frame`.
     fn catch(&mut self, cookie: u64, frame: u64) -> Result<u64, Stop> {
         let program = Arc::clone(self.program());
         let Some(callback) = program.exception_callback else { return Ok(cookie) };
@@ -385,13 +385,13 @@ fn machine(run: &mut Run<'_>) -> Machine {
     }
 }
 
-/// What compiled code calls for a helper.
+/// The function that compiled code calls for a helper.
 fn helper(id: u32) -> Callee {
     let native = || helpers::helper(id).map(|helper| helper.native);
     of_frame(id).or_else(native).unwrap_or(unknown)
 }
 
-/// What compiled code calls for a kfunc.
+/// The function that compiled code calls for a kfunc.
 fn kfunc(number: u32) -> Callee {
     let native = || helpers::kfunc(number).map(|kfunc| kfunc.native);
     of_kfunc(number).or_else(native).unwrap_or(unknown)

@@ -64,14 +64,14 @@ impl Exec {
 /// How a program is executed at the moment, and why not as it was asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecStatus {
-    /// What was asked for.
+    /// The requested executor.
     pub wanted: Exec,
-    /// What runs now.
+    /// The current executor.
     pub runs: Exec,
     /// Why nothing better will run, for a person; `None` when what was asked for runs, or is still
     /// being compiled.
     pub fallback: Option<String>,
-    /// What made [`Exec::Auto`] choose what runs, once it has chosen.
+    /// The measurements behind the choice of [`Exec::Auto`], once it is made.
     pub measured: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Compiled {
     trust: Trust,
     /// Reference to the function that makes a return value of what `bpf_throw` was given.
     exception_callback: Option<u64>,
-    /// What it did that the machine does not allow: it runs no more.
+    /// The machine fault that stopped it.
     stopped: OnceLock<Fault>,
 }
 
@@ -135,7 +135,7 @@ impl Compiled {
         self.stopped.get()
     }
 
-    /// What the machine instruction at an address was made of, if it is in this code.
+    /// The origin of the machine instruction at an address, if it is in this code.
     pub(crate) fn origin_of(&self, address: u64) -> Option<Origin> {
         let upgraded = self.upgrade.as_deref().and_then(Upgrade::program);
         let tiers = [Some(&*self.program), upgraded].into_iter().flatten();
@@ -156,8 +156,8 @@ impl Compiled {
         if tier == Tier::Two { upgraded } else { &self.program }
     }
 
-    /// What a burst runs on: the best code, or in a trial the code whose turn it is, and then the
-    /// trial that wants to know how long it takes.
+    /// The code for a burst: the best one, or in a trial the one in turn, with the trial that
+    /// measures it.
     #[inline]
     fn for_burst(&self) -> (&towpath_jit::Program, Option<&Choice>) {
         match &self.choice {
@@ -178,7 +178,7 @@ impl Compiled {
         (program, Some(choice))
     }
 
-    /// What made the choice between the tiers, where it was made.
+    /// The measurements behind the choice between the tiers, if it is made.
     pub(crate) fn measured(&self) -> Option<Measured> {
         self.choice.as_ref().and_then(Choice::made)
     }
@@ -193,7 +193,7 @@ impl Compiled {
         self.trust == Trust::Guest
     }
 
-    /// What runs.
+    /// The executor of the best code.
     pub(crate) fn exec(&self) -> Exec {
         match self.best().tier() {
             Tier::One => Exec::Jit,
@@ -217,7 +217,7 @@ impl Compiled {
     }
 }
 
-/// What a program is compiled against.
+/// The environment that a program is compiled against.
 pub(crate) fn environment<'a>(
     verified: &'a Verified,
     resolver: &'a dyn Resolver,

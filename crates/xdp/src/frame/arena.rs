@@ -62,7 +62,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Who wants to know when frames are sent.
+    /// Requests for TX timestamps.
     pub fn tx_timestamps(&self) -> &Arc<TxTimestamps> {
         &self.tx_timestamps
     }

@@ -1,5 +1,5 @@
-//! What a frame's second cache line says about the packet, besides what is left to do to it
-//! ([`super::offload`]): what the port that received it knows, and what its sender asks for.
+//! Metadata in a frame's second cache line, besides offload work ([`super::offload`]): what the
+//! port that received it knows, and what its sender asks for.
 //!
 //! RX metadata is what a device knows of a packet that it received: programs read it with the
 //! kfuncs `bpf_xdp_metadata_rx_*`, and put it right with `bpf_xdp_store_rx_*`. It is the frame's
@@ -32,7 +32,7 @@ pub(super) struct Metadata {
 
 const _: () = assert!(size_of::<Metadata>() == 48);
 
-/// What a frame's flags mean.
+/// The flags of a frame.
 pub(super) mod flag {
     /// There is a next buffer of the packet.
     pub(in super::super) const FRAGS: u32 = 1 << 0;
@@ -77,15 +77,15 @@ pub(super) mod flag {
     pub(in super::super) const RX_METADATA: u32 =
         RX | HASH | TIMESTAMP | VLAN | SUM_COMPLETE | SUM_UNNECESSARY | TELLS;
     pub(in super::super) const TELLS: u32 = TELLS_HASH | TELLS_TIMESTAMP | TELLS_VLAN;
-    /// What is said about the packet.
+    /// Metadata of the packet.
     pub(in super::super) const METADATA: u32 = OFFLOAD | TX_METADATA | RX_METADATA | NEW | ORIGIN;
-    /// What a sender has to look at.
+    /// Flags for senders.
     pub(in super::super) const WORK: u32 = FRAGS | OFFLOAD | TX_METADATA;
-    /// What keeps a frame from going back to its pool as it is.
+    /// Flags that keep a frame from going back to its pool unchanged.
     pub(in super::super) const UNUSUAL: u32 = FRAGS | SPARE | OWNER | TX_REQUEST;
 }
 
-/// What a port knows of a packet that it received.
+/// Receive metadata of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxMetadata {
     /// A hash over its addresses.
@@ -94,18 +94,18 @@ pub struct RxMetadata {
     pub timestamp_ns: Option<u64>,
     /// A tag that was taken off: it is not in the packet.
     pub vlan: Option<VlanTag>,
-    /// What is known about its checksum.
+    /// The state of its checksum.
     pub checksum: RxChecksum,
 }
 
 impl RxMetadata {
-    /// What a port that tells something of frames, but nothing of this one, says.
+    /// Metadata without any hint, of a port that supports hints.
     pub const NOTHING: RxMetadata =
         RxMetadata { hash: None, timestamp_ns: None, vlan: None, checksum: RxChecksum::None };
 }
 
-/// What a port tells of frames, whether it does of this one or not: for which hints its driver has
-/// a function (`struct xdp_metadata_ops`).
+/// The hints that a port supports: those for which its driver has a function (`struct
+/// xdp_metadata_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Told {
     /// Hashes.
@@ -140,7 +140,7 @@ impl Told {
 pub struct RxHash {
     /// The hash.
     pub value: u32,
-    /// What it covers: `XDP_RSS_L3_IPV4` (1), `XDP_RSS_L4` (8) and so on.
+    /// The hashed headers: `XDP_RSS_L3_IPV4` (1), `XDP_RSS_L4` (8) and so on.
     pub kind: u16,
 }
 
@@ -154,7 +154,7 @@ pub struct VlanTag {
     pub tci: u16,
 }
 
-/// What a device says about a received packet's checksum (`CHECKSUM_*` of a received `sk_buff`). A
+/// A device's report about a received packet's checksum (`CHECKSUM_*` of a received `sk_buff`). A
 /// checksum that its sender left to do is an [`super::offload::Offload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RxChecksum {
@@ -243,7 +243,7 @@ impl Body {
         }
     }
 
-    /// What was known of the checksum may not be true any more: bytes were changed.
+    /// Invalidates the checksum's state, because bytes were changed.
     #[inline]
     pub fn distrust_checksum(&mut self) {
         self.flags &= !(flag::SUM_COMPLETE | flag::SUM_UNNECESSARY);
@@ -261,7 +261,7 @@ impl Body {
         (self.data_meta as usize) < XDP_FRAME_BYTES + HINTS_BYTES
     }
 
-    /// What the port that received the frame knows; `None` when it never knows anything.
+    /// Hints of the ingress port; `None` if it supports none.
     #[inline]
     pub fn rx_metadata(&self) -> Option<RxMetadata> {
         if !self.has(flag::RX) {

@@ -4,9 +4,9 @@
 //! metadata and pushed headers go) and tailroom behind, and up to 17 further buffers, the frags.
 //! Offsets are kept, not pointers; the buffers never move while the frame lives.
 //!
-//! What is known of a frame is two cache lines. The first is all that programs, and senders of
-//! plain frames, look at. The second ([`metadata`], [`offload`], the chain of frags) is neither
-//! read nor written while the first's flags say that there is nothing in it.
+//! The record of a frame is two cache lines. The first is all that programs, and senders of plain
+//! frames, look at. The second ([`metadata`], [`offload`], the chain of frags) is neither read nor
+//! written while the first's flags say that there is nothing in it.
 
 mod adjust;
 pub mod arena;
@@ -41,7 +41,7 @@ pub use scatter_unsafe::scatter;
 #[repr(transparent)]
 pub struct Frame(Box<Body>);
 
-/// What a [`Frame`] consists of: two cache lines. Compiled code reads the first as a [`Packet`].
+/// The record of a [`Frame`]: two cache lines. Compiled code reads the first as a [`Packet`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Body {
@@ -58,11 +58,11 @@ pub struct Body {
     pub egress_ifindex: u32,
     /// Bytes in frags.
     frags_len: u32,
-    /// What the second line has, and whose memory the buffer is ([`flag`]).
+    /// Contents of the second line, and the owner of the buffer's memory ([`flag`]).
     flags: u32,
     /// Number of frags.
     frag_count: u16,
-    /// Who wants to know when it is sent ([`flag::TX_REQUEST`]).
+    /// Number of its request for a TX timestamp ([`flag::TX_REQUEST`]).
     tx_request: u16,
     /// The next buffer of the packet this is a buffer of, the first included ([`flag::FRAGS`]).
     next: Option<Frame>,

@@ -1,4 +1,4 @@
-//! What is left to do to a frame on its way out: a checksum to complete, a large packet to cut.
+//! Work left for the sender of a frame: a checksum to complete, a large packet to cut.
 //!
 //! A tap or a virtual machine may hand over frames whose checksum is not complete, or that are
 //! several packets in one (GSO), and says so in a header: `struct virtio_net_hdr` (virtio 1.3,
@@ -29,7 +29,7 @@ pub struct Checksum {
 /// How a large packet is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
-    /// What it is.
+    /// The kind of segmentation.
     pub kind: GsoKind,
     /// Bytes of payload in each packet (`gso_size`).
     pub size: u16,

@@ -81,7 +81,8 @@ impl Body {
         (is_plain && self.data_meta == self.data).then(|| OwnFrame(self).linear())
     }
 
-    /// What `look` makes of the linear part of the packet: of a copy where the memory is lent.
+    /// The result of `look` for the linear part of the packet, or for a copy of it if the memory is
+    /// lent.
     #[inline]
     pub fn with_linear<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         let copy;

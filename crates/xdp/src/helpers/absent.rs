@@ -1,4 +1,4 @@
-//! What a host's stack would answer, where Towpath has none: no tasks or cgroups to look up, no
+//! Helpers of a host's stack, which Towpath doesn't have: no tasks or cgroups to look up, no
 //! sockets of the kernel's own types, no keys, no flow table, no security associations.
 //!
 //! Each answer is the kernel's own for "there is no such thing", so programs take the way they take

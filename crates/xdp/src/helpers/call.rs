@@ -7,7 +7,7 @@ use towpath_maps::Map;
 use crate::memory::{self, Grant};
 use crate::run::Run;
 
-/// What a helper works with.
+/// The context of a helper.
 pub(crate) struct Call<'c, 'r> {
     /// The run: frame, worker, maps, memory.
     pub(crate) run: &'c mut Run<'r>,
@@ -72,7 +72,7 @@ fn copy(len: usize, grant: impl FnOnce() -> Result<Grant, Box<Violation>>) -> Re
     Ok(bytes)
 }
 
-/// What a result means in r0: 0, or the negated error number.
+/// A result as r0: 0, or the negated error number.
 pub(crate) fn status(result: Result<(), Errno>) -> u64 {
     match result {
         Ok(()) => 0,

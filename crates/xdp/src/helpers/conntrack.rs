@@ -183,7 +183,7 @@ fn asking<'r>(call: &Call<'_, 'r>) -> Asking<'r> {
     Asking { objects: &surroundings.objects, worker: call.run.worker.number() as usize, now_ns }
 }
 
-/// What connections are to the program.
+/// The layout of connections for the program.
 fn connection<'c>(call: &'c mut Call<'_, '_>) -> &'c Connection {
     if call.run.types.connection.is_none() {
         let (objects, domain) = (&call.run.surroundings.objects, call.run.maps.domain());
@@ -192,7 +192,7 @@ fn connection<'c>(call: &'c mut Call<'_, '_>) -> &'c Connection {
     call.run.types.connection.as_ref().expect("it was just put there")
 }
 
-/// What connections are by the BTF a program was linked against.
+/// The layout of connections by the BTF that a program was linked against.
 #[cold]
 pub(crate) fn class_of(code: &Code, objects: &Objects, domain: &Domain) -> Connection {
     let btf = code.linked().map(|linked| &linked.kernel_btf);

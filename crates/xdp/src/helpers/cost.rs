@@ -1,4 +1,4 @@
-//! What calls cost, in instructions: for programs whose time is limited.
+//! Cost of calls in instructions, for programs with limited time.
 //!
 //! Each row of the tables says how much its function does beside what every call takes: it copies
 //! or compares what its arguments say, walks a map, or neither. It is charged before it is done.
@@ -8,15 +8,15 @@ use towpath_maps::Map;
 
 use crate::run::Run;
 
-/// What a call with these arguments does, in instructions.
+/// The cost of a call with these arguments, in instructions.
 pub(crate) type Cost = fn(&Run<'_>, u32, &[u64; 5]) -> u64;
 
-/// What a call costs in all; kfuncs have [`KFUNC`] in their number.
+/// The whole cost of a call; kfuncs have [`KFUNC`] in their number.
 pub(crate) fn of(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     CALL.saturating_add(beside(run, callee, args))
 }
 
-/// What a call costs beside what each does.
+/// The cost of a call beyond the cost of every call.
 pub(crate) fn beside(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     let row = match callee & KFUNC {
         0 => super::helper(callee),
@@ -25,7 +25,7 @@ pub(crate) fn beside(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     row.map_or(0, |row| (row.cost)(run, callee, args))
 }
 
-/// What the prototype says: keys and values of the map, and memory of a given size.
+/// The cost by the prototype: keys and values of the map, and memory of a given size.
 pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     if callee & KFUNC != 0 {
         return by_sizes(callee & !KFUNC, args);
@@ -77,7 +77,7 @@ fn map_among<'a>(run: &Run<'a>, kinds: &[proto::Arg], args: &[u64; 5]) -> Option
 
 /// Of a callee's number: it is a kfunc's.
 pub(crate) const KFUNC: u32 = 1 << 31;
-/// What each call costs; the compiler charges it with the instructions around the call.
+/// The cost of every call; the compiler charges it with the instructions around the call.
 pub(crate) const CALL: u64 = towpath_jit::CALL_COST as u64;
 /// Bytes that are copied in the time of an instruction.
 const BYTES: u64 = 8;

@@ -13,7 +13,7 @@ use crate::memory;
 pub(crate) struct Dynptr {
     /// Address of the memory; of the context for [`DynptrKind::Xdp`]. 0 in a null dynptr.
     pub(crate) data: u64,
-    /// What is behind it.
+    /// The kind of memory behind it.
     pub(crate) kind: DynptrKind,
     /// Writes are refused.
     pub(crate) read_only: bool,
@@ -38,7 +38,7 @@ pub(crate) enum DynptrKind {
 }
 
 impl Dynptr {
-    /// What a failed construction leaves (`bpf_dynptr_set_null`).
+    /// The dynptr of a failed construction (`bpf_dynptr_set_null`).
     pub(crate) const NULL: Dynptr =
         Dynptr { data: 0, kind: DynptrKind::Invalid, read_only: false, size: 0, offset: 0 };
 

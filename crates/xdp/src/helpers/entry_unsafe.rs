@@ -22,7 +22,7 @@ pub(crate) struct Helper {
     pub(crate) function: fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop>,
     /// For compiled code.
     pub(crate) native: Callee,
-    /// What a call costs beside what each does.
+    /// The cost of a call beyond the cost of every call.
     pub(crate) cost: Cost,
     /// It can change where the packet begins and ends (`bpf_helper_changes_pkt_data`).
     #[cfg_attr(not(test), expect(dead_code, reason = "compiled code knows it; tests compare"))]

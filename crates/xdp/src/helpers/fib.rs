@@ -37,7 +37,7 @@ fn fib_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     })
 }
 
-/// What a lookup ends with (`BPF_FIB_LKUP_RET_*`).
+/// The result of a lookup (`BPF_FIB_LKUP_RET_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Success = 0,
@@ -52,7 +52,7 @@ enum Outcome {
     NoSourceAddress = 9,
 }
 
-/// What becomes of a packet, and what the program is told.
+/// Looks a packet's route up; returns the result and the changed fields.
 #[inline(always)]
 fn lookup(
     host: &Host,
@@ -191,7 +191,7 @@ fn select_hop(route: &Route, request: &Request) -> Option<NextHop> {
     None
 }
 
-/// What a program asks: fields of `struct bpf_fib_lookup`. Addresses are numbers, and not words
+/// A program's request: fields of `struct bpf_fib_lookup`. Addresses are numbers, and not words
 /// side by side: those would be copied, wider than they were written.
 #[derive(Debug, Clone, Default)]
 struct Request {
@@ -210,7 +210,7 @@ struct Request {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Words(u64, u64);
 
-/// What a program is told: the fields that change.
+/// The answer to a program: the fields that change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Answer {
     mtu: Option<u32>,

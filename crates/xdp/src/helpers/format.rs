@@ -207,7 +207,7 @@ impl What {
     }
 }
 
-/// What is printed for an address, the same one each time until the process ends: 32 bits of a hash
+/// The printed form of an address, the same until the process ends: 32 bits of a hash
 /// (`ptr_to_id`). NULL and errors are printed as they are (`IS_ERR_OR_NULL`).
 fn stand_in(address: u64) -> u64 {
     static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);

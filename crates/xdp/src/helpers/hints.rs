@@ -1,5 +1,4 @@
-//! What the port that received a frame knows of it
-//! (`Documentation/networking/xdp-rx-metadata.rst`).
+//! Receive metadata of a frame (`Documentation/networking/xdp-rx-metadata.rst`).
 //!
 //! As with a kernel's driver, `-EOPNOTSUPP` says that the port never knows this, `-ENODATA` that of
 //! this frame it doesn't. Programs put right what is not true of the frame any more, for

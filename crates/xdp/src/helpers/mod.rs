@@ -52,7 +52,7 @@ mod trees;
 mod tx_timestamp;
 mod views;
 
-/// What compiled code calls without a helper's arguments.
+/// Functions that compiled code calls without a helper's arguments.
 pub(crate) mod direct {
     pub(crate) use super::checksum::difference;
     pub(crate) use super::queue::{dequeue as packet_dequeue_checked, packet as packet_dequeue};

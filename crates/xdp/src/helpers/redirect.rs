@@ -73,7 +73,7 @@ pub(crate) fn to_map(run: &mut Run<'_>, map: &Map, key: u32, flags: u64) -> u64 
     Action::Redirect as u64
 }
 
-/// What stands for a map among the targets of the running burst.
+/// The number of a map among the targets of the running burst.
 #[inline]
 fn number_of(run: &mut Run<'_>, map: &Map) -> u32 {
     match run.index_of(map) {
@@ -101,7 +101,7 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// What `bpf_check_mtu` looks at of a frame.
+/// The properties of a frame that `bpf_check_mtu` reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Linear {
     /// Bytes of the linear part.

@@ -77,7 +77,7 @@ fn to_number(
     }
 }
 
-/// What `__bpf_strtoull` reads: blanks, a sign, digits.
+/// A number as `__bpf_strtoull` reads it: blanks, a sign, digits.
 struct Number {
     magnitude: u64,
     negative: bool,
@@ -337,7 +337,7 @@ impl<'a> Text<'a> {
         Ok(None)
     }
 
-    /// What is known from a position on.
+    /// The known bytes from a position on.
     #[inline]
     fn known_from(&self, position: usize) -> Ref<'_, [u8]> {
         Ref::map(self.known.borrow(), |known| known.get(position..).unwrap_or_default())

@@ -125,7 +125,7 @@ fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64,
     Ok(if valid { 0 } else { Errno::EACCES.to_reg() })
 }
 
-/// What a cookie is bound to.
+/// The flow that a cookie is bound to.
 struct Flow {
     /// Source and destination address.
     addresses: [u64; 4],

@@ -1,4 +1,4 @@
-//! Who is running: the process and thread of the worker. In the kernel it is whatever task the
+//! The current task: the process and thread of the worker. In the kernel it is the task that the
 //! interrupt hit.
 
 use towpath_bpf::Errno;

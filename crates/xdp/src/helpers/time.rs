@@ -66,7 +66,7 @@ fn node(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// What timers count in.
+/// The clock of timers.
 pub(super) fn monotonic_ns(call: &Call<'_, '_>) -> u64 {
     nanoseconds(call, ClockId::Monotonic)
 }

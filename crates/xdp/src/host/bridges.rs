@@ -1,4 +1,4 @@
-//! What programs can ask about bridges (`bpf_fdb_lookup`).
+//! Queries of programs about bridges (`bpf_fdb_lookup`).
 
 use std::fmt;
 

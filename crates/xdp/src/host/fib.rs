@@ -18,7 +18,7 @@ pub struct Route {
     pub destination: IpAddr,
     /// Leading bits of `destination` that count.
     pub prefix_len: u8,
-    /// What happens to packets that match.
+    /// The treatment of matching packets.
     pub kind: RouteKind,
     /// Priority; among equal prefixes the smallest wins. Reported as `rt_metric`.
     pub metric: u32,

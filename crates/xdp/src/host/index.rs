@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What the index has to find, by looking at all routes.
+    /// The route that the index must find, by a search of all routes.
     fn best(host: &Host, table: u32, address: IpAddr) -> Option<&Route> {
         let covers = |route: &Route| match (route.destination, address) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// What is asked of a route that is found.
+    /// The compared properties of a found route.
     fn key(route: &Route) -> (u8, u32) {
         (route.prefix_len, route.metric)
     }

@@ -14,7 +14,7 @@ use super::{Host, Index};
 /// The place where programs find their host. Shared by all that are to see the same one.
 #[derive(Debug)]
 pub struct Live {
-    /// That of `tables`.
+    /// The generation of `tables`.
     generation: AtomicU64,
     tables: Mutex<Arc<Tables>>,
 }

@@ -1,4 +1,4 @@
-//! What programs can ask about the host around them: interfaces, routes, neighbours, sockets.
+//! The host as programs can query it: interfaces, routes, neighbours, sockets.
 //!
 //! The kernel answers from its network stack. Towpath owns plain tables instead, filled from a file
 //! (`--fib`) or from the running host (`towpath-host`); helpers such as `bpf_fib_lookup` and
@@ -56,7 +56,7 @@ pub struct Interface {
     pub vlan: Option<Vlan>,
 }
 
-/// What makes an interface a VLAN device.
+/// VLAN settings of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vlan {
     /// ifindex of the interface below.

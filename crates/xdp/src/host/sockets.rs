@@ -12,7 +12,7 @@ pub struct Socket {
     /// Where it is bound; an address of zeros is all addresses, and that of IPv6 takes IPv4's
     /// packets, too (`net.ipv6.bindv6only` is 0).
     pub local: SocketAddr,
-    /// What it is connected to; TCP without one listens.
+    /// Its remote end; TCP without one listens.
     pub remote: Option<SocketAddr>,
     /// The interface it is bound to (`SO_BINDTODEVICE`), or 0.
     pub ifindex: u32,
@@ -20,7 +20,7 @@ pub struct Socket {
     pub mark: u32,
 }
 
-/// What a socket speaks.
+/// The protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -29,7 +29,7 @@ pub enum Transport {
     Udp,
 }
 
-/// What a packet asks for: where it comes from and goes to.
+/// A packet's look-up: its source and destination.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) transport: Transport,

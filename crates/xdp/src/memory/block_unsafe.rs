@@ -15,7 +15,7 @@ use super::{Mapping, SharedBytes, SharedBytesMut};
 #[repr(C)]
 pub(crate) struct Block {
     base: NonNull<u8>,
-    /// What it is a part of; `None` when it was allocated.
+    /// The mapping that it is a part of; `None` when it was allocated.
     whole: Option<Arc<Mapping>>,
     len: u32,
 }

@@ -164,5 +164,5 @@ impl Drop for Mapping {
     }
 }
 
-/// What `MFD_HUGETLB` gives without a size on x86-64 and most other machines.
+/// Page size of `MFD_HUGETLB` without a size on x86-64 and most other machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -9,7 +9,7 @@ use towpath_maps::fields::Field;
 
 use super::slot_unsafe::{HEADER_BYTES, Slot};
 
-/// What makes objects alike.
+/// Properties that equal objects share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Bytes that programs see, of all copies.

@@ -1,4 +1,4 @@
-//! What fields own: pointers, lists and trees of objects, given up with what they are in
+//! Objects owned by fields: pointers, lists and trees, released with their container
 //! (`bpf_obj_free_fields`).
 //!
 //! Lists and trees are followed by their links, as the kernel follows them. Programs cannot write

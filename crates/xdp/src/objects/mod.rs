@@ -126,7 +126,7 @@ impl Objects {
     }
 }
 
-/// What objects of a structure are, once or for each CPU.
+/// The shape of a structure's objects, once or for each CPU.
 fn shape(types: &Btf, kernel: &Btf, type_id: u32, cpus: Option<usize>) -> Option<Shape> {
     let bytes = types.size_of(type_id).and_then(|size| usize::try_from(size).ok())?;
     if bytes > OBJECT_BYTES_MAX {
@@ -172,7 +172,7 @@ impl fmt::Debug for Releaser {
     }
 }
 
-/// Who is no worker.
+/// Number of a thread that is no worker.
 const USER: usize = usize::MAX;
 /// Largest object (`bpf_mem_alloc` serves up to a page).
 const OBJECT_BYTES_MAX: usize = 4096;

@@ -17,7 +17,7 @@ use super::Objects;
 use super::class::Class;
 use super::store::{Chunk, Store};
 
-/// What stands in front of an object.
+/// The header of an object.
 #[repr(C)]
 struct Header {
     /// 0 once the last one is gone: the memory is still there, and soon not.
@@ -150,7 +150,7 @@ impl<'o> Object<'o> {
         self.slot
     }
 
-    /// What objects of its kind have in common.
+    /// The class of the object.
     #[inline(always)]
     pub(super) fn class(self) -> &'o Class {
         let class = self.slot.header().class.load(Relaxed);
@@ -167,7 +167,7 @@ impl<'o> Object<'o> {
         inside.then(|| unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// What belongs to it that programs do not see, if anything does.
+    /// Its hidden part, which programs don't see, if it has one.
     #[inline(always)]
     pub(crate) fn hidden(self) -> Option<&'o Hidden> {
         let shape = &self.class().shape;

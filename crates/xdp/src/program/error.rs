@@ -43,7 +43,7 @@ pub enum LoadError {
     Unmasked {
         /// Name of the program.
         program: String,
-        /// What kept it from being compiled.
+        /// The compiler's reason.
         why: String,
     },
 }

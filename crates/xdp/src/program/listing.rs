@@ -1,4 +1,4 @@
-//! What compilation makes of a program, to look at.
+//! Listings of a program at stages of its compilation.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What keeps it from being compiled. A program that was loaded without a proof is not.
+    /// The compiler's reason for a refusal. A program loaded without a proof is refused.
     pub fn listing(&self, form: Form, options: &Options) -> Result<String, CompileError> {
         let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
         let addresses = self.addresses();

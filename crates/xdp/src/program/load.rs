@@ -34,7 +34,7 @@ pub struct Loader<'a> {
     options: Cow<'a, LoadOptions>,
     maps: Arc<MapSet>,
     surroundings: Arc<Surroundings>,
-    /// What was loaded so far, by name.
+    /// Programs loaded so far, by name.
     loaded: RefCell<BTreeMap<String, Program>>,
     are_slots_filled: Cell<bool>,
 }
@@ -98,7 +98,7 @@ impl<'a> Loader<'a> {
         &self.maps
     }
 
-    /// What its programs share beside maps: clock, printed lines, host.
+    /// State shared by its programs beside maps: clock, printed lines, host.
     pub fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }
@@ -189,7 +189,7 @@ fn surround(
     Ok((maps, surroundings))
 }
 
-/// What programs share that are loaded with these options.
+/// State shared by programs with these options.
 pub(super) fn surroundings(options: &LoadOptions) -> Surroundings {
     Surroundings {
         host: Arc::clone(&options.host),

@@ -35,7 +35,7 @@ pub struct Programs(Arc<Registry>);
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Landing {
-    /// What compiled code reads: it takes a landing's address for this one's.
+    /// The part that compiled code reads, at the same address as the landing.
     target: TailCallTarget,
     attach: AttachType,
     pub(crate) code: Arc<Code>,
@@ -56,7 +56,7 @@ struct Held {
     landings: Vec<Option<Arc<Landing>>>,
     /// The program arrays of compiled programs.
     arrays: Vec<Weak<ProgramSlots>>,
-    /// What was removed, at which tag of the domain.
+    /// Removed landings, each with its tag of the domain.
     retired: Vec<(u64, Arc<Landing>)>,
 }
 
@@ -99,7 +99,7 @@ impl Programs {
         held.reclaim(domain);
     }
 
-    /// What compiled programs read of the program arrays among `maps`, by the maps' numbers.
+    /// The slots of program arrays among `maps` for compiled programs, by the maps' numbers.
     /// Without memory for it there is none, and programs ask the runtime.
     pub(crate) fn slots(&self, maps: &[Arc<Map>]) -> Vec<Option<Arc<ProgramSlots>>> {
         maps.iter().map(|map| self.slots_of(map)).collect()
@@ -132,7 +132,7 @@ impl Programs {
         Some(Arc::clone(&self.landing(id)?.code))
     }
 
-    /// What the program with an id was made for; `None` when there is none.
+    /// The attach type of the program with an id; `None` when there is none.
     pub fn attach(&self, id: u32) -> Option<AttachType> {
         Some(self.0.held.read().landings.get(id as usize)?.as_ref()?.attach)
     }

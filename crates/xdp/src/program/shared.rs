@@ -10,7 +10,7 @@ use towpath_maps::{CreateOptions, Domain, Environment, Map, MapError, MapSet};
 use super::load::{finish_verified, map_fields, surroundings};
 use super::{LoadError, LoadOptions, Program, Surroundings};
 
-/// What such maps and programs have in common: the workers that run them, program ids, timers,
+/// State shared by these maps and programs: the workers that run them, program ids, timers,
 /// objects, printed lines.
 #[derive(Debug, Clone)]
 pub struct Shared {
@@ -72,7 +72,7 @@ impl Shared {
         &self.domain
     }
 
-    /// What all programs share beside maps.
+    /// State shared by all programs beside maps.
     pub fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }

@@ -50,7 +50,7 @@ pub(crate) fn load_unverified_over(
     finish(linked, maps, surroundings, &options, Exec::Interp).unwrap()
 }
 
-/// What a linker would hand over.
+/// A program as from a linker.
 pub(crate) fn linked(insns: &[Insn], defs: &[MapDef]) -> Linked {
     Linked::of_insns("test", insns.to_vec(), defs.to_vec(), &Arc::new(Btf::default()))
 }

@@ -24,7 +24,7 @@ impl Waits {
         }
     }
 
-    /// What came before counts half from now on.
+    /// Halves the weight of earlier samples.
     #[cold]
     fn fade(&mut self) {
         self.counts.iter_mut().for_each(|count| *count /= 2);

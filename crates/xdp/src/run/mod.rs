@@ -38,8 +38,7 @@ pub(crate) struct Run<'a> {
     pub(crate) worker: &'a mut Worker,
     /// The running program's.
     pub(crate) maps: &'a MapSet,
-    /// Those of the program that the burst was given to: redirects name maps by their numbers
-    /// there.
+    /// Maps of the program that the burst was given to: redirects name maps by their numbers in it.
     burst_maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
     /// Number of the frame in its burst.
@@ -55,26 +54,26 @@ pub(crate) struct Run<'a> {
     /// Process and thread, when the program asked for them; user and group.
     pub(crate) pid_tgid: Option<u64>,
     pub(crate) uid_gid: Option<u64>,
-    /// What was found out about types of the running program.
+    /// Cached knowledge about types of the running program.
     pub(crate) types: Types,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
     /// r10 of the function that the interpreter starts with.
     stack_base: u64,
-    /// What it was allowed to touch lately.
+    /// Its recent grants.
     recent: Recent,
-    /// What the program does was proved: its helpers need not look again. The interpreter always
+    /// Whether the program was proved: its helpers need not check again. The interpreter always
     /// does.
     pub(crate) proved: bool,
     /// Cost of called functions since the last query, in instructions, and its limit.
     pub(crate) cost: Cost,
-    /// Who looks on.
+    /// The observer of this run.
     observer: Option<&'a dyn Observer>,
     /// Whether anybody does: an observer, or the worker's sanitizer or observer.
     watched: bool,
 }
 
-/// What a run of a program that is not trusted spends in functions that it calls.
+/// The cost of called functions in a run of an untrusted program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     spent: u64,
@@ -86,7 +85,7 @@ pub(crate) struct Cost {
 pub(crate) struct Types {
     /// Structures of the program, whether an object is for each CPU, and the objects' class.
     pub(crate) allocated: Vec<(u64, bool, Arc<Class>)>,
-    /// What connections are.
+    /// The layout of connections.
     pub(crate) connection: Option<Connection>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run may touch: the one place that turns an address from a program into a [`Grant`].
+//! The reach of a run: the one place that turns an address from a program into a [`Grant`].
 //!
 //! Precise on purpose: inside the linear buffer only `[data_meta, data_end)` is the packet, inside
 //! a map only one key or value at a time, on the stack only the active functions' part.
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         (!inside).then_some("not memory this run may touch")
     }
 
-    /// What the program may do with bytes of a map.
+    /// The program's access to bytes of a map.
     fn map_access(&self, addr: u64, len: usize) -> Option<Access> {
         let Some(map) = self.maps.own_at(addr) else {
             return self.maps.inner_at(addr)?.owns(addr, len);

@@ -1,5 +1,5 @@
-//! What a run was allowed to touch lately, for programs whose accesses are checked: most lie where
-//! another one did.
+//! A cache of recent grants, for programs whose accesses are checked: most lie where another one
+//! did.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Recent {
         }
     }
 
-    /// What may be done with the bytes from `addr` to `end`, if they lie in a part noted here.
+    /// Access to the bytes from `addr` to `end`, if they lie in a part noted here.
     #[inline]
     pub(super) fn access(&self, addr: u64, end: u64) -> Option<Access> {
         self.part(addr, end).map(|part| part.access)

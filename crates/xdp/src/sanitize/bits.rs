@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// What an operation gives, here as the interpreter has it in one line each.
+    /// The result of an operation, as in the interpreter, in one line each.
     fn result(insn: Insn, a: u64, b: u64) -> u64 {
         let wide = insn.class() == BPF_ALU64;
         let (a, b) = if wide { (a, b) } else { (a & LOW, b & LOW) };

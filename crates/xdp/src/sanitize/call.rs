@@ -1,4 +1,4 @@
-//! What a call is given: keys, values, records, numbers, memory that it reads.
+//! Inputs of a call: keys, values, records, numbers, memory that it reads.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! What is done about bytes that a program never sets, as people choose it.
+//! The user's choice about unset bytes.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use super::Sanitizer;
 use crate::program::LoadOptions;
 use crate::worker::Worker;
 
-/// What is done about bytes that a program never sets: `off`, `poison`, `poison:SEED` or `track`.
+/// The treatment of unset bytes: `off`, `poison`, `poison:SEED` or `track`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sanitize {
     /// Nothing: they are zeros, or what an earlier run left there.
@@ -47,7 +47,7 @@ impl fmt::Display for Sanitize {
     }
 }
 
-/// What was written is none of the choices.
+/// The text is none of the choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected off, poison, poison:SEED (a number below 2^32) or track")]
 pub struct SanitizeError;

@@ -1,5 +1,4 @@
-//! What a call leaves behind: memory that it wrote, records that it gave, a packet that begins
-//! elsewhere.
+//! Effects of a call: memory that it wrote, records that it gave, a packet that begins elsewhere.
 
 use towpath_bpf::insn::REG_COUNT;
 use towpath_bpf::map::Values;
@@ -22,7 +21,7 @@ pub(super) struct Pending {
     packet: (u64, u64),
 }
 
-/// What is called.
+/// The called function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callee {
     Helper(u32),

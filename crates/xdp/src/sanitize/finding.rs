@@ -1,4 +1,4 @@
-//! What the sanitizer says.
+//! Findings of the sanitizer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What kind of mistake it is.
+    /// The kind of mistake.
     pub kind: Kind,
     /// Name of the program.
     pub program: String,
@@ -17,11 +17,11 @@ pub struct Finding {
     pub line: Option<(Arc<str>, u32)>,
     /// The text of that line.
     pub text: Arc<str>,
-    /// What is wrong, in one sentence.
+    /// The mistake, in one sentence.
     pub message: String,
     /// Further lines: what has to do with it, and where.
     pub related: Vec<String>,
-    /// What to do.
+    /// The remedy.
     pub advice: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a program does from run to run: of which one alone says nothing, and many do.
+//! Behaviour of a program over many runs, of which a single one tells nothing.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -14,7 +14,7 @@ use super::shadow::Place;
 use crate::run::Run;
 use crate::verdict::Action;
 
-/// What was seen since the last time that it was put into a [`super::Tally`].
+/// Observations since the last transfer into a [`super::Tally`].
 #[derive(Debug, Default)]
 pub(super) struct Habits {
     pub(super) look_ups: FxHashMap<Place, LookUps>,
@@ -25,7 +25,7 @@ pub(super) struct Habits {
     pub(super) counters: FxHashMap<u64, Counter>,
     /// Addresses of values that programs look at, or do more with than to add.
     pub(super) used: FxHashSet<u64>,
-    /// Those of them that were used last.
+    /// The most recently used ones.
     recent: [u64; RECENT],
     /// Ways to drop a packet, by the last branches: whether anything was changed on them.
     pub(super) ways: FxHashMap<(Branches, u8), bool>,
@@ -49,7 +49,7 @@ pub(super) struct LookUps {
     /// A hash of what was looked up then, and whether it was always the same.
     pub(super) key: u64,
     pub(super) varies: bool,
-    /// What was not found was then added.
+    /// Whether a missing element was then added.
     pub(super) adds: bool,
     /// A member of the key that has its bytes the other way round.
     pub(super) swapped: Option<String>,

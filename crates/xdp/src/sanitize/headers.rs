@@ -1,17 +1,17 @@
 //! Checksums and lengths of a packet: which headers it has, and whether they are right.
 
-/// What is wrong with a packet.
+/// A mistake in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// The checksum of this header.
     Checksum(&'static str),
     /// A length in this header.
     Length(&'static str),
-    /// What is in front says that this header follows, and another one does.
+    /// The previous header announces this one, but another one follows.
     Version(&'static str),
 }
 
-/// What a look at a packet's headers gave, by their offsets.
+/// Mistakes found in a packet's headers, by their offsets.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// Headers whose checksum and lengths are right.

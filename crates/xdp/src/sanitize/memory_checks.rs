@@ -90,7 +90,7 @@ impl Sanitizer {
         self.found(kind, format!("{subject}: {which}"), related, advice);
     }
 
-    /// What a record has behind bytes that one instruction filled, a call or a loop, is the unused
+    /// Bytes of a record after those filled by one instruction, a call or a loop, are the unused
     /// rest of a buffer. User space sees there what it has seen in older records.
     fn leave_out_rests(&self, bytes: &mut [ByteShadow]) {
         for at in 1..bytes.len() {

@@ -72,14 +72,14 @@ pub struct Sanitizer {
     right_headers: Vec<u64>,
     /// The last instruction that changed the packet.
     packet_writer: Place,
-    /// What registers were made of: the address that a number was loaded from, or 0 if that was the
-    /// stack or the packet.
+    /// Origin of each register: the address that its number was loaded from, or 0 for the stack or
+    /// the packet.
     loaded_from: [u64; REG_COUNT],
     /// Locks that the program holds.
     locks: u32,
-    /// What it does from run to run.
+    /// Its behaviour over many runs.
     habits: Habits,
-    /// What was found in earlier runs is not told again.
+    /// Findings of earlier runs, which are not reported again.
     known: HashSet<(Place, Kind, u8)>,
     findings: Vec<Finding>,
 }

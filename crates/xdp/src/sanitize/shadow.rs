@@ -27,7 +27,7 @@ impl Place {
 pub(super) struct ByteShadow {
     /// Bits that are undefined.
     pub(super) bits: u8,
-    /// Who wrote it last, or gave it to the program without contents.
+    /// The instruction that wrote it last, or gave it to the program without contents.
     pub(super) by: Place,
 }
 

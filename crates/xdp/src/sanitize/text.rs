@@ -1,4 +1,4 @@
-//! What C calls it: arguments of calls, from the source lines that an object carries.
+//! Names in C: arguments of calls, from the source lines in an object.
 
 use towpath_bpf::Linked;
 use towpath_bpf::program::Line;
@@ -20,8 +20,8 @@ pub(super) fn variable(argument: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(is_name)).then_some(name)
 }
 
-/// What stands behind `function(`, over the lines that follow, up to the closing parenthesis or as
-/// far as lines are known.
+/// The text after `function(`, over the following lines, up to the closing parenthesis or the last
+/// known line.
 fn calls_text(linked: &Linked, line: &Line, function: &str) -> Option<String> {
     let at = line.text.find(&format!("{function}("))?;
     let mut text = line.text[at + function.len() + 1..].to_owned();

@@ -107,8 +107,8 @@ impl UmemReg {
     }
 }
 
-/// What is known of a received packet, behind the `struct xsk_tx_metadata` that is in front of it
-/// with [`UMEM_RX_METADATA`] (`struct towpath_rx_metadata`). It is there when the rx descriptor has
+/// Metadata of a received packet, after the `struct xsk_tx_metadata` in front of it with
+/// [`UMEM_RX_METADATA`] (`struct towpath_rx_metadata`). It is there when the rx descriptor has
 /// `XDP_TX_METADATA` among its options; the same descriptor sends the packet as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxMetadata {

@@ -182,7 +182,7 @@ unsafe fn map_pool_rings(
     }
 }
 
-/// What all ways of making a UMEM come to.
+/// Common part of all functions that create a UMEM.
 ///
 /// # Safety
 ///

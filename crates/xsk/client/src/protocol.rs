@@ -1,4 +1,4 @@
-//! What application and daemon say to each other about one socket.
+//! The protocol between application and daemon for one socket.
 //!
 //! A connection of type `SOCK_SEQPACKET` is one AF_XDP socket: closing it closes the socket. The
 //! daemon speaks first: a [`Greeting`] with two descriptors (`SCM_RIGHTS`), the file of the rings
@@ -12,7 +12,7 @@ pub const MAGIC: [u8; 8] = *b"tp-xsk\0\x01";
 /// Largest message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
 
-/// What the daemon says first.
+/// The daemon's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
     /// The socket's number; 0 when there is none, and `errno` says why.
@@ -38,7 +38,7 @@ impl Greeting {
     }
 }
 
-/// What an application asks for.
+/// A request of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// `setsockopt` at level `SOL_XDP`. `UMEM_REG` comes with a descriptor: the memory's file.
@@ -119,12 +119,12 @@ impl Request {
     }
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
     /// 0, or a positive error number.
     pub errno: i32,
-    /// What was asked for.
+    /// The requested value.
     pub value: Vec<u8>,
 }
 

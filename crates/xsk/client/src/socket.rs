@@ -17,7 +17,7 @@ use crate::abi::{
 use crate::area_unsafe::Area;
 use crate::connection::{Connection, default_path};
 
-/// What kind of socket.
+/// Options of a socket.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where the daemon listens.
@@ -63,7 +63,7 @@ pub struct BusyPoll {
     pub budget: u16,
 }
 
-/// What happens to a packet that was looked at.
+/// Action on a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Its memory is free again.

@@ -13,7 +13,7 @@ use crate::abi::{AF_XDP, Address, COPY, SHARED_UMEM, USE_NEED_WAKEUP, USE_SG, ZE
 use crate::pool::BufferPool;
 use crate::sockets::{Device, Sockets};
 
-/// What [`Address::shared_umem_fd`] is a descriptor of.
+/// The object behind [`Address::shared_umem_fd`].
 #[derive(Debug, Clone)]
 pub enum Shared {
     /// Of nothing, or of no socket.
@@ -144,7 +144,7 @@ impl Setup {
     }
 }
 
-/// What `xp_assign_dev` finds out about the queue.
+/// Checks of `xp_assign_dev` on the queue.
 fn check_queue(sockets: &Sockets, queue: QueueId, device: Device) -> Result<(), Errno> {
     if sockets.has_pool(queue) {
         return Err(Errno::BUSY);

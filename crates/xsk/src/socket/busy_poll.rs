@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::abi::{BUSY_POLL, BUSY_POLL_BUDGET, PREFER_BUSY_POLL};
 
-/// What was asked for.
+/// The options set by the application.
 #[derive(Debug, Default)]
 pub(super) struct BusyPoll {
     microseconds: AtomicU32,

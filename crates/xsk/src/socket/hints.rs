@@ -1,4 +1,4 @@
-//! What is known of a received packet, in front of it for applications that asked for it
+//! Metadata of a received packet, in front of it for applications that request it
 //! ([`UMEM_RX_METADATA`](crate::abi::UMEM_RX_METADATA)).
 //!
 //! It lies behind an empty `struct xsk_tx_metadata`, so that the packet can be sent again with the

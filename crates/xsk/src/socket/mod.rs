@@ -42,7 +42,7 @@ pub struct Socket {
     /// The application's end, until it is taken.
     application_bell: Mutex<Option<OwnedFd>>,
     setup: Mutex<Setup>,
-    /// What workers need; set by `bind`, once.
+    /// State for workers; set by `bind`, once.
     bound: OnceLock<Bound>,
     /// Closed, or its port is gone.
     is_unbound: AtomicBool,
@@ -51,7 +51,7 @@ pub struct Socket {
     busy_poll: BusyPoll,
 }
 
-/// What options have set up so far.
+/// State set up by options so far.
 #[derive(Debug, Default)]
 struct Setup {
     state: State,
@@ -117,7 +117,7 @@ impl Socket {
         rings.map(|ring| ring.as_ref().map_or(0, |ring| ring.entries))
     }
 
-    /// What its file of rings is known by.
+    /// Identity of its file of rings.
     pub(crate) fn identity(&self) -> Option<(u64, u64)> {
         rustix::fs::fstat(self.rings()).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
@@ -128,7 +128,7 @@ impl Socket {
         self.application_bell.lock().take()
     }
 
-    /// What `sendmsg` without data checks before it wakes anybody (`__xsk_sendmsg`).
+    /// Checks of `sendmsg` without data, before it wakes a worker (`__xsk_sendmsg`).
     pub fn check_send(&self, waits: bool) -> Result<(), Errno> {
         let bound = self.active().ok_or(Errno::NXIO)?;
         if waits {
@@ -146,7 +146,7 @@ impl Socket {
         }
     }
 
-    /// What the application set up goes with the socket.
+    /// Frees the application's setup with the socket.
     pub(crate) fn forget_setup(&self) {
         *self.setup.lock() = Setup { state: State::Unbound, ..Setup::default() };
     }
@@ -171,7 +171,7 @@ impl Socket {
         was != State::Unbound && !self.is_unbound.swap(true, Ordering::SeqCst)
     }
 
-    /// What workers see, while it is bound.
+    /// State for workers, while it is bound.
     #[inline]
     fn active(&self) -> Option<&Bound> {
         self.bound.get().filter(|_| !self.is_unbound.load(Ordering::Acquire))

@@ -140,7 +140,7 @@ impl Rx {
         self.ring.claim_wakeup()
     }
 
-    /// That many packets were delivered.
+    /// Counts delivered packets.
     #[inline]
     pub(super) fn note(&mut self, count: usize) {
         self.frames += count as u64;
@@ -227,7 +227,7 @@ impl Bound {
         (count, rx.show(&mut fill))
     }
 
-    /// What it takes to receive.
+    /// Locks the rings that receiving needs.
     #[inline]
     fn receiving(&self) -> Option<(MutexGuard<'_, Fill>, MutexGuard<'_, Rx>)> {
         let rx = self.rx.as_ref()?;

@@ -56,7 +56,7 @@ enum Kind {
     Nonsense,
 }
 
-/// What metadata in front of a packet asks for (`struct xsk_tx_metadata`).
+/// Requests in the metadata in front of a packet (`struct xsk_tx_metadata`).
 #[derive(Debug, Default)]
 struct Request {
     checksum: Option<Checksum>,

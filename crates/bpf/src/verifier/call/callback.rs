@@ -1,4 +1,4 @@
-//! What the functions that helpers and kfuncs call are given (`set_*_callback_state`).
+//! Arguments of functions that helpers and kfuncs call (`set_*_callback_state`).
 
 use crate::errno::Errno;
 use crate::map::Shape;

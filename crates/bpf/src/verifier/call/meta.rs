@@ -1,4 +1,4 @@
-//! What is collected about one call while its arguments are checked.
+//! Data collected about one call while its arguments are checked.
 
 use super::super::reg::{BtfRef, DynptrKind, MapRef, Reg};
 use super::field::Field;

@@ -1,4 +1,4 @@
-//! What the passes before path exploration must know of a call: which registers it reads, whether
+//! Properties of a call for the passes before path exploration: which registers it reads, whether
 //! it calls back, whether it changes the frame.
 
 use crate::insn::Insn;

@@ -2,7 +2,7 @@
 
 use super::{CLASS, Command, PAYLOAD_MAX, REPLY, VERSION, Values};
 
-/// What stands in front of every message.
+/// The header of every message.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -34,7 +34,7 @@ pub struct Header {
 /// A header with what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// What stands in front.
+    /// The header.
     pub header: Header,
     /// Values.
     pub payload: Vec<u8>,
@@ -119,6 +119,6 @@ pub(super) fn is_whole(bytes: &[u8]) -> bool {
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 28;
-/// What each message begins with.
+/// The first bytes of each message.
 pub(super) const MAGIC: [u8; 4] = *b"TPGO";
 const SUMMED_FROM: usize = 8;

@@ -62,9 +62,9 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What is asked for.
+    /// The commands.
     Command: u8 {
-        /// A dialogue begins; the answer is what the host can do.
+        /// A session begins; the answer has the host's features.
         Hello = 1,
         /// Types are loaded.
         BtfLoad = 2,
@@ -84,7 +84,7 @@ numbered! {
         MapLookupAndDelete = 9,
         /// Only programs write to the map from now on.
         MapFreeze = 10,
-        /// What a map is.
+        /// Information about a map.
         MapInfo = 11,
         /// A program is verified and compiled.
         ProgramLoad = 12,
@@ -92,7 +92,7 @@ numbered! {
         Attach = 13,
         /// None does any more.
         Detach = 14,
-        /// What runs, and what it counted.
+        /// Running programs and their counters.
         Query = 15,
         /// All objects there are.
         List = 16,
@@ -104,9 +104,9 @@ numbered! {
 }
 
 numbered! {
-    /// What a value in a message is.
+    /// The tags of values in messages.
     Tag: u16 {
-        /// What is wrong, for people.
+        /// The mistake, as text.
         Text = 1,
         /// The limit that a request would cross.
         Limit = 2,
@@ -180,7 +180,7 @@ numbered! {
         Direction = 64,
         /// The program that must be there, 0 for none.
         Expected = 65,
-        /// What a program counted.
+        /// Counters of a program.
         Counters = 66,
         /// An object.
         Object = 67,
@@ -190,9 +190,9 @@ numbered! {
 numbered! {
     /// Which frames a program sees.
     Direction: u32 {
-        /// Those that are to reach the guest, before they are copied to it.
+        /// Frames for the guest, before they are copied to it.
         Ingress = 1,
-        /// Those that the guest sends, before the port's own program.
+        /// Frames that the guest sends, before the port's own program.
         Egress = 2,
     }
 }

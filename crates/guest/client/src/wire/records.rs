@@ -28,7 +28,7 @@ pub struct TargetRecord {
     pub name: String,
 }
 
-/// What an object is.
+/// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum What {
@@ -45,7 +45,7 @@ pub enum What {
 pub struct ObjectRecord {
     /// Its number.
     pub handle: u32,
-    /// What it is.
+    /// Its type.
     pub what: What,
     /// Memory that it takes, in bytes.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub struct ObjectRecord {
     pub name: String,
 }
 
-/// What a program counted: seven 64-bit numbers.
+/// Counters of a program: seven 64-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Frames that it judged.
@@ -156,7 +156,7 @@ impl Counters {
         writer.put(Tag::Counters, &bytes);
     }
 
-    /// Those of a value of that tag; `None` when it is none.
+    /// Parses a value of the tag `Counters`; `None` if it is malformed.
     pub fn of(bytes: &[u8]) -> Option<Counters> {
         let numbers: Vec<u64> =
             bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::PAYLOAD_MAX;
 use super::header::{HEADER_BYTES, Header, MAGIC, Message, is_whole};
 
-/// What was found in a stream.
+/// The next item of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrived {
     /// A whole message.

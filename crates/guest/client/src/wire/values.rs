@@ -9,7 +9,7 @@
 
 use super::{Direction, Tag};
 
-/// What is wrong with the values of a message.
+/// A mistake in the values of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// It ends in the middle of a value.

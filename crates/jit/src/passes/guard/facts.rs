@@ -1,4 +1,4 @@
-//! What has been checked on every way to a point: ranges around addresses.
+//! Checks made on every way to a point: ranges around addresses.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) enum Area {
     NotNull,
     /// One object, whichever, until the next call, which may end it.
     Any {
-        /// That may be written.
+        /// Whether the memory may be written.
         write: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What is known of an address by the way the program computes it, whatever the verifier says.
+//! Facts about an address from its computation in the program, independent of the verifier.
 
 use super::super::{definition, definitions};
 use crate::xir::{

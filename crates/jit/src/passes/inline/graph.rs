@@ -1,4 +1,4 @@
-//! Who calls whom, how large functions are, and how much stack their chains take.
+//! The call graph: callers, sizes of functions, and the stack of call chains.
 
 use towpath_bpf::insn::STACK_BYTES;
 

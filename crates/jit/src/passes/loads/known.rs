@@ -1,4 +1,4 @@
-//! What memory holds at a point of the program.
+//! Known contents of memory at a point of the program.
 
 use towpath_bpf::insn::STACK_BYTES;
 

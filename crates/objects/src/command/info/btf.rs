@@ -1,4 +1,4 @@
-//! What is known of a BTF blob.
+//! Information about a BTF blob.
 
 use towpath_bpf::Errno;
 

@@ -1,4 +1,4 @@
-//! What is known of a link.
+//! Information about a link.
 
 use towpath_bpf::Errno;
 

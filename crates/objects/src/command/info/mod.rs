@@ -72,8 +72,8 @@ impl Call<'_> {
         self.caller.write(info.u64(map_info::HASH), &sha256(&bytes))
     }
 
-    /// What the caller has in its struct, of which `known` bytes mean something here. As in the
-    /// kernel, what a command doesn't fill in stays as it is.
+    /// Reads the caller's struct, of which `known` bytes have a meaning here. As in the kernel,
+    /// fields that a command doesn't fill in stay unchanged.
     fn read_info(&self, known: usize) -> Result<Info, Errno> {
         let (address, size) = (self.u64(field::INFO), self.u32(field::INFO_LEN));
         check_tail(self.caller, address, known, size)?;

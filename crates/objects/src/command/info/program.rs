@@ -1,4 +1,4 @@
-//! What is known of a program.
+//! Information about a program.
 //!
 //! Kernel counterpart: `bpf_prog_get_info_by_fd`. For each list the caller says how much room it
 //! has; it learns how long the list is, and gets what fits.

@@ -1,4 +1,4 @@
-//! What counts as a sign of life: any frame, any ARP, or only what comes from a target.
+//! Signs of life: any frame, any ARP, or only messages of a target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{ArpMonitor, Time, Watched, micros};
 /// An ARP packet or neighbour message, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Message {
-    /// Who sent it, and whom it is for or about.
+    /// Its sender, and its target or subject.
     from: IpAddr,
     to: IpAddr,
     is_answer: bool,
@@ -35,7 +35,7 @@ impl ArpMonitor {
 
     /// Says that a member received frames of whatever kind since it was looked at last.
     ///
-    /// That is enough where `arp_validate` asks for nothing.
+    /// This suffices if `arp_validate` requires nothing.
     pub fn saw_traffic(&mut self, member: u32, now: Duration) {
         let Some(index) = self.members.iter().position(|it| it.member == member) else { return };
         if !self.validates(&self.members[index]) && !self.settings.validate.filter {

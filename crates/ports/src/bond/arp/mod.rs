@@ -216,8 +216,8 @@ impl ArpMonitor {
         frames
     }
 
-    /// Who asks in active-backup: the active member, or one after the other to find a new one.
-    /// `bond_ab_arp_probe`
+    /// The probing member in active-backup: the active member, or one after the other to find a new
+    /// one. `bond_ab_arp_probe`
     fn prober(&mut self, now: Time) -> Option<usize> {
         let place = |who| self.members.iter().position(|it| Some(it.member) == who);
         if self.active.is_some() {

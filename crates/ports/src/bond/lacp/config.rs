@@ -1,4 +1,4 @@
-//! What can be set, by the kernel's names and with its defaults.
+//! Settings, by the kernel's names and with its defaults.
 
 use std::fmt;
 use std::str::FromStr;

@@ -108,7 +108,7 @@ pub enum Pdu<'a> {
 
 /// Reads a frame from its Ethernet header on; `None` when it is not for a bond.
 ///
-/// That is any other destination or type, another slow protocol, and a frame that is too short.
+/// `None` for any other destination or type, another slow protocol, and a frame that is too short.
 pub fn parse(frame: &[u8]) -> Option<Pdu<'_>> {
     let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>()?;
     if header[..6] != GROUP_ADDRESS || header[12..] != ETHERTYPE.to_be_bytes() {

@@ -1,4 +1,4 @@
-//! What can be seen from outside: the machines' states, in the words of `/proc/net/bonding`.
+//! Visible state: the machines' states, in the words of `/proc/net/bonding`.
 
 use super::pdu::PortInfo;
 

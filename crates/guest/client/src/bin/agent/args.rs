@@ -28,13 +28,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// What the host can do, and lets this machine have
+    /// Show the host's features and this machine's limits
     Features,
     /// Have the host run a program of an object file
     Load(LoadArgs),
     /// Have it run no more, and let go of its maps
     Unload(UnloadArgs),
-    /// What runs, what it counted, what there is
+    /// Show running programs, their counters, and all objects
     Status,
     /// Look at maps and change them
     #[command(subcommand)]
@@ -53,7 +53,7 @@ pub(crate) struct LoadArgs {
     /// Its program, by name; not needed when there is only one
     #[arg(short, long, value_name = "NAME")]
     pub(crate) program: Option<String>,
-    /// Which frames it sees: those that come here, or those that leave
+    /// Frames that it sees: arriving or leaving ones
     #[arg(short, long, value_enum, default_value_t = Way::Ingress)]
     pub(crate) direction: Way,
     /// Take the place of the one that runs, without a frame that none sees

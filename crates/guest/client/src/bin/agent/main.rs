@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 /// Why nothing was done.
 pub(crate) struct Problem {
     text: String,
-    /// What the verifier said.
+    /// The verifier's log.
     log: String,
 }
 
@@ -63,7 +63,7 @@ impl From<LoadError> for Problem {
     }
 }
 
-/// Does what was asked for; gives what there is to say about it.
+/// Executes a command; returns its results.
 fn run(args: &Args) -> Result<Option<Json>, Problem> {
     let said = match &args.command {
         Command::Features => features(&client(args, None)?),

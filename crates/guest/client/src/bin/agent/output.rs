@@ -1,4 +1,4 @@
-//! What the command prints: JSON, or the same for people.
+//! Output of the command: text or JSON.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(crate) fn print(json: &Json, as_json: bool) -> ExitCode {
     }
 }
 
-/// Says what went wrong, to stderr; as JSON to stdout.
+/// Prints an error to stderr; as JSON to stdout.
 pub(crate) fn complain(problem: &Problem, as_json: bool) {
     let Problem { text, log } = problem;
     let _nobody = if as_json {
