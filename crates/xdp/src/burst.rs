@@ -8,6 +8,10 @@ use towpath_maps::{Map, MapSet};
 use crate::targets::Targets;
 use crate::verdict::{Action, RedirectTarget, Verdict};
 
+mod masks_unsafe;
+
+pub use masks_unsafe::ActionMasks;
+
 /// The verdicts of a burst. Kept and used again, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Burst {
@@ -15,6 +19,8 @@ pub struct Burst {
     pub(crate) returned: Vec<u32>,
     /// The return value, if it is the same for all.
     unanimous: Option<u32>,
+    /// The frames of each action, unless it is.
+    masks: Vec<ActionMasks>,
     /// Where redirect calls led.
     pub(crate) targets: Targets,
     /// The maps that targets name.
@@ -62,33 +68,25 @@ impl Burst {
         Action::from_returned(self.returned(frame))
     }
 
-    /// Numbers of the frames for which another value than this was returned: of few, they are found
-    /// without a branch for each frame.
-    pub fn others(&self, than: u32, numbers: &mut Vec<u32>) {
-        numbers.clear();
-        for (index, chunk) in (0..).step_by(CHUNK).zip(self.returned.chunks(CHUNK)) {
-            if chunk.iter().fold(0, |differ, returned| differ | (returned ^ than)) != 0 {
-                let numbered = (index..).zip(chunk).filter(|(_, returned)| **returned != than);
-                numbers.extend(numbered.map(|(number, _)| number));
-            }
-        }
+    /// The frames of each action, where they differ; empty when [`Burst::unanimous`] says what was
+    /// returned for all.
+    #[inline]
+    pub fn masks(&self) -> &[ActionMasks] {
+        &self.masks
     }
 
     /// How many frames there are of each [`Action`].
     #[inline]
     pub fn actions(&self) -> [u64; 5] {
         let mut actions = [0; 5];
-        // Most bursts agree, and adding to one counter after the other waits for each.
         if let Some(returned) = self.unanimous {
             actions[Action::from_returned(returned) as usize] = self.len() as u64;
-            return actions;
         }
-        // The processor counts several at a time this way.
-        for (action, count) in (1..).zip(&mut actions[1..]) {
-            let is_it = self.returned.iter().map(|&returned| u32::from(returned == action));
-            *count = is_it.sum::<u32>().into();
+        for mask in &self.masks {
+            for (count, frames) in actions.iter_mut().zip(mask) {
+                *count += u64::from(frames.count_ones());
+            }
         }
-        actions[0] = self.len() as u64 - actions[1..].iter().sum::<u64>();
         actions
     }
 
@@ -186,11 +184,12 @@ impl Burst {
         let first = self.returned.first().copied();
         let differ = |first| self.returned.iter().fold(0, |differ, other| differ | (other ^ first));
         self.unanimous = first.filter(|&first| differ(first) == 0);
+        self.masks.clear();
+        if self.unanimous.is_none() {
+            masks_unsafe::fill(&mut self.masks, &self.returned);
+        }
     }
 }
-
-/// Frames that are compared at once.
-const CHUNK: usize = 8;
 
 #[cfg(test)]
 mod tests;

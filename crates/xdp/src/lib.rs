@@ -29,7 +29,7 @@ pub mod verdict;
 mod worker;
 
 pub use brake::{Brake, Running};
-pub use burst::Burst;
+pub use burst::{ActionMasks, Burst};
 pub use clock::{Clock, now_ns, tai_now};
 pub use compiled::{CompileError, Exec, ExecStatus};
 pub use conntrack::KnownConnection;

@@ -110,12 +110,12 @@ impl HookRunner {
             if is_last && link.chain_call_actions & !PASS == 0 {
                 return self.route(snapshot, hook, frames, (burst, &actions), graph);
             }
-            match goes_on(link, burst) {
+            match self.goes_on(link, burst) {
                 GoesOn::None => {
                     return self.route(snapshot, hook, frames, (burst, &actions), graph);
                 }
                 GoesOn::All => {}
-                GoesOn::Some if self.shed(snapshot, hook, link, frames, burst, graph) => {}
+                GoesOn::Some if self.shed(snapshot, hook, frames, graph) => {}
                 GoesOn::Some => {
                     self.run_mixed(hook, chain, place, frames, bursts);
                     return self.route_mixed(snapshot, hook, bursts, graph);
@@ -180,9 +180,8 @@ impl HookRunner {
         (burst, actions): (&Burst, &[u64; 5]),
         graph: &mut Graph,
     ) {
-        let mut scatter = std::mem::take(&mut self.scatter);
-        scatter.deal(frames, burst, actions);
-        let Scatter { lanes, redirected, ways, .. } = &mut scatter;
+        self.scatter.deal(frames, burst, actions);
+        let Scatter { lanes, redirected, ways, .. } = &mut self.scatter;
         for (action, lane) in ACTIONS.into_iter().zip(lanes).filter(|(_, lane)| !lane.is_empty()) {
             let to = hook.target(action);
             if to == TargetId::AS_FRAME_SAYS {
@@ -191,7 +190,20 @@ impl HookRunner {
                 send_all(snapshot, hook, to, lane, None, graph);
             }
         }
-        self.scatter = scatter;
+    }
+
+    /// How many frames the next program sees; which ones, if it is some.
+    #[inline]
+    fn goes_on(&mut self, link: &Link, burst: &Burst) -> GoesOn {
+        let mask = link.chain_call_actions;
+        if let Some(returned) = burst.unanimous() {
+            return if continues(mask, returned) { GoesOn::All } else { GoesOn::None };
+        }
+        match self.scatter.part(burst, |returned| continues(mask, returned)) {
+            0 => GoesOn::None,
+            count if count == burst.len() => GoesOn::All,
+            _ => GoesOn::Some,
+        }
     }
 
     /// Drops the frames that the next program does not see, if they are all dropped: what is left
@@ -200,20 +212,16 @@ impl HookRunner {
         &mut self,
         snapshot: &Snapshot,
         hook: &HookSpec,
-        link: &Link,
         frames: &mut Vec<Frame>,
-        burst: &Burst,
         graph: &mut Graph,
     ) -> bool {
-        let goes_on = |index: usize| continues(link.chain_call_actions, burst.returned(index));
-        let drops = ACTIONS.map(|action| graph.is_drop(hook.target(action)));
-        let is_simple = |index: usize| goes_on(index) | drops[burst.action(index) as usize];
+        let scatter = &mut self.scatter;
+        let is_kept = |action| scatter.some_go(action) && !graph.is_drop(hook.target(action));
         // Copies for taps have places in the whole burst.
-        if !hook.taps.is_empty() || !(0..burst.len()).all(is_simple) {
+        if !hook.taps.is_empty() || ACTIONS.into_iter().any(is_kept) {
             return false;
         }
-        let mut scatter = std::mem::take(&mut self.scatter);
-        scatter.take_out(frames, burst, goes_on);
+        scatter.take_out(frames);
         let lanes = ACTIONS.into_iter().zip(&mut scatter.lanes);
         for (action, lane) in lanes.filter(|(_, lane)| !lane.is_empty()) {
             if let Some(counters) = hook.verdicts(self.number) {
@@ -221,7 +229,6 @@ impl HookRunner {
             }
             send_all(snapshot, hook, hook.target(action), lane, None, graph);
         }
-        self.scatter = scatter;
         true
     }
 
@@ -433,19 +440,6 @@ enum GoesOn {
     None,
     Some,
     All,
-}
-
-fn goes_on(link: &Link, burst: &Burst) -> GoesOn {
-    let mask = link.chain_call_actions;
-    if let Some(returned) = burst.unanimous() {
-        return if continues(mask, returned) { GoesOn::All } else { GoesOn::None };
-    }
-    let count = (0..burst.len()).filter(|&i| continues(mask, burst.returned(i))).count();
-    match count {
-        0 => GoesOn::None,
-        count if count == burst.len() => GoesOn::All,
-        _ => GoesOn::Some,
-    }
 }
 
 /// libxdp: `(1 << ret) & chain_call_actions`

@@ -30,7 +30,7 @@ use crate::memory::{Block, SharedBytes, SharedBytesMut, prefetch_to_write};
 use metadata::{Metadata, flag};
 pub use own::{OwnFrame, OwnFrameMut};
 pub use pool::Pool;
-pub use scatter_unsafe::scatter;
+pub use scatter_unsafe::{scatter, scatter_by_masks};
 
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
 /// frame: it is moved, never copied, and everything about the frame is behind it.

@@ -28,6 +28,56 @@ pub fn scatter(
     }
 }
 
+/// Moves each frame to the end of the queue in whose masks its bit is: bit `i` of word `w` is frame
+/// `64 * w + i`. `frames` is empty afterwards. There is a branch for each word and queue, and none
+/// that depends on a frame.
+///
+/// # Panics
+///
+/// When a frame has no bit or two, or there is a bit without a frame.
+#[inline]
+pub fn scatter_by_masks<const QUEUES: usize>(
+    frames: &mut Vec<Frame>,
+    masks: &[[u64; QUEUES]],
+    queues: &mut [Vec<Frame>; QUEUES],
+) {
+    let count = frames.len();
+    assert!(are_partition(masks, count), "each frame has one queue");
+    queues.iter_mut().for_each(|queue| queue.reserve(count));
+    // SAFETY: the frames are nobody's until a queue is made longer by them below. Each bit is that
+    // of a frame, which no other queue has: each is read once, to the end of a queue that has room
+    // for all.
+    unsafe {
+        frames.set_len(0);
+        for (number, queue) in queues.iter_mut().enumerate() {
+            let (end, mut len) = (queue.as_mut_ptr(), queue.len());
+            let mut from = frames.as_ptr();
+            for mask in masks {
+                let mut bits = mask[number];
+                while bits != 0 {
+                    let frame = from.add(bits.trailing_zeros() as usize);
+                    end.add(len).copy_from_nonoverlapping(frame, 1);
+                    (len, bits) = (len + 1, bits & (bits - 1));
+                }
+                from = from.wrapping_add(u64::BITS as usize);
+            }
+            queue.set_len(len);
+        }
+    }
+}
+
+/// Whether each of `count` frames has one bit, and nothing else has one.
+fn are_partition<const QUEUES: usize>(masks: &[[u64; QUEUES]], count: usize) -> bool {
+    let words = u64::BITS as usize;
+    masks.len() == count.div_ceil(words)
+        && masks.iter().enumerate().all(|(number, mask)| {
+            let frames = (count - number * words).min(words);
+            let (all, twice) =
+                mask.iter().fold((0, 0), |(all, twice), bits| (all | bits, twice | all & bits));
+            all == !0 >> (words - frames) && twice == 0
+        })
+}
+
 /// Every frame is written to both, and only one of them goes on.
 #[inline(always)]
 fn scatter_two(
@@ -120,6 +170,54 @@ mod tests {
         drop(pool);
         assert_eq!(arena.free(), arena.total(), "each exactly once");
         numbers
+    }
+
+    /// As [`scattered`], by masks.
+    fn scattered_by_masks(places: &[u8]) -> Vec<Vec<u8>> {
+        let arena = Arena::new(512).expect("there is memory");
+        let mut pool = Pool::new(&arena);
+        let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
+        let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
+        let mut queues: [Vec<Frame>; 3] = std::array::from_fn(|_| vec![frame(255)]);
+        let mut masks = vec![[0; 3]; places.len().div_ceil(64)];
+        for (index, place) in places.iter().enumerate() {
+            masks[index / 64][usize::from(*place)] |= 1 << (index % 64);
+        }
+        scatter_by_masks(&mut frames, &masks, &mut queues);
+        assert!(frames.is_empty());
+        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.to_vec()[0]).collect());
+        let numbers: Vec<Vec<u8>> = numbers.collect();
+        queues.iter_mut().for_each(|queue| pool.give_all(queue));
+        drop(pool);
+        assert_eq!(arena.free(), arena.total(), "each exactly once");
+        numbers
+    }
+
+    #[test]
+    fn masks_and_places_scatter_alike() {
+        for count in [0, 1, 63, 64, 65, 127, 128, 200] {
+            for step in 1..8 {
+                let places: Vec<u8> = (0..count).map(|i: u8| (i / step % 5 + i / 3) % 3).collect();
+                let mut expected = vec![vec![255]; 3];
+                for (number, place) in (0..).zip(&places) {
+                    expected[usize::from(*place)].push(number);
+                }
+                assert_eq!(scattered_by_masks(&places), expected, "{count} frames, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn masks_that_are_no_partition_move_nothing() {
+        for masks in [&[[1, 1]][..], &[[0, 0]], &[[1, 2]], &[], &[[1, 0], [0, 0]]] {
+            let mut frames = vec![Frame::default()];
+            let mut queues = [Vec::new(), Vec::new()];
+            let moves = std::panic::AssertUnwindSafe(|| {
+                scatter_by_masks(&mut frames, masks, &mut queues);
+            });
+            std::panic::catch_unwind(moves).expect_err("they are refused");
+            assert_eq!((frames.len(), queues.map(|queue| queue.len())), (1, [0, 0]));
+        }
     }
 
     #[test]
