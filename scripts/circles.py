@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Folder: how many files its largest circle may have; 0 is none at all. Only ever lowered.
 LIMITS = {
     "crates/daemon/src": 0,
-    "crates/engine/src": 18,
+    "crates/engine/src": 0,
     "crates/bpf/src/verifier": 0,
 }
 

@@ -83,5 +83,7 @@ pub enum UpperName {
     Named(String),
 }
 
+/// Frames received and judged at a time.
+pub const BURST: usize = 64;
 /// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
 const FRAMES: usize = 16384;

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use towpath_xdp::host::Bridges;
 
-use super::idle::REAP_PERIOD;
-use super::port_tx::PortTx;
-use super::ready::Watch;
+use super::Worker;
+use super::flush::flush;
+use super::nodes::wire::REAP_PERIOD;
 use super::scheduler::Scheduler;
 use super::shared::marks;
-use super::spread::FlowSpread;
-use super::zero_copy::UmemPool;
-use super::{RxQueue, Worker};
+use super::source::ready::Watch;
+use super::source::rx::RxQueue;
+use super::source::spread::FlowSpread;
+use super::source::zero_copy::UmemPool;
+use super::source::{dequeue, tx_ring};
 use crate::lane::Fence;
 use crate::numbers::PortId;
 use crate::snapshot::{Port, Snapshot};
@@ -25,25 +27,27 @@ impl Worker {
     #[cold]
     pub(super) fn adopt(&mut self, next: Arc<Snapshot>) {
         let number = self.shared.number;
-        self.graph.flush(&Arc::clone(&self.snapshot), &mut self.runner);
-        self.graph.flush_lingering();
+        let Self { snapshot, nodes, runner, .. } = self;
+        flush(snapshot, nodes, runner, false);
+        nodes.wires.flush_lingering(&mut nodes.graph.pool);
         self.park_queues(&next, number);
-        self.adopt_ports(&next, number);
-        self.graph.adopt(&next);
+        self.nodes.adopt(&next);
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
         self.runner.xdp.set_bridges(bridges);
         self.runner.forget_bursts();
-        let workers = Arc::clone(&self.graph.workers);
+        let workers = Arc::clone(&self.workers);
         let scheduler = Scheduler { snapshot: Arc::clone(&next), workers };
         self.runner.xdp.set_schedules(Some(Arc::new(scheduler)));
         let before = std::mem::replace(&mut self.snapshot, next);
-        self.adopt_dequeues(&before);
-        self.drop_stranded(&before);
+        let Self { snapshot, nodes, runner, dequeues, .. } = self;
+        dequeue::adopt(dequeues, (&before, snapshot), nodes, runner);
+        nodes.launches.drop_stranded(&mut nodes.graph, &before, snapshot);
         // Whoever waits for this closes what was in it.
         drop(before);
         self.claim_awaited();
-        self.adopt_umem();
-        self.adopt_tx_rings();
+        self.queues.iter_mut().for_each(|queue| queue.adopt_umem(&self.snapshot));
+        let collects = self.snapshot.collects.get(number).map_or(&[][..], |next| next);
+        tx_ring::adopt(&mut self.tx_rings, collects);
         self.collect_domains();
         self.idle.spin_again();
         self.shared.note_adopted(self.snapshot.generation);
@@ -55,9 +59,10 @@ impl Worker {
     pub(super) fn finish(&mut self) {
         self.drain_inbox();
         self.tasks.clear();
-        self.graph.flush_lingering();
+        let Self { nodes, .. } = self;
+        nodes.wires.flush_lingering(&mut nodes.graph.pool);
         let start = Instant::now();
-        while self.graph.reap() && start.elapsed() < SEND_TIME_MAX {
+        while nodes.wires.reap(&mut nodes.graph.pool) && start.elapsed() < SEND_TIME_MAX {
             std::thread::sleep(REAP_PERIOD);
         }
         self.adopt(Arc::default());
@@ -81,8 +86,8 @@ impl Worker {
             drop(queue.umem);
             // The queue is received from again when all frames that it brought have been worked on.
             let spread = queue.spread.iter().flat_map(|spread| spread.marks());
-            let ways = self.graph.ways.iter().map(|way| way.lane.mark());
-            queue.parked.put_behind(queue.rx, Fence::new(spread.chain(ways)));
+            let marks = spread.chain(self.nodes.cpus.marks());
+            queue.parked.put_behind(queue.rx, Fence::new(marks));
         }
         let has: HashSet<(PortId, u32)> = kept.iter().map(|it| (it.port, it.queue)).collect();
         self.awaited = polls.iter().filter(|id| !has.contains(id)).copied().collect();
@@ -96,7 +101,7 @@ impl Worker {
 
     /// Wakes workers that are to poll these queues now, and may sleep since they could not yet.
     fn wake_for(&self, next: &Snapshot, gone: &HashSet<(PortId, u32)>) {
-        for (worker, polls) in self.graph.workers.iter().zip(&next.polls) {
+        for (worker, polls) in self.workers.iter().zip(&next.polls) {
             if worker.number != self.shared.number && polls.iter().any(|it| gone.contains(it)) {
                 worker.waker.wake();
             }
@@ -105,17 +110,17 @@ impl Worker {
 
     /// Takes the queues that it should poll and that nobody holds any more.
     pub(super) fn claim_awaited(&mut self) {
-        let Self { awaited, queues, snapshot, shared, graph, ready, .. } = self;
+        let Self { awaited, queues, snapshot, shared, workers, ready, .. } = self;
         let before = queues.len();
         awaited.retain(|&(port, queue)| {
             let Some(view) = snapshot.port(port) else { return false };
             let Some(parked) = view.opened.rx(queue) else { return false };
-            let Some(mut rx) = parked.take_behind(|| marks(&graph.workers)) else { return true };
+            let Some(mut rx) = parked.take_behind(|| marks(workers)) else { return true };
             rx.set_waker(&shared.waker);
             let opened = Arc::clone(&view.opened);
             let is_finished = opened.failed.load(Ordering::Relaxed);
             let umem = UmemPool::of(view, queue);
-            let spread = FlowSpread::of(view, shared.number, &graph.workers).map(Box::new);
+            let spread = FlowSpread::of(view, shared.number, workers).map(Box::new);
             let watch = Watch::default();
             queues.push(RxQueue {
                 port,
@@ -132,26 +137,6 @@ impl Worker {
         });
         if queues.len() > before {
             ready.adopt(queues);
-        }
-    }
-
-    fn adopt_ports(&mut self, next: &Snapshot, number: usize) {
-        let old = std::mem::take(&mut self.graph.ports);
-        let count = old.len().max(next.ports.len());
-        let mut old = old.into_iter();
-        for index in 0..count {
-            let before = old.next().flatten();
-            let opened = next.port(PortId(index as u32)).map(|port| &port.opened);
-            let port = match (before, opened) {
-                (Some(port), Some(opened)) if Arc::ptr_eq(&port.opened, opened) => Some(port),
-                (before, opened) => {
-                    if let Some(port) = before {
-                        port.park(number, &mut self.graph.pool);
-                    }
-                    opened.map(|opened| PortTx::new(opened, number))
-                }
-            };
-            self.graph.ports.push(port);
         }
     }
 

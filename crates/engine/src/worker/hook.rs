@@ -2,14 +2,16 @@
 
 use towpath_xdp::{Action, Burst, Frame, Worker};
 
-use super::graph::{BurstSummary, Graph};
+use super::graph::BurstSummary;
+use super::nodes::{Nodes, bond};
 use super::redirect::Resolved;
 use super::scatter::{ACTIONS, Scatter, Ways};
-use super::tap::Copies;
+use super::tap::{Copies, Watched};
 use crate::chain::{Chain, Link};
 use crate::counters::Counter;
 use crate::hook::HookSpec;
-use crate::snapshot::Snapshot;
+use crate::offload::complete_checksums;
+use crate::snapshot::{Port, Snapshot};
 use crate::target::TargetId;
 
 /// What a worker needs to run programs, used again for every burst.
@@ -23,7 +25,7 @@ pub(super) struct HookRunner {
     /// For bursts of which the programs of a chain send frames on that go different ways.
     mixed: Mixed,
     /// For ports with taps.
-    pub(super) copies: Copies,
+    copies: Copies,
 }
 
 /// Frames of a burst that end at different programs of a chain.
@@ -57,6 +59,23 @@ impl HookRunner {
         }
     }
 
+    /// What a port does to frames that arrived there. What the caller knows of them saves a look
+    /// where there are no programs.
+    #[inline(always)]
+    pub(super) fn judge(
+        &mut self,
+        snapshot: &Snapshot,
+        port: &Port,
+        frames: &mut Vec<Frame>,
+        known: Option<BurstSummary>,
+        nodes: &mut Nodes,
+    ) {
+        if port.has_rx_programs() && port.features.rx_checksum {
+            complete_checksums(frames);
+        }
+        self.run(snapshot, port.first_hook(), frames, known, nodes);
+    }
+
     /// Sends all frames on their way, as the hook's programs decide; none is left. What the caller
     /// knows of them saves a look where there are no programs.
     #[inline(always)]
@@ -66,29 +85,47 @@ impl HookRunner {
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
         mut known: Option<BurstSummary>,
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         if hook.control.is_some() {
             known = None;
-            graph.take_control(snapshot, hook, frames);
+            self.pass_control(snapshot, hook, frames, nodes);
         }
         if !hook.taps.is_empty() {
             self.copies.enter(hook.point, &hook.taps, frames);
         }
         let Some(chain) = &hook.chain else {
-            return self.pass_all(snapshot, hook, frames, known, graph);
+            return self.pass_all(snapshot, hook, frames, known, nodes);
         };
         if hook.linearize {
-            graph.linearize(frames);
+            nodes.graph.linearize(frames);
         }
         if hook.egress != 0 {
             frames.iter_mut().for_each(|frame| frame.egress_ifindex = hook.egress);
         }
         let mut bursts = std::mem::take(&mut self.bursts);
         bursts.resize_with(bursts.len().max(chain.links().len()), Burst::default);
-        self.run_chain(snapshot, hook, chain, frames, &mut bursts, graph);
+        self.run_chain(snapshot, hook, chain, frames, &mut bursts, nodes);
         self.bursts = bursts;
         debug_assert!(frames.is_empty(), "every frame goes somewhere");
+    }
+
+    /// Has control frames of a bond pass before a program sees them.
+    #[cold]
+    fn pass_control(
+        &self,
+        snapshot: &Snapshot,
+        hook: &HookSpec,
+        frames: &mut Vec<Frame>,
+        nodes: &mut Nodes,
+    ) {
+        let Some(bond) = hook.control else { return };
+        for frame in bond::take_control(snapshot, bond, frames).into_iter().flatten() {
+            if let Some(verdicts) = hook.verdicts(self.number) {
+                verdicts[Action::Pass as usize].add(1);
+            }
+            nodes.push(snapshot, hook.target(Action::Pass), frame);
+        }
     }
 
     #[inline]
@@ -99,7 +136,7 @@ impl HookRunner {
         chain: &Chain,
         frames: &mut Vec<Frame>,
         bursts: &mut [Burst],
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         let links = chain.links();
         for (place, link) in links.iter().enumerate() {
@@ -108,22 +145,22 @@ impl HookRunner {
             let is_last = place + 1 == links.len();
             // What comes after the last program is XDP_PASS, which it said itself.
             if is_last && link.chain_call_actions & !PASS == 0 {
-                return self.route(snapshot, hook, frames, (burst, &actions), graph);
+                return self.route(snapshot, hook, frames, (burst, &actions), nodes);
             }
             match self.goes_on(link, burst) {
                 GoesOn::None => {
-                    return self.route(snapshot, hook, frames, (burst, &actions), graph);
+                    return self.route(snapshot, hook, frames, (burst, &actions), nodes);
                 }
                 GoesOn::All => {}
-                GoesOn::Some if self.shed(snapshot, hook, frames, graph) => {}
+                GoesOn::Some if self.shed(snapshot, hook, frames, nodes) => {}
                 GoesOn::Some => {
                     self.run_mixed(hook, chain, place, frames, bursts);
-                    return self.route_mixed(snapshot, hook, bursts, graph);
+                    return self.route_mixed(snapshot, hook, bursts, nodes);
                 }
             }
         }
         // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
-        self.pass_all(snapshot, hook, frames, None, graph);
+        self.pass_all(snapshot, hook, frames, None, nodes);
     }
 
     /// All frames pass.
@@ -133,7 +170,7 @@ impl HookRunner {
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
         known: Option<BurstSummary>,
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         if !hook.taps.is_empty() {
             self.copies.leave(hook.point, &hook.taps, frames, None);
@@ -142,7 +179,7 @@ impl HookRunner {
             counters[Action::Pass as usize].add(frames.len() as u64);
         }
         let to = hook.target(Action::Pass);
-        send_all(snapshot, hook, to, frames, known, graph);
+        send_all(snapshot, hook, to, frames, known, nodes);
     }
 
     /// Sends a burst where one program's verdicts lead, of which there are `actions` of each kind:
@@ -154,7 +191,7 @@ impl HookRunner {
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
         (burst, actions): (&Burst, &[u64; 5]),
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         debug_assert_eq!(burst.len(), frames.len(), "a verdict for each frame");
         if !hook.taps.is_empty() {
@@ -164,10 +201,10 @@ impl HookRunner {
             add_actions(counters, actions);
         }
         let mut resolved = Resolved::new(hook);
-        if let Some(to) = resolved.common(snapshot, burst, graph) {
-            return send_alike(snapshot, hook, to, frames, (burst, 0), graph);
+        if let Some(to) = resolved.common(snapshot, burst, nodes) {
+            return send_alike(snapshot, hook, to, frames, (burst, 0), nodes);
         }
-        self.route_apart(snapshot, hook, frames, (burst, actions), graph);
+        self.route_apart(snapshot, hook, frames, (burst, actions), nodes);
     }
 
     /// Sends a burst where verdicts lead that are not all the same, each verdict's frames in one
@@ -178,16 +215,16 @@ impl HookRunner {
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
         (burst, actions): (&Burst, &[u64; 5]),
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         self.scatter.deal(frames, burst, actions);
         let Scatter { lanes, redirected, ways, .. } = &mut self.scatter;
         for (action, lane) in ACTIONS.into_iter().zip(lanes).filter(|(_, lane)| !lane.is_empty()) {
             let to = hook.target(action);
             if to == TargetId::AS_FRAME_SAYS {
-                redirect(snapshot, hook, lane, (burst, redirected), ways, graph);
+                redirect(snapshot, hook, lane, (burst, redirected), ways, nodes);
             } else {
-                send_all(snapshot, hook, to, lane, None, graph);
+                send_all(snapshot, hook, to, lane, None, nodes);
             }
         }
     }
@@ -213,10 +250,10 @@ impl HookRunner {
         snapshot: &Snapshot,
         hook: &HookSpec,
         frames: &mut Vec<Frame>,
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) -> bool {
         let scatter = &mut self.scatter;
-        let is_kept = |action| scatter.some_go(action) && !graph.is_drop(hook.target(action));
+        let is_kept = |action| scatter.some_go(action) && !nodes.graph.is_drop(hook.target(action));
         // Copies for taps have places in the whole burst.
         if !hook.taps.is_empty() || ACTIONS.into_iter().any(is_kept) {
             return false;
@@ -227,7 +264,7 @@ impl HookRunner {
             if let Some(counters) = hook.verdicts(self.number) {
                 counters[action as usize].add(lane.len() as u64);
             }
-            send_all(snapshot, hook, hook.target(action), lane, None, graph);
+            send_all(snapshot, hook, hook.target(action), lane, None, nodes);
         }
         true
     }
@@ -263,7 +300,7 @@ impl HookRunner {
         snapshot: &Snapshot,
         hook: &HookSpec,
         bursts: &[Burst],
-        graph: &mut Graph,
+        nodes: &mut Nodes,
     ) {
         let mut done = std::mem::take(&mut self.mixed.done);
         for (place, (frame, fate)) in done.drain(..).flatten().enumerate() {
@@ -277,10 +314,10 @@ impl HookRunner {
                 counters[action as usize].add(1);
             }
             let to = match burst {
-                Some(burst) => Resolved::new(hook).target(snapshot, burst, fate.index, graph),
+                Some(burst) => Resolved::new(hook).target(snapshot, burst, fate.index, nodes),
                 None => hook.target(Action::Pass),
             };
-            send(snapshot, hook, to, frame, judged, graph);
+            send(snapshot, hook, to, frame, judged, nodes);
         }
         self.mixed.done = done;
         if !hook.taps.is_empty() {
@@ -303,13 +340,23 @@ impl HookRunner {
         self.run_tapped(hook, link, frames, burst)
     }
 
-    #[inline]
-    pub(super) fn run_program(
+    /// Runs one program in sight of its hook's taps.
+    #[cold]
+    fn run_tapped(
         &mut self,
+        hook: &HookSpec,
         link: &Link,
         frames: &mut [Frame],
         burst: &mut Burst,
     ) -> [u64; 5] {
+        let watched = Watched::enter(&self.copies, hook.point, &hook.taps, link.id, frames);
+        let actions = self.run_program(link, frames, burst);
+        watched.leave(frames, burst);
+        actions
+    }
+
+    #[inline]
+    fn run_program(&mut self, link: &Link, frames: &mut [Frame], burst: &mut Burst) -> [u64; 5] {
         let counters = &link.counters()[self.number];
         if link.program.run_burst(&mut self.xdp, frames, burst).is_err() {
             counters.faults.add(1);
@@ -338,15 +385,15 @@ fn send_all(
     to: TargetId,
     frames: &mut Vec<Frame>,
     known: Option<BurstSummary>,
-    graph: &mut Graph,
+    nodes: &mut Nodes,
 ) {
     if hook.egress != 0 {
         frames.iter_mut().for_each(|frame| frame.egress_ifindex = 0);
     }
     if hook.zero_copy {
-        frames.iter_mut().for_each(|frame| graph.own(to, frame));
+        frames.iter_mut().for_each(|frame| nodes.graph.own(to, frame));
     }
-    graph.push_all(snapshot, to, frames, known);
+    nodes.push_all(snapshot, to, frames, known);
 }
 
 /// Sends redirected frames, of these numbers in their burst, where their own verdicts lead: each
@@ -357,30 +404,30 @@ fn redirect(
     frames: &mut Vec<Frame>,
     (burst, numbers): (&Burst, &[u32]),
     ways: &mut Ways,
-    graph: &mut Graph,
+    nodes: &mut Nodes,
 ) {
     debug_assert_eq!(frames.len(), numbers.len(), "each has a number");
     let mut resolved = Resolved::new(hook);
     let numbers = || numbers.iter().map(|number| *number as usize);
-    ways.find(numbers().map(|number| resolved.way(snapshot, burst, number, graph)));
+    ways.find(numbers().map(|number| resolved.way(snapshot, burst, number, nodes)));
     if let Some(targets) = resolved.targets() {
-        if targets.iter().any(|to| graph.is_queue(*to)) {
+        if targets.iter().any(|to| nodes.graph.is_queue(*to)) {
             for ((frame, number), way) in frames.iter_mut().zip(numbers()).zip(ways.places()) {
-                if graph.is_queue(targets[way]) {
+                if nodes.graph.is_queue(targets[way]) {
                     frame.set_rank(burst.rank(number));
                 }
             }
         }
         ways.deal(frames);
         for (to, lane) in targets.iter().zip(&mut ways.lanes) {
-            send_all(snapshot, hook, *to, lane, None, graph);
+            send_all(snapshot, hook, *to, lane, None, nodes);
         }
         return;
     }
     let mut resolved = Resolved::new(hook);
     for (number, frame) in numbers().zip(frames.drain(..)) {
-        let to = resolved.target(snapshot, burst, number, graph);
-        send(snapshot, hook, to, frame, Some((burst, number)), graph);
+        let to = resolved.target(snapshot, burst, number, nodes);
+        send(snapshot, hook, to, frame, Some((burst, number)), nodes);
     }
 }
 
@@ -392,13 +439,13 @@ fn send_alike(
     to: TargetId,
     frames: &mut Vec<Frame>,
     (burst, index): (&Burst, usize),
-    graph: &mut Graph,
+    nodes: &mut Nodes,
 ) {
-    if graph.is_queue(to) {
+    if nodes.graph.is_queue(to) {
         let rank = burst.rank(index);
         frames.iter_mut().for_each(|frame| frame.set_rank(rank));
     }
-    send_all(snapshot, hook, to, frames, None, graph);
+    send_all(snapshot, hook, to, frames, None, nodes);
 }
 
 /// Sends one frame: of that number in its burst, if a program judged it.
@@ -409,18 +456,18 @@ fn send(
     to: TargetId,
     mut frame: Frame,
     judged: Option<(&Burst, usize)>,
-    graph: &mut Graph,
+    nodes: &mut Nodes,
 ) {
-    if let Some((burst, index)) = judged.filter(|_| graph.is_queue(to)) {
+    if let Some((burst, index)) = judged.filter(|_| nodes.graph.is_queue(to)) {
         frame.set_rank(burst.rank(index));
     }
     if hook.egress != 0 {
         frame.egress_ifindex = 0;
     }
     if hook.zero_copy {
-        graph.own(to, &mut frame);
+        nodes.graph.own(to, &mut frame);
     }
-    graph.push(snapshot, to, frame);
+    nodes.push(snapshot, to, frame);
 }
 
 #[inline]

@@ -1,4 +1,4 @@
-//! A worker's inbox: frames from other workers, packets to send, and tasks of control code.
+//! A worker's inbox: lanes from other workers, packets to send, and a word of tasks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,15 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::BURST;
-use super::Worker;
-use super::graph::Graph;
 use crate::counters::DropReason;
 use crate::dequeue::Reclaimer;
-use crate::lane::{Errand, Lane, Mark};
+use crate::lane::{Lane, Mark};
 use crate::numbers::PortId;
-use crate::snapshot::Snapshot;
-use crate::target::{Exit, Owner, Side};
+use crate::options::BURST;
 
 /// What a worker is given by others.
 #[derive(Debug, Default)]
@@ -47,7 +43,7 @@ impl Inbox {
     }
 
     /// Brings what the worker knows of lanes up to date.
-    fn see_lanes(&self, known: &mut Vec<Arc<Lane>>) {
+    pub(super) fn see_lanes(&self, known: &mut Vec<Arc<Lane>>) {
         let lanes = self.lanes.lock();
         let changes = self.changes.swap(0, Ordering::Relaxed);
         self.waiting.fetch_sub(changes, Ordering::Release);
@@ -94,7 +90,7 @@ impl Inbox {
         fits
     }
 
-    fn take_injected(&self) -> VecDeque<(PortId, Box<[u8]>)> {
+    pub(super) fn take_injected(&self) -> VecDeque<(PortId, Box<[u8]>)> {
         let mut injected = self.injected.lock();
         self.waiting.fetch_sub(injected.len(), Ordering::Release);
         std::mem::take(&mut injected)
@@ -118,89 +114,8 @@ impl Inbox {
         lanes.iter().for_each(|lane| lane.close());
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
-    }
-}
-
-impl Graph {
-    /// Sends what control code wants to be sent; gives the number of packets.
-    fn send_injected(&mut self, snapshot: &Snapshot) -> usize {
-        let injected = self.shared.inbox.take_injected();
-        let count = injected.len();
-        for (port, packet) in injected {
-            if snapshot.port(port).is_none() {
-                continue;
-            }
-            // What is no frame, or finds no memory, is lost as on a wire.
-            if let Ok(Some(frame)) = self.pool.frame(&packet) {
-                self.shared.counters.created.add(1);
-                self.push(snapshot, Exit::Forward.at(port), frame);
-            }
-        }
-        count
-    }
-}
-
-impl Worker {
-    /// Works on what others have for it, of frames a burst; gives how much that was.
-    #[inline]
-    pub(super) fn take_inbox(&mut self) -> usize {
-        let asked = if self.shared.inbox.is_empty() { 0 } else { self.work_inbox() };
-        if self.lanes.is_empty() { asked } else { asked + self.take_lane() }
-    }
-
-    #[cold]
-    fn work_inbox(&mut self) -> usize {
-        let Self { shared, snapshot, runner, graph, tasks, lanes, .. } = self;
-        shared.load.is_elsewhere();
-        shared.inbox.see_lanes(lanes);
-        let submitted = tasks.take_up();
-        shared.inbox.take_announced(submitted);
-        let asked = graph.send_injected(snapshot) + submitted;
-        graph.flush(snapshot, runner);
-        asked
-    }
-
-    /// Works on up to a burst of frames of one lane; gives its length.
-    fn take_lane(&mut self) -> usize {
-        let count = self.lanes.len();
-        for _ in 0..count {
-            // The next one first, next time.
-            self.next_lane = (self.next_lane + 1) % count;
-            if self.lanes[self.next_lane].has_frames() {
-                return self.work_lane(self.next_lane);
-            }
-        }
-        0
-    }
-
-    #[inline(never)]
-    fn work_lane(&mut self, index: usize) -> usize {
-        self.shared.load.is_elsewhere();
-        let count = self.lanes[index].take(&mut self.frames, BURST);
-        match self.lanes[index].errand {
-            Errand::Entry(entry) => self.run_entry(entry),
-            Errand::Arrive => self.run_arrived(),
-        }
-        self.lanes[index].finish();
-        count
-    }
-
-    /// Drops what nobody will work on any more.
-    pub(super) fn drain_inbox(&mut self) {
-        let Self { shared, snapshot, frames, graph, lanes, .. } = self;
-        shared.inbox.close();
-        shared.inbox.take_injected();
-        shared.inbox.see_lanes(lanes);
-        for lane in lanes {
-            while lane.take(frames, BURST) > 0 {
-                shared.counters.taken_over.add(frames.len() as u64);
-                let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-                graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
-            }
-            lane.finish();
-        }
     }
 }
 

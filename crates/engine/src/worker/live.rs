@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Program};
 
-use super::BURST;
+use super::flush::flush;
 use super::task::{ControlTask, TaskContext};
 use crate::chain::Chain;
 use crate::hook::HookSpec;
+use crate::options::BURST;
 use crate::snapshot::Port;
 
 /// A program that is to run on frames which then go on.
@@ -93,7 +94,7 @@ impl LiveRun {
 
     /// Runs one batch and sends what comes of it.
     fn run_batch(&mut self, context: &mut TaskContext<'_>) -> Result<(), LiveError> {
-        let TaskContext { snapshot, runner, graph } = context;
+        let TaskContext { snapshot, runner, nodes } = context;
         let port = self.ingress.map(|ifindex| snapshot.port_of_ifindex(ifindex));
         let port = port.map(|port| port.ok_or(LiveError::NoPort)).transpose()?;
         let is_delegate = |port: &Port| port.member.is_some_and(|member| member.is_delegate);
@@ -101,18 +102,18 @@ impl LiveRun {
         let hook = HookSpec::live(from, Arc::clone(&self.chain));
         let mut rest = self.batch.min(self.left) as usize;
         while rest > 0 {
-            let copies = (0..rest.min(BURST)).map_while(|_| graph.pool.copy(&self.frame));
+            let copies = (0..rest.min(BURST)).map_while(|_| nodes.graph.pool.copy(&self.frame));
             self.frames.extend(copies);
             let count = self.frames.len();
             if count == 0 {
                 break;
             }
-            graph.shared.counters.created.add(count as u64);
-            runner.run(snapshot, &hook, &mut self.frames, None, graph);
+            nodes.graph.counters().created.add(count as u64);
+            runner.run(snapshot, &hook, &mut self.frames, None, nodes);
             self.left -= count as u32;
             rest -= count;
         }
-        graph.flush(snapshot, runner);
+        flush(snapshot, nodes, runner, false);
         self.wait_for_frames(rest > 0)
     }
 

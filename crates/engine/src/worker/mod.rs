@@ -5,84 +5,57 @@
 //! ```
 
 mod adopt;
-mod bond;
-mod bridge;
-mod byte_limit;
-mod cpu;
-mod dequeue;
+mod flush;
 mod graph;
 mod guest;
 mod hook;
 mod idle;
 mod inbox;
-mod launch;
 mod live;
-mod port_tx;
-mod ready;
+mod nodes;
 mod redirect;
 mod scatter;
 mod scheduler;
 mod shared;
-mod spread;
+mod sleep;
+mod source;
 mod tap;
 mod task;
-mod tx_ring;
 mod way;
-mod zero_copy;
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
 use crate::counters::DropReason;
-use crate::dequeue::Reclaimer;
-use crate::lane::Lane;
+use crate::dequeue::{Reclaimer, monotonic_ns};
 use crate::load::Stint;
 use crate::numbers::PortId;
-use crate::opened::{Opened, ParkedRx};
-use crate::port::Rx;
+use crate::options::BURST;
 use crate::snapshot::Snapshot;
-use crate::target::{Owner, Side};
-use dequeue::DequeueSource;
-use graph::{BurstSummary, Graph};
+use crate::target::{Exit, Owner, Side};
+use flush::flush;
+use graph::BurstSummary;
 use hook::HookRunner;
 use idle::Idle;
-pub use launch::LAUNCH_HORIZON;
 pub use live::{LiveError, LiveRun};
-use ready::{Ready, Source, Watch};
+use nodes::Nodes;
+pub use nodes::launch::LAUNCH_HORIZON;
 pub(crate) use shared::{WorkerShared, marks};
-use spread::{FlowSpread, judge};
+use source::dequeue::DequeueSource;
+use source::handed::Lanes;
+use source::ready::Ready;
+use source::rx::RxQueue;
+use source::tx_ring::TxRing;
 pub use task::{ControlTask, TaskContext};
 pub(crate) use task::{TaskSender, Tasks, tasks};
-use tx_ring::TxRing;
-use zero_copy::UmemPool;
-
-/// Frames received and judged at a time.
-pub const BURST: usize = 64;
-
-/// A port's receive queue that the worker polls.
-struct RxQueue {
-    port: PortId,
-    queue: u32,
-    rx: Box<dyn Rx>,
-    /// Where it belongs when the worker lets go of it.
-    parked: Arc<ParkedRx>,
-    opened: Arc<Opened>,
-    is_finished: bool,
-    watch: Watch,
-    /// Whose memory it receives into, if not our own.
-    umem: Option<UmemPool>,
-    /// Who else runs the port's programs on what comes by it.
-    spread: Option<Box<FlowSpread>>,
-}
 
 /// The thread's state.
 pub(crate) struct Worker {
     shared: Arc<WorkerShared>,
+    workers: Arc<[Arc<WorkerShared>]>,
     snapshot: Arc<Snapshot>,
     /// Its sources: receive queues, sockets' tx rings, and its inbox.
     queues: Vec<RxQueue>,
@@ -93,16 +66,15 @@ pub(crate) struct Worker {
     dequeues: Vec<DequeueSource>,
     /// Queues it should poll and another worker still holds.
     awaited: Vec<(PortId, u32)>,
-    /// By which others hand it frames, and the last one that it looked into.
-    lanes: Vec<Arc<Lane>>,
-    next_lane: usize,
+    /// By which others hand it frames.
+    lanes: Lanes,
     /// What control code has it do.
     tasks: Tasks,
     /// The burst in hand, and one that is taken apart.
     frames: Vec<Frame>,
     batch: Vec<Frame>,
     runner: HookRunner,
-    graph: Graph,
+    nodes: Nodes,
     /// The readers' groups of all programs' maps.
     domains: Vec<Arc<Domain>>,
     idle: Idle,
@@ -122,19 +94,19 @@ impl Worker {
         runner.xdp.set_tx_timestamps(Some(Arc::clone(pool.arena().tx_timestamps())));
         Worker {
             shared: Arc::clone(shared),
+            workers: Arc::clone(workers),
             snapshot: Arc::default(),
             queues: Vec::new(),
             tx_rings: Vec::new(),
             ready: Ready::default(),
             dequeues: Vec::new(),
             awaited: Vec::new(),
-            lanes: Vec::new(),
-            next_lane: 0,
+            lanes: Lanes::default(),
             tasks,
             frames: Vec::with_capacity(2 * BURST),
             batch: Vec::with_capacity(2 * BURST),
             runner,
-            graph: Graph::new(shared, workers, reclaimer, pool),
+            nodes: Nodes::new(shared, workers, reclaimer, pool),
             domains: Vec::new(),
             idle: Idle::default(),
             stint: Stint::new(),
@@ -169,21 +141,23 @@ impl Worker {
         for index in 0..self.queues.len() {
             work += self.poll(index);
         }
-        for index in 0..self.tx_rings.len() {
-            work += self.poll_tx_ring(index);
+        let Self { snapshot, tx_rings, frames, nodes, runner, .. } = self;
+        for ring in tx_rings {
+            work += ring.poll(snapshot, frames, nodes, runner);
         }
         if !self.tasks.is_empty() {
             work += self.run_tasks();
         }
         work += self.take_inbox();
         // Last, so that what came is in the queues.
-        for index in 0..self.dequeues.len() {
-            work += self.poll_dequeue(index);
+        let Self { snapshot, dequeues, nodes, runner, .. } = self;
+        for source in dequeues {
+            work += source.poll(snapshot, nodes, runner);
         }
-        if !self.graph.launches.is_empty() {
-            work += self.launch_due();
+        if !nodes.launches.is_empty() {
+            work += launch_due(snapshot, nodes, runner);
         }
-        self.graph.end_round(work >= BURST);
+        nodes.wires.end_round(&mut nodes.graph.pool, work >= BURST);
         if work > 0 && !self.stint.is_at_work {
             self.stint.begin(&self.shared.load);
         }
@@ -193,17 +167,17 @@ impl Worker {
     /// Does a piece of what control code wants; gives how many tasks there were.
     #[cold]
     fn run_tasks(&mut self) -> usize {
-        let Self { snapshot, runner, graph, domains, tasks, shared, .. } = self;
+        let Self { snapshot, runner, nodes, domains, tasks, shared, .. } = self;
         shared.load.is_elsewhere();
-        tasks.run(&mut TaskContext { snapshot, runner, graph }, shared.number, domains)
+        tasks.run(&mut TaskContext { snapshot, runner, nodes }, shared.number, domains)
     }
 
     /// Receives one burst and sends it on its way.
     #[inline]
     fn poll(&mut self, index: usize) -> usize {
-        let Self { snapshot, queues, frames, batch, runner, graph, shared, stint, .. } = self;
+        let Self { snapshot, queues, frames, batch, runner, nodes, shared, stint, .. } = self;
         let queue = &mut queues[index];
-        let count = queue.receive(graph, frames);
+        let count = queue.receive(&mut nodes.graph.pool, frames);
         if count == 0 {
             return 0;
         }
@@ -216,7 +190,7 @@ impl Worker {
         shared.counters.received.add(count as u64);
         let Some(port) = snapshot.port(queue.port) else {
             let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-            graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
             return count;
         };
         let (ifindex, number) = (port.ifindex, queue.queue);
@@ -234,15 +208,76 @@ impl Worker {
         counters.rx_packets.add(count as u64);
         counters.rx_bytes.add(bytes as u64);
         if let Some(spread) = &mut queue.spread {
-            spread.share(snapshot, port, frames, batch, graph);
+            spread.share(snapshot, port, frames, batch, &mut nodes.graph);
         }
         let known = known.filter(|_| queue.spread.is_none());
-        judge(snapshot, port, frames, known, runner, graph);
-        graph.expects_more = count == BURST;
-        graph.flush(snapshot, runner);
-        graph.expects_more = false;
+        runner.judge(snapshot, port, frames, known, nodes);
+        flush(snapshot, nodes, runner, count == BURST);
         count
     }
+
+    /// Works on what others have for it, of frames a burst; gives how much that was.
+    #[inline]
+    fn take_inbox(&mut self) -> usize {
+        let asked = if self.shared.inbox.is_empty() { 0 } else { self.work_inbox() };
+        if self.lanes.is_empty() {
+            return asked;
+        }
+        let Self { snapshot, frames, lanes, nodes, runner, .. } = self;
+        asked + lanes.poll(snapshot, frames, nodes, runner)
+    }
+
+    #[cold]
+    fn work_inbox(&mut self) -> usize {
+        let Self { shared, snapshot, runner, nodes, tasks, lanes, .. } = self;
+        shared.load.is_elsewhere();
+        lanes.see(&shared.inbox);
+        let submitted = tasks.take_up();
+        shared.inbox.take_announced(submitted);
+        let asked = submitted + send_injected(snapshot, nodes);
+        flush(snapshot, nodes, runner, false);
+        asked
+    }
+
+    /// Drops what nobody will work on any more.
+    fn drain_inbox(&mut self) {
+        let Self { shared, snapshot, nodes, lanes, .. } = self;
+        shared.inbox.close();
+        shared.inbox.take_injected();
+        lanes.see(&shared.inbox);
+        lanes.drop_all(snapshot, &mut nodes.graph);
+    }
+}
+
+/// Sends what control code wants to be sent; gives the number of packets.
+fn send_injected(snapshot: &Snapshot, nodes: &mut Nodes) -> usize {
+    let injected = nodes.graph.shared.inbox.take_injected();
+    let count = injected.len();
+    for (port, packet) in injected {
+        if snapshot.port(port).is_none() {
+            continue;
+        }
+        // What is no frame, or finds no memory, is lost as on a wire.
+        if let Ok(Some(frame)) = nodes.graph.pool.frame(&packet) {
+            nodes.graph.counters().created.add(1);
+            nodes.push(snapshot, Exit::Forward.at(port), frame);
+        }
+    }
+    count
+}
+
+/// Sends the frames whose launch time has come; gives their number.
+#[cold]
+fn launch_due(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) -> usize {
+    let (now_ns, mut count) = (monotonic_ns(), 0);
+    while let Some((port, frame)) = nodes.launches.take_due(&nodes.graph, now_ns) {
+        nodes.push(snapshot, Exit::Xmit.at(port), frame);
+        count += 1;
+    }
+    if count > 0 {
+        flush(snapshot, nodes, runner, false);
+    }
+    count
 }
 
 /// Nobody waits for a worker that is gone, even if it panicked.
@@ -252,68 +287,5 @@ impl Drop for Worker {
         self.stint.pause(&self.shared.load, Instant::now());
         self.shared.counters.rest();
         self.shared.note_adopted(u64::MAX);
-    }
-}
-
-impl Source for RxQueue {
-    fn key(&self) -> u64 {
-        u64::from(self.port.0) << 32 | u64::from(self.queue)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.rx.descriptor()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.is_finished
-    }
-
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
-    }
-}
-
-impl RxQueue {
-    /// Receives a burst; gives its length.
-    #[inline]
-    fn receive(&mut self, graph: &mut Graph, frames: &mut Vec<Frame>) -> usize {
-        if self.is_finished || self.watch.is_quiet() {
-            return 0;
-        }
-        debug_assert!(frames.is_empty(), "the burst before is gone");
-        if let Some(umem) = &mut self.umem {
-            umem.enter(&mut graph.pool);
-        }
-        let received = self.rx.receive(&mut graph.pool, frames, BURST);
-        if let Some(umem) = &mut self.umem {
-            umem.leave(&mut graph.pool);
-        }
-        let count = received.unwrap_or_else(|error| {
-            self.fail(&error);
-            frames.len()
-        });
-        debug_assert_eq!(count, frames.len(), "a queue counts right");
-        self.watch.note(count);
-        if count == 0 {
-            self.note_end();
-        }
-        count
-    }
-
-    /// The queue is of no more use; its port says why.
-    #[cold]
-    fn fail(&mut self, error: &std::io::Error) {
-        self.is_finished = true;
-        let mut failure = self.opened.failure.lock();
-        failure.get_or_insert_with(|| format!("queue {}: {error}", self.queue));
-        self.opened.failed.store(true, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn note_end(&mut self) {
-        if self.rx.is_finished() {
-            self.is_finished = true;
-            self.parked.has_ended.store(true, Ordering::Relaxed);
-        }
     }
 }

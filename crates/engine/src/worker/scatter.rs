@@ -4,8 +4,6 @@
 use towpath_xdp::frame::{scatter, scatter_by_masks};
 use towpath_xdp::{Action, Burst, Frame};
 
-use super::redirect::WAYS;
-
 /// Room for the frames of a burst, by verdict.
 #[derive(Default)]
 pub(super) struct Scatter {
@@ -126,6 +124,8 @@ impl Ways {
     }
 }
 
+/// Targets of a burst's redirected frames.
+pub(super) const WAYS: usize = 8;
 /// The lane of frames that stay.
 const STAYING: usize = ACTIONS.len();
 const LANES: usize = ACTIONS.len() + 1;

@@ -5,10 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_xdp::{Action, Burst, Frame};
 
-use super::hook::HookRunner;
 use crate::chain::Hook;
-use crate::chain::Link;
-use crate::hook::HookSpec;
 use crate::tap::{ALL_VERDICTS, Batch, Record, Tap, TappedVerdict};
 
 /// Copies of the burst in hand, for each tap of a hook.
@@ -107,33 +104,40 @@ impl Copies {
     }
 }
 
-impl HookRunner {
-    /// Runs one program in sight of its hook's taps.
-    #[cold]
-    pub(super) fn run_tapped(
-        &mut self,
-        hook: &HookSpec,
-        link: &Link,
-        frames: &mut [Frame],
-        burst: &mut Burst,
-    ) -> [u64; 5] {
-        let taps = &hook.taps;
-        let watching = |tap: &&Arc<Tap>| tap.options.links.contains(&link.id);
-        let mut watched: Vec<(&Arc<Tap>, Pending)> =
+/// Copies for taps that watch one program of a hook.
+pub(super) struct Watched<'a> {
+    place: Point,
+    taps: Vec<(&'a Arc<Tap>, Pending)>,
+}
+
+impl<'a> Watched<'a> {
+    /// Frames are there; the program has not seen them yet.
+    pub(super) fn enter(
+        copies: &Copies,
+        hook: Hook,
+        taps: &'a [Arc<Tap>],
+        link: u32,
+        frames: &[Frame],
+    ) -> Watched<'a> {
+        let watching = |tap: &&Arc<Tap>| tap.options.links.contains(&link);
+        let mut taps: Vec<(&Arc<Tap>, Pending)> =
             taps.iter().filter(watching).map(|tap| (tap, Pending::default())).collect();
-        let place = Point { link: Some(link.id), ..self.copies.place(hook.point) };
-        for (tap, pending) in &mut watched {
+        let place = Point { link: Some(link), ..copies.place(hook) };
+        for (tap, pending) in &mut taps {
             pending.enter(tap, frames, place);
         }
-        let actions = self.run_program(link, frames, burst);
+        Watched { place, taps }
+    }
+
+    /// The program has judged them.
+    pub(super) fn leave(self, frames: &[Frame], burst: &Burst) {
         let now = now_ns();
-        for (tap, pending) in &mut watched {
+        for (tap, mut pending) in self.taps {
             for (index, frame) in frames.iter().enumerate() {
-                pending.leave(tap, index, frame, Some((burst, index)), place, now);
+                pending.leave(tap, index, frame, Some((burst, index)), self.place, now);
             }
             pending.send(tap);
         }
-        actions
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use towpath_maps::Domain;
 
-use super::graph::Graph;
 use super::hook::HookRunner;
+use super::nodes::Nodes;
 use super::shared::WorkerShared;
 use crate::snapshot::Snapshot;
 
@@ -26,7 +26,7 @@ pub trait ControlTask: Send + 'static {
 pub struct TaskContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) runner: &'a mut HookRunner,
-    pub(super) graph: &'a mut Graph,
+    pub(super) nodes: &'a mut Nodes,
 }
 
 impl TaskContext<'_> {

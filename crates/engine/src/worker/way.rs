@@ -11,18 +11,18 @@ use crate::options::Mode;
 
 /// The giver's end of a lane.
 #[derive(Debug)]
-pub(super) struct Way {
-    pub(super) lane: Arc<Lane>,
+pub(crate) struct Way {
+    pub(crate) lane: Arc<Lane>,
     giver: Giver<Frame>,
     to: Arc<WorkerShared>,
     /// Frames went by it since the last configuration.
-    pub(super) is_used: bool,
+    pub(crate) is_used: bool,
 }
 
 impl Way {
     /// Opens a lane to a worker for an errand; no more than `limit` frames wait for it, whoever
     /// gave them.
-    pub(super) fn open(to: &Arc<WorkerShared>, errand: Errand, limit: usize) -> Way {
+    pub(crate) fn open(to: &Arc<WorkerShared>, errand: Errand, limit: usize) -> Way {
         let (giver, taker) = handoff(limit);
         let ends = (taker, giver.progress());
         let lane = to.inbox.add_lane(|lanes| Lane::new(errand, ends, limit, lanes));
@@ -30,14 +30,14 @@ impl Way {
     }
 
     /// Whether it leads to that worker.
-    pub(super) fn leads_to(&self, worker: &Arc<WorkerShared>) -> bool {
+    pub(crate) fn leads_to(&self, worker: &Arc<WorkerShared>) -> bool {
         Arc::ptr_eq(&self.to, worker)
     }
 
     /// Gives the worker what there is room for, and wakes it unless that is `from`; the rest
     /// stays. Gives how many went.
     #[inline]
-    pub(super) fn give(&mut self, from: usize, frames: &mut Vec<Frame>) -> usize {
+    pub(crate) fn give(&mut self, from: usize, frames: &mut Vec<Frame>) -> usize {
         if self.lane.is_closed() {
             return 0;
         }

@@ -3,21 +3,22 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_xdp::Frame;
 
-use super::Worker;
-use super::graph::Graph;
+use super::next::Next;
 use crate::counters::DropReason;
 use crate::dequeue::monotonic_ns;
 use crate::numbers::PortId;
 use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side};
+use crate::worker::graph::Graph;
 
 /// Frames by the time they leave, and in the order they came.
 #[derive(Default)]
-pub(super) struct Launches {
+pub(crate) struct Launches {
     by_time: BinaryHeap<Reverse<Waiting>>,
     count: u64,
 }
@@ -30,86 +31,65 @@ struct Waiting {
 }
 
 impl Launches {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_time.is_empty()
     }
 
     /// When the first leaves.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         self.by_time.peek().map(|Reverse(first)| first.time_ns)
     }
-}
 
-impl Graph {
     /// Keeps a frame until its time. One whose time is past goes now; one whose time is too far
     /// away is dropped, as `fq` drops what is beyond its horizon, and so is one for which there is
-    /// no room.
+    /// no room: what is not kept comes back.
     #[cold]
     pub(super) fn hold(
         &mut self,
-        snapshot: &Snapshot,
+        graph: &Graph,
         port: PortId,
         time_ns: u64,
         mut frame: Frame,
-    ) {
+    ) -> Option<(Frame, Next<'static>)> {
         let ahead = time_ns.saturating_sub(monotonic_ns());
         if ahead == 0 {
             frame.clear_launch_time();
-            return self.push(snapshot, Exit::Xmit.at(port), frame);
+            return Some((frame, Next::To(Exit::Xmit.at(port))));
         }
-        let is_full = self.launches.by_time.len() >= HELD_MAX;
+        let is_full = self.by_time.len() >= HELD_MAX;
         if is_full || Duration::from_nanos(ahead) > LAUNCH_HORIZON {
-            return self.drop(snapshot, Owner::of(port), Side::Tx, DropReason::Launch, frame);
+            return Some((frame, Next::Drop(Side::Tx, DropReason::Launch)));
         }
-        self.shared.counters.handed_over.add(1);
-        let Launches { by_time, count } = &mut self.launches;
-        *count += 1;
-        by_time.push(Reverse(Waiting { time_ns, number: *count, port, frame }));
+        graph.counters().handed_over.add(1);
+        self.count += 1;
+        self.by_time.push(Reverse(Waiting { time_ns, number: self.count, port, frame }));
+        None
     }
 
     /// Takes the first frame whose time has come by then.
-    fn take_due(&mut self, now_ns: u64) -> Option<(PortId, Frame)> {
-        if self.launches.next_ns()? > now_ns {
+    pub(crate) fn take_due(&mut self, graph: &Graph, now_ns: u64) -> Option<(PortId, Frame)> {
+        if self.next_ns()? > now_ns {
             return None;
         }
-        let Reverse(Waiting { port, mut frame, .. }) = self.launches.by_time.pop()?;
+        let Reverse(Waiting { port, mut frame, .. }) = self.by_time.pop()?;
         frame.clear_launch_time();
-        self.shared.counters.taken_over.add(1);
+        graph.counters().taken_over.add(1);
         Some((port, frame))
-    }
-}
-
-impl Worker {
-    /// Sends the frames whose time has come; gives their number.
-    #[cold]
-    pub(super) fn launch_due(&mut self) -> usize {
-        let Self { snapshot, graph, runner, .. } = self;
-        let (now_ns, mut count) = (monotonic_ns(), 0);
-        while let Some((port, frame)) = graph.take_due(now_ns) {
-            graph.push(snapshot, Exit::Xmit.at(port), frame);
-            count += 1;
-        }
-        if count > 0 {
-            graph.flush(snapshot, runner);
-        }
-        count
     }
 
     /// Drops frames that wait for ports which are gone.
-    pub(super) fn drop_stranded(&mut self, before: &Snapshot) {
-        let Self { snapshot, graph, .. } = self;
-        let (stay, go): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut graph.launches.by_time).into_iter().partition(|Reverse(it)| {
-                let opened = |snapshot: &Snapshot| {
-                    snapshot.port(it.port).map(|port| std::sync::Arc::as_ptr(&port.opened))
-                };
-                opened(before) == opened(snapshot)
-            });
-        graph.launches.by_time = stay.into();
+    pub(crate) fn drop_stranded(&mut self, graph: &mut Graph, before: &Snapshot, now: &Snapshot) {
+        let opened = |snapshot: &Snapshot, port: PortId| {
+            snapshot.port(port).map(|port| Arc::as_ptr(&port.opened))
+        };
+        let stays =
+            |Reverse(it): &Reverse<Waiting>| opened(before, it.port) == opened(now, it.port);
+        let all = std::mem::take(&mut self.by_time);
+        let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(stays);
+        self.by_time = stay.into();
         for Reverse(Waiting { port, frame, .. }) in go {
-            graph.shared.counters.taken_over.add(1);
-            let why = DropReason::Removed;
-            graph.drop(before, Owner::of(port), Side::Tx, why, frame);
+            graph.counters().taken_over.add(1);
+            graph.drop(before, Owner::of(port), Side::Tx, DropReason::Removed, frame);
         }
     }
 }

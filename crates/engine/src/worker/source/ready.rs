@@ -12,7 +12,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 /// A queue that the kernel may watch.
-pub(super) trait Source {
+pub(crate) trait Source {
     /// Its number, of one port and one queue alone.
     fn key(&self) -> u64;
 
@@ -27,7 +27,7 @@ pub(super) trait Source {
 
 /// What a worker knows of the readiness of its queues.
 #[derive(Default)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     /// Made as soon as it is worth it.
     epoll: Option<OwnedFd>,
     /// The place of each queue that is watched.
@@ -36,7 +36,7 @@ pub(super) struct Ready {
 
 /// How a queue is found to have frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Watch {
+pub(crate) enum Watch {
     /// It is asked in each round.
     #[default]
     Asked,
@@ -47,17 +47,17 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    pub(super) fn is_quiet(self) -> bool {
+    pub(crate) fn is_quiet(self) -> bool {
         self == Watch::Quiet
     }
 
-    pub(super) fn is_watched(self) -> bool {
+    pub(crate) fn is_watched(self) -> bool {
         self != Watch::Asked
     }
 
     /// What it is after it was asked.
     #[inline]
-    pub(super) fn note(&mut self, count: usize) {
+    pub(crate) fn note(&mut self, count: usize) {
         if self.is_watched() {
             *self = if count == 0 { Watch::Quiet } else { Watch::Busy };
         }
@@ -68,7 +68,7 @@ impl Ready {
     /// Has the kernel watch the queues that it can watch, if they are many. A queue that it
     /// refuses is asked in each round.
     #[cold]
-    pub(super) fn adopt(&mut self, queues: &mut [impl Source]) {
+    pub(crate) fn adopt(&mut self, queues: &mut [impl Source]) {
         self.places.clear();
         let can_be = queues.iter().filter(|it| !it.is_finished() && it.descriptor().is_some());
         if self.epoll.is_none() && can_be.count() >= WORTH_IT {
@@ -94,13 +94,13 @@ impl Ready {
     }
 
     /// Ends the watch of a queue that goes to another worker, or has ended.
-    pub(super) fn forget(&mut self, queue: &mut impl Source) {
+    pub(crate) fn forget(&mut self, queue: &mut impl Source) {
         forget(self.epoll.as_ref(), &mut self.places, queue);
     }
 
     /// Looks which quiet queues have frames.
     #[inline]
-    pub(super) fn look(&mut self, queues: &mut [impl Source]) {
+    pub(crate) fn look(&mut self, queues: &mut [impl Source]) {
         if !self.places.is_empty() {
             self.ask(queues);
         }
@@ -125,7 +125,7 @@ impl Ready {
     }
 
     /// Readable as soon as a queue that is watched has frames.
-    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.as_ref().filter(|_| !self.places.is_empty()).map(|epoll| epoll.as_fd())
     }
 }

@@ -9,27 +9,30 @@ use std::sync::Arc;
 
 use towpath_xdp::{Frame, Pool};
 
-use super::graph::Graph;
-use super::{BURST, Worker};
+use crate::options::BURST;
 use crate::snapshot::Port;
 use crate::sockets::Served;
-use crate::target::TargetId;
 
 /// A socket's chunks to receive into, as frames for the next burst.
-pub(super) struct UmemPool {
+pub(crate) struct UmemPool {
     served: Arc<Served>,
     frames: Vec<Frame>,
 }
 
 impl UmemPool {
     /// That of a queue, if it has one.
-    pub(super) fn of(port: &Port, queue: u32) -> Option<UmemPool> {
+    pub(crate) fn of(port: &Port, queue: u32) -> Option<UmemPool> {
         let served = Arc::clone(port.zero_copy_sockets.get(queue as usize)?.as_ref()?);
         Some(UmemPool { served, frames: Vec::with_capacity(BURST) })
     }
 
+    /// Whether it is the same socket's.
+    pub(super) fn is_same(&self, other: &UmemPool) -> bool {
+        Arc::ptr_eq(&self.served, &other.served)
+    }
+
     /// From here on the pool has frames in the socket's chunks.
-    pub(super) fn enter(&mut self, pool: &mut Pool) {
+    pub(crate) fn enter(&mut self, pool: &mut Pool) {
         if self.frames.len() < BURST {
             self.served.socket.lend(&mut self.frames, BURST);
         }
@@ -37,7 +40,7 @@ impl UmemPool {
     }
 
     /// From here on it has none.
-    pub(super) fn leave(&mut self, pool: &mut Pool) {
+    pub(crate) fn leave(&mut self, pool: &mut Pool) {
         pool.take_external(&mut self.frames);
     }
 }
@@ -45,34 +48,5 @@ impl UmemPool {
 impl Drop for UmemPool {
     fn drop(&mut self) {
         self.served.socket.take_back(&mut self.frames);
-    }
-}
-
-impl Worker {
-    /// Queues receive into the memory that the current configuration says.
-    pub(super) fn adopt_umem(&mut self) {
-        let Self { queues, snapshot, .. } = self;
-        for queue in queues {
-            let port = snapshot.port(queue.port);
-            let next = port.and_then(|port| UmemPool::of(port, queue.queue));
-            let stays = match (&queue.umem, &next) {
-                (Some(umem), Some(next)) => Arc::ptr_eq(&umem.served, &next.served),
-                (None, None) => true,
-                _ => false,
-            };
-            if !stays {
-                queue.umem = next;
-            }
-        }
-    }
-}
-
-impl Graph {
-    /// Copies a frame that is in an application's memory, unless its target keeps it there. What
-    /// is left to do to a packet is done by code that reads it.
-    pub(super) fn own(&mut self, to: TargetId, frame: &mut Frame) {
-        if !self.targets[to.index()].takes_lent() || frame.offload().is_some() {
-            self.pool.own(frame);
-        }
     }
 }

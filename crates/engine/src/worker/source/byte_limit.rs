@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// The limit of one port.
 #[derive(Debug)]
-pub(super) struct ByteLimit {
+pub(crate) struct ByteLimit {
     limit: usize,
     /// Lengths of the frames on their way, the oldest first, and their sum.
     lengths: VecDeque<u32>,
@@ -40,7 +40,7 @@ impl Default for ByteLimit {
 
 impl ByteLimit {
     /// The port has room for so many frames now; gives for how many bytes it is to be used.
-    pub(super) fn look(&mut self, credit: usize, now_ns: u64) -> usize {
+    pub(crate) fn look(&mut self, credit: usize, now_ns: u64) -> usize {
         if credit == usize::MAX {
             // It doesn't say.
             *self = ByteLimit::default();
@@ -76,7 +76,7 @@ impl ByteLimit {
     }
 
     /// A frame of that length went.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         if self.room_max > 0 {
             self.lengths.push_back(bytes as u32);
             self.in_flight += bytes;
@@ -84,17 +84,17 @@ impl ByteLimit {
     }
 
     /// There was more to send, and the limit kept it back.
-    pub(super) fn keeps_back(&mut self) {
+    pub(crate) fn keeps_back(&mut self) {
         self.was_limited = true;
     }
 
     /// The limit; `None` while the port doesn't say how much room it has.
-    pub(super) fn limit(&self) -> Option<usize> {
+    pub(crate) fn limit(&self) -> Option<usize> {
         (self.room_max > 0).then_some(self.limit)
     }
 
     /// Bytes on their way.
-    pub(super) fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 }

@@ -1,0 +1,159 @@
+//! Frames that other workers hand over, by lanes.
+
+use std::sync::Arc;
+
+use towpath_xdp::Frame;
+use towpath_xdp::frame::RxInfo;
+
+use crate::counters::DropReason;
+use crate::hook::HookSpec;
+use crate::lane::{CpuEntry, Errand, Lane};
+use crate::options::BURST;
+use crate::snapshot::Snapshot;
+use crate::target::{Owner, Side};
+use crate::worker::flush::flush;
+use crate::worker::graph::Graph;
+use crate::worker::hook::HookRunner;
+use crate::worker::inbox::Inbox;
+use crate::worker::nodes::Nodes;
+
+/// The lanes that lead to a worker.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    known: Vec<Arc<Lane>>,
+    /// The last one that it looked into.
+    last: usize,
+    /// Room for a burst that is taken apart.
+    mixed: Vec<Frame>,
+}
+
+impl Lanes {
+    /// Learns which lanes there are.
+    pub(crate) fn see(&mut self, inbox: &Inbox) {
+        inbox.see_lanes(&mut self.known);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Works on up to a burst of frames of one lane, with room for them; gives its length.
+    pub(crate) fn poll(
+        &mut self,
+        snapshot: &Snapshot,
+        frames: &mut Vec<Frame>,
+        nodes: &mut Nodes,
+        runner: &mut HookRunner,
+    ) -> usize {
+        let count = self.known.len();
+        for _ in 0..count {
+            // The next one first, next time.
+            self.last = (self.last + 1) % count;
+            if self.known[self.last].has_frames() {
+                return self.work(snapshot, frames, nodes, runner);
+            }
+        }
+        0
+    }
+
+    #[inline(never)]
+    fn work(
+        &mut self,
+        snapshot: &Snapshot,
+        frames: &mut Vec<Frame>,
+        nodes: &mut Nodes,
+        runner: &mut HookRunner,
+    ) -> usize {
+        nodes.graph.shared.load.is_elsewhere();
+        let lane = &self.known[self.last];
+        let count = lane.take(frames, BURST);
+        match lane.errand {
+            Errand::Entry(entry) => {
+                std::mem::swap(&mut self.mixed, frames);
+                run_entry(snapshot, entry, &mut self.mixed, frames, nodes, runner);
+            }
+            Errand::Arrive => run_arrived(snapshot, frames, nodes, runner),
+        }
+        lane.finish();
+        count
+    }
+
+    /// Drops what nobody will work on any more.
+    pub(crate) fn drop_all(&self, snapshot: &Snapshot, graph: &mut Graph) {
+        let mut frames = Vec::new();
+        for lane in &self.known {
+            while lane.take(&mut frames, BURST) > 0 {
+                graph.counters().taken_over.add(frames.len() as u64);
+                let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+                graph.drop_all(snapshot, nobody, Side::Rx, why, &mut frames);
+            }
+            lane.finish();
+        }
+    }
+}
+
+/// Works on a burst that was handed over for an entry of a cpumap (`cpu_map_kthread_run`); `frames`
+/// is room for a part of it.
+fn run_entry(
+    snapshot: &Snapshot,
+    entry: CpuEntry,
+    burst: &mut Vec<Frame>,
+    frames: &mut Vec<Frame>,
+    nodes: &mut Nodes,
+    runner: &mut HookRunner,
+) {
+    // Verdicts mean what they mean where a frame arrived.
+    let mut rest = burst.drain(..).peekable();
+    while let Some(first) = rest.peek() {
+        let ifindex = first.rx.ifindex;
+        let is_same = |frame: &Frame| frame.rx.ifindex == ifindex;
+        frames.extend(std::iter::from_fn(|| rest.next_if(is_same)));
+        // The rest of the burst is still on its way.
+        nodes.graph.counters().taken_over.add(frames.len() as u64);
+        frames.iter_mut().for_each(|frame| {
+            frame.arrive(ifindex, 0);
+        });
+        let Some(port) = snapshot.port_of_ifindex(ifindex) else {
+            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+            continue;
+        };
+        let chain = snapshot.entry_programs.get(&entry.program);
+        if chain.is_none() && entry.program != 0 {
+            let why = DropReason::BadTarget;
+            nodes.graph.drop_all(snapshot, Owner::of(port.id), Side::Rx, why, frames);
+            continue;
+        }
+        let chain = chain.map(Arc::clone);
+        runner.run(snapshot, &HookSpec::cpumap(&port.rx, chain), frames, None, nodes);
+        flush(snapshot, nodes, runner, false);
+    }
+}
+
+/// Works on a burst that another worker received.
+fn run_arrived(
+    snapshot: &Snapshot,
+    frames: &mut Vec<Frame>,
+    nodes: &mut Nodes,
+    runner: &mut HookRunner,
+) {
+    let count = frames.len();
+    nodes.graph.counters().taken_over.add(count as u64);
+    // A lane is a queue's, and all frames in it arrived at one place.
+    let Some(RxInfo { ifindex, queue_index, .. }) = frames.first().map(|frame| frame.rx) else {
+        return;
+    };
+    // Another core's cache has them: they are fetched together.
+    frames.iter_mut().for_each(|frame| {
+        frame.arrive(ifindex, queue_index);
+    });
+    match snapshot.port_of_ifindex(ifindex) {
+        Some(port) => runner.judge(snapshot, port, frames, None, nodes),
+        None => {
+            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
+            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+        }
+    }
+    flush(snapshot, nodes, runner, count == BURST);
+}

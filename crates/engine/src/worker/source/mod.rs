@@ -1,0 +1,10 @@
+//! Sources: what a worker polls for bursts.
+
+mod byte_limit;
+pub(super) mod dequeue;
+pub(super) mod handed;
+pub(super) mod ready;
+pub(super) mod rx;
+pub(super) mod spread;
+pub(super) mod tx_ring;
+pub(super) mod zero_copy;
