@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What went wrong, with which interface, and what may help.
+/// Errors of ports, with the interface and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -62,13 +62,13 @@ pub enum Error {
     Namespace {
         /// As configured.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No tap can be made at all.
     #[error("/dev/net/tun: {source}{}", tun_hint(.source))]
     Tun {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A step that the system refused.
@@ -76,9 +76,9 @@ pub enum Error {
     System {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The attempted step.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -57,7 +57,7 @@ pub enum Error {
     Tap {
         /// The port.
         port: String,
-        /// What is wrong.
+        /// The error.
         source: crate::Error,
     },
     /// The engine refuses.

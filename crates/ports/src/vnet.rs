@@ -62,7 +62,7 @@ pub fn parse(header: &[u8; BYTES], len: usize) -> Result<Option<Offload>, Malfor
     Ok(Some(Offload { checksum, gso: Some(gso) }))
 }
 
-/// What the header says of a frame that arrived, besides what is left to do to it.
+/// Receive metadata in a header, besides offload work.
 pub fn rx_metadata(header: &[u8; BYTES]) -> RxMetadata {
     let is_valid = header[0] & (NEEDS_CSUM | DATA_VALID) == DATA_VALID;
     let checksum = if is_valid { RxChecksum::Unnecessary } else { RxChecksum::None };

@@ -50,7 +50,7 @@ impl Guard {
         }
     }
 
-    /// What is wrong while it is wanted and the kernel refuses it.
+    /// The failure, if it is wanted and the kernel refuses it.
     pub(super) fn failure(&self) -> Option<String> {
         let Guard::Refused(why) = self else { return None };
         Some(format!(

@@ -33,7 +33,7 @@ impl WayOut {
     }
 }
 
-/// What one transmitter keeps for it.
+/// State of one transmitter.
 pub(super) struct LiveSender {
     way: Arc<WayOut>,
     /// Accepted, not copied yet.

@@ -47,7 +47,7 @@ pub struct Afxdp {
     ifindex: Option<u32>,
     queues: Queues,
     attached: Attached,
-    /// What the driver tells of frames.
+    /// Hints of the driver.
     rx_hints: RxHints,
     link: Mutex<Option<XdpLink>>,
     guard: Mutex<Guard>,
@@ -69,7 +69,7 @@ struct Attached {
     notice: Option<String>,
 }
 
-/// What our side counts.
+/// Counters of our side.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Descriptors from the kernel that make no sense, and packets lost by them.
@@ -382,7 +382,7 @@ impl fmt::Debug for Afxdp {
     }
 }
 
-/// What the driver says that it tells; all, where the kernel can't say.
+/// The hints that the driver advertises; all, if the kernel can't tell.
 fn driver_hints(index: u32) -> RxHints {
     let bits = host::XdpFeatures::new(index).and_then(|features| features.rx_metadata());
     let has = |bit: u64| bits.as_ref().map_or(true, |bits| bits & bit != 0);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::Error;
 use crate::host;
 
-/// What can be chosen.
+/// Options of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -104,7 +104,7 @@ pub enum RxHintsFrom {
     Driver,
 }
 
-/// What the stack at the other end of a veth leaves to the device.
+/// Offloads of the stack at the other end of a veth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerOffloads {

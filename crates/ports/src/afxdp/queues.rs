@@ -48,7 +48,7 @@ impl Queues {
         self.count.load(Ordering::Acquire)
     }
 
-    /// What becomes of frames of other queues.
+    /// The treatment of frames on other queues.
     pub(super) fn unserved(&self) -> Unserved {
         if self.is_all { Unserved::Drop } else { Unserved::Pass }
     }

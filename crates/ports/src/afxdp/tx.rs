@@ -21,7 +21,7 @@ pub(super) struct Sending {
     tx: Producer<Mapped<Desc>>,
     completion: Consumer<Mapped<u64>>,
     size: u32,
-    /// What the kernel has, by buffer number.
+    /// Frames lent to the kernel, by buffer number.
     held: Box<[Held]>,
     /// Descriptors that are not completed.
     outstanding: u32,

@@ -5,7 +5,7 @@ use towpath_engine::port::Speed;
 use super::links::Mii;
 use super::settings::PrimaryReselect;
 
-/// What matters about a member.
+/// Relevant properties of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Its link.

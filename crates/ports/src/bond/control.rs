@@ -33,7 +33,7 @@ pub struct Controller {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and others share.
+/// State shared by the thread and others.
 #[derive(Debug, Default)]
 struct Shared {
     stops: AtomicBool,
@@ -172,7 +172,7 @@ struct Kept {
     speed_asked: Instant,
 }
 
-/// What the engine says of a member.
+/// The engine's view of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MemberView {
     port: PortId,
@@ -203,7 +203,7 @@ impl Kept {
         carrier && !self.seen.carrier || self.speed_asked.elapsed() > SPEED_PERIOD
     }
 
-    /// What it is now.
+    /// Takes over the present view.
     fn meet(&mut self, seen: MemberView) {
         if let Some(speed) = seen.speed {
             (self.speed, self.speed_asked) = (speed, Instant::now());
@@ -211,7 +211,7 @@ impl Kept {
         self.seen = seen;
     }
 
-    /// What is told when its link changed.
+    /// The event of a link change.
     fn link_line(&self) -> String {
         format!("member {}: link {}", self.seen.name, self.monitor.state.name())
     }

@@ -33,7 +33,7 @@ impl Mii {
 /// One member's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Monitor {
-    /// What it is taken for.
+    /// Its assumed state.
     pub state: Mii,
     /// Ticks left in [`Mii::Fail`] or [`Mii::Back`].
     pub delay: u32,

@@ -13,7 +13,7 @@ use super::lacp::{AdSelect, Config};
 /// Everything about a bond but its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What concerns each frame.
+    /// Options for each frame.
     pub options: BondOptions,
     /// How often links are looked at (`miimon`); never when 0.
     pub miimon: Duration,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub prio: BTreeMap<String, i32>,
     /// The member to use now, once.
     pub active_slave: Option<String>,
-    /// What the bond's address becomes on a fail-over.
+    /// The bond's address at a fail-over.
     pub fail_over_mac: FailOverMac,
     /// Without so many working members the bond has no carrier.
     pub min_links: u32,
@@ -199,7 +199,7 @@ impl Word for PrimaryReselect {
         &[("always", Self::Always), ("better", Self::Better), ("failure", Self::Failure)];
 }
 
-/// What becomes of addresses on a fail-over (`fail_over_mac`).
+/// Addresses at a fail-over (`fail_over_mac`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailOverMac {
     /// All members use the bond's.
@@ -216,7 +216,7 @@ impl Word for FailOverMac {
         &[("none", Self::None), ("active", Self::Active), ("follow", Self::Follow)];
 }
 
-/// What shows that a link works (`arp_validate`).
+/// Frames that show a working link (`arp_validate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArpValidate {
     /// The active member must get answers from a target.

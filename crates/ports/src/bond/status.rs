@@ -44,7 +44,7 @@ pub struct MemberStatus {
     pub speed: Option<Speed>,
     /// Frames may leave by it.
     pub can_send: bool,
-    /// What passes on it is delivered.
+    /// Whether frames that pass on it are delivered.
     pub is_active: bool,
     /// Its preference.
     pub prio: i32,

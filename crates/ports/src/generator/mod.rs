@@ -18,7 +18,7 @@ pub struct Generator {
     options: Arc<Options>,
 }
 
-/// What is made.
+/// Options of the generated frames.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Frames to make, in turn; at least one.

@@ -41,12 +41,12 @@ impl XdpFeatures {
         self.attribute(NETDEV_A_DEV_XDP_FEATURES)
     }
 
-    /// What the driver tells of frames that arrive (`enum netdev_xdp_rx_metadata`).
+    /// The driver's hints (`enum netdev_xdp_rx_metadata`).
     pub(crate) fn rx_metadata(&self) -> io::Result<u64> {
         self.attribute(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES)
     }
 
-    /// What AF_XDP sockets may ask of it (`enum netdev_xsk_flags`).
+    /// Features for AF_XDP sockets (`enum netdev_xsk_flags`).
     pub(crate) fn xsk(&self) -> io::Result<u64> {
         self.attribute(NETDEV_A_DEV_XSK_FEATURES)
     }

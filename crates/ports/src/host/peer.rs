@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What a thread that is in the namespace sees.
+    /// Runs a function on a thread in the namespace.
     fn inside<T: Send>(namespace: &Namespace, look: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {

@@ -7,7 +7,7 @@ use towpath_host::netlink::{Answer, Attributes, Socket};
 
 use super::malformed;
 
-/// What is attached to an interface.
+/// Programs attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct XdpAttached {
     /// Where it runs; `multi` when there are several.

@@ -35,7 +35,7 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &wanted)
     }
 
-    /// What the interface sends is not received.
+    /// Excludes frames that the interface sends.
     pub(super) fn ignore_outgoing(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)
     }
@@ -95,7 +95,7 @@ impl Socket {
         Ok(value as u16)
     }
 
-    /// What went wrong since the last question, e.g. `ENETDOWN`.
+    /// The error since the last call, e.g. `ENETDOWN`.
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         let errno: c_int = self.get(libc::SOL_SOCKET, libc::SO_ERROR)?;
         Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))

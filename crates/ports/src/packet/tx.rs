@@ -53,7 +53,7 @@ impl Tx for Transmitter {
         result
     }
 
-    /// What the send buffer has room for. While nothing is on its way the kernel is not asked.
+    /// Room in the send buffer. The kernel is not asked while no frame is in flight.
     fn credit(&mut self) -> usize {
         if self.credit < self.most {
             let unsent = self.socket.unsent().unwrap_or(0);

@@ -16,9 +16,9 @@ use towpath_xdp::{Arena, Frame};
 /// One end of a pair.
 #[derive(Debug)]
 pub struct Pair {
-    /// What arrives here, by queue.
+    /// Arriving frames, by queue.
     inward: Arc<[Ring]>,
-    /// What arrives at the other end.
+    /// Frames that arrive at the other end.
     outward: Arc<[Ring]>,
     /// Whether this end is up, and whether the other one is.
     up: [Arc<AtomicBool>; 2],
@@ -103,7 +103,7 @@ impl Device for Pair {
     }
 }
 
-/// What is left has no carrier.
+/// The remaining end loses its carrier.
 impl Drop for Pair {
     fn drop(&mut self) {
         self.set_up(false);

@@ -24,7 +24,7 @@ pub struct Pcap {
     output: Option<Arc<Capture>>,
 }
 
-/// What is replayed and written.
+/// Captures to replay and to write.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Capture to replay (pcap or pcapng, Ethernet); `-` is standard input.

@@ -92,7 +92,7 @@ impl End {
     }
 }
 
-/// What is to say behind the name of the file.
+/// The text after the name of the file.
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = self.why.get() {

@@ -1,6 +1,6 @@
 //! The addresses of a packet that its hash covers.
 
-/// What is hashed: source and destination, and ports behind them.
+/// The hashed fields: source and destination, and ports behind them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     bytes: [u8; 36],

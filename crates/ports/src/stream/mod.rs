@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// What a name stood for.
+/// An opened file or stream.
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// A file on a disk: reading and writing it takes no longer than that takes.

@@ -10,7 +10,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// What the kernel may leave to us.
+/// Offload work that the kernel may leave to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offloads {
     pub(super) checksum: bool,

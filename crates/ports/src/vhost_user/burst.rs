@@ -10,14 +10,14 @@ use super::memory::{Memory, Piece};
 pub(super) struct Burst {
     pub(super) chains: Vec<Chain>,
     pieces: Vec<Piece>,
-    /// What the driver did behind the chains.
+    /// The driver's violation after the chains.
     pub(super) violation: Option<Violation>,
 }
 
 /// A chain: one buffer of the driver's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chain {
-    /// What the driver calls it.
+    /// The driver's id of the buffer.
     pub(super) id: u16,
     /// Places it takes in a packed ring.
     pub(super) slots: u16,
@@ -32,7 +32,7 @@ pub(super) struct Chain {
 /// A buffer that is given back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Used {
-    /// What the driver calls it.
+    /// The driver's id of the buffer.
     pub(super) id: u16,
     /// Places it takes in a packed ring.
     pub(super) slots: u16,
@@ -59,7 +59,7 @@ pub(super) struct Descriptor {
     pub(super) number: u16,
 }
 
-/// What a driver must not do (virtio 1.3, 2.7 and 2.8). Its queue is broken then.
+/// Violations by a driver (virtio 1.3, 2.7 and 2.8), which break its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// More was made available than the ring has places.

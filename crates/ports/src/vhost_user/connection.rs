@@ -15,7 +15,7 @@ use rustix::net::{
 use super::message::{FILES_MAX, HEADER_BYTES, Header, Message, Refused};
 use super::session::{Answer, Session};
 
-/// What ended a connection.
+/// The reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("the front end is gone")]

@@ -3,7 +3,7 @@
 use towpath_engine::port::Features;
 use towpath_xdp::frame::offload::{Gso, GsoKind};
 
-/// What the driver took of [`OFFERED`].
+/// The features of [`OFFERED`] that the driver accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Negotiated(pub(super) u64);
 
@@ -19,7 +19,7 @@ impl Negotiated {
         if has_buffers { crate::vnet::BYTES_WITH_BUFFERS } else { crate::vnet::BYTES }
     }
 
-    /// What the driver does itself with a frame that has this work left.
+    /// Offload work that the driver accepts in a frame.
     pub(super) fn takes(self, gso: Option<Gso>) -> Features {
         let can = |gso: Gso| {
             let kind = match gso.kind {
@@ -46,7 +46,7 @@ impl Negotiated {
     }
 }
 
-/// What offers which.
+/// Features to offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Checksums and segmentation may be left to the other side.

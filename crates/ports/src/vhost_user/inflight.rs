@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// What both messages carry (`struct VhostUserInflight`).
+/// Contents of both messages (`struct VhostUserInflight`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Description {
     pub(super) bytes: u64,

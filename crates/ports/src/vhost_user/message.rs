@@ -17,7 +17,7 @@ pub(super) struct Message {
     pub(super) files: Vec<OwnedFd>,
 }
 
-/// What is wrong with a message.
+/// A mistake in a message.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("version {0} of the protocol")]
@@ -169,7 +169,7 @@ pub(super) mod request {
         ($($name:ident = $number:literal,)*) => {
             $(pub(in super::super) const $name: u32 = $number;)*
 
-            /// What a request is called.
+            /// The name of a request.
             pub(in super::super) fn name(number: u32) -> &'static str {
                 match number {
                     $($number => stringify!($name),)*

@@ -65,7 +65,7 @@ pub struct Options {
     pub mtu: u32,
     /// Address of our end.
     pub mac: [u8; 6],
-    /// What the guest's driver may use.
+    /// Features offered to the guest's driver.
     pub offer: Offer,
 }
 
@@ -130,7 +130,7 @@ pub enum Error {
     Socket {
         /// Where.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -227,11 +227,11 @@ impl Device for VhostUser {
     }
 }
 
-/// What the control thread and workers have in common.
+/// State shared by the control thread and workers.
 #[derive(Debug)]
 struct Shared {
     options: Options,
-    /// What guests are interrupted by.
+    /// Signals that interrupt guests.
     signals: Arc<Signals>,
     /// Two for each pair: what the guest receives by, and what it sends by.
     vrings: Box<[Vring]>,
@@ -286,13 +286,13 @@ impl Shared {
         }
     }
 
-    /// What the guest receives by.
+    /// The guest's receive queue.
     #[inline]
     fn guest_rx(&self, pair: u32) -> &Vring {
         &self.vrings[2 * pair as usize]
     }
 
-    /// What it sends by.
+    /// The guest's send queue.
     #[inline]
     fn guest_tx(&self, pair: u32) -> &Vring {
         &self.vrings[2 * pair as usize + 1]

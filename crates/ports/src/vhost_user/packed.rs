@@ -19,7 +19,7 @@ use super::split::{SIZE_MAX, needs_event};
 pub(super) struct Packed {
     size: u16,
     ring: Area<8>,
-    /// What the driver wants to be interrupted for, and what we want to be kicked for.
+    /// Event suppression areas: the driver's for interrupts, and ours for kicks.
     driver: Area<2>,
     device: Area<2>,
     /// Where the next buffer is.
@@ -32,7 +32,7 @@ pub(super) struct Packed {
     /// Places used since the driver was last interrupted, or would have been.
     since_signal: u16,
     inflight: Option<Inflight>,
-    /// What the back end before us took and did not give back: it comes first.
+    /// Buffers that the previous back end took and did not return: they come first.
     taken: VecDeque<Taken>,
     /// The previous back end was ended while it returned buffers before this place: some of them
     /// may be used already.
@@ -110,7 +110,7 @@ impl Packed {
         self.size
     }
 
-    /// What `GET_VRING_BASE` answers: where we take the next buffer, and where we use it.
+    /// The answer to `GET_VRING_BASE`: the places of the next available and the next used buffer.
     pub(super) fn base(&self) -> u32 {
         let mut available = self.next;
         for taken in &self.taken {

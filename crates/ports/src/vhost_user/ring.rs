@@ -56,12 +56,12 @@ impl Ring {
         })
     }
 
-    /// What rings with these features are noted by.
+    /// The format of notes for rings with these features.
     pub(super) fn noted_as(features: Negotiated) -> Format {
         if features.has(PACKED) { Format::Packed } else { Format::Split }
     }
 
-    /// What it is called.
+    /// The name of its format.
     pub(super) fn format(&self) -> &'static str {
         match self {
             Ring::Split(_) => "split",
@@ -76,7 +76,7 @@ impl Ring {
         }
     }
 
-    /// What `GET_VRING_BASE` answers.
+    /// The answer to `GET_VRING_BASE`.
     pub(super) fn base(&self) -> u32 {
         match self {
             Ring::Split(ring) => ring.base(),

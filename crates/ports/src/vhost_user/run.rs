@@ -16,13 +16,13 @@ pub(super) type Run<'m> = ArrayVec<Buffer<'m>, RUN_MAX>;
 #[derive(Debug)]
 pub(super) struct Buffer<'m> {
     pub(super) place: Place<'m>,
-    /// What the driver calls it.
+    /// The driver's id of the buffer.
     pub(super) id: u16,
     /// Bytes we put into it.
     pub(super) written: u32,
 }
 
-/// What a run may consist of.
+/// Requirements on the buffers of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     /// Buffers.

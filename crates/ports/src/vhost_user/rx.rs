@@ -23,18 +23,18 @@ pub(super) struct Queue {
     receiver: Receiver,
 }
 
-/// What the queue is without what it has in common with others.
+/// The state of a queue that is not shared with others.
 struct Receiver {
     /// The number of the pair.
     pair: u32,
     burst: Burst,
-    /// What the driver kicks, while we asked for that.
+    /// The driver's kick, while kicks are enabled.
     kick: Option<Arc<Kick>>,
     is_armed: bool,
     missed: u64,
 }
 
-/// What became of a buffer.
+/// The result for a buffer.
 enum Taken {
     Frame(Frame),
     /// It is no frame, and its memory is free again.

@@ -30,7 +30,7 @@ pub(super) struct Session {
     status: u8,
 }
 
-/// What a message is answered.
+/// The answer to a message.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// This.
@@ -194,7 +194,7 @@ impl Session {
         Ok(Answer::Done)
     }
 
-    /// What is said of one queue.
+    /// Handles a message about one queue.
     fn handle_vring(&mut self, mut message: Message) -> Result<Answer, Refused> {
         let index = message.u32_at(0)?;
         match message.request {

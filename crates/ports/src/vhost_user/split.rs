@@ -28,7 +28,7 @@ pub(super) struct Split {
     next: u16,
     /// The same, behind buffers that are looked at but not used yet.
     ahead: u16,
-    /// What the driver had made available when we looked.
+    /// The available index at the last look.
     seen: u16,
     has_event_index: bool,
     /// The position when the driver was last interrupted, or would have been.
@@ -79,7 +79,7 @@ impl Split {
         self.size
     }
 
-    /// What `GET_VRING_BASE` answers.
+    /// The answer to `GET_VRING_BASE`.
     pub(super) fn base(&self) -> u32 {
         u32::from(self.next.wrapping_add(self.taken.len() as u16))
     }

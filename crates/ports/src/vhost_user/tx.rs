@@ -21,7 +21,7 @@ pub(super) struct Transmitter {
     burst: Burst,
     /// Frames that are copied.
     sent: Vec<Frame>,
-    /// What a frame was cut into.
+    /// Segments of a frame.
     pieces: Vec<Frame>,
     /// By queue: frames that go there.
     queues: Vec<Vec<Frame>>,
@@ -126,7 +126,7 @@ impl Tx for Transmitter {
         }
     }
 
-    /// What goes nowhere need not wait.
+    /// Frames without a receiver need not wait.
     fn credit(&mut self) -> usize {
         let mut open = [0; super::QUEUES_MAX as usize];
         match self.shared.open_to_guest(&mut open) {

@@ -32,12 +32,12 @@ pub(super) struct Vring {
     pub(super) counters: Counters,
 }
 
-/// What happened to frames of a queue.
+/// Counters of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     /// Frames that are none, or whose header contradicts them.
     pub(super) malformed: AtomicU64,
-    /// What the guest sent on a queue that is disabled.
+    /// Frames that the guest sent on a disabled queue.
     pub(super) disabled: AtomicU64,
     /// How often the driver broke it.
     pub(super) broken: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct State {
     pub(super) broken: Option<Violation>,
 }
 
-/// What the front end said.
+/// Settings by the front end.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     pub(super) size: u32,
@@ -199,7 +199,7 @@ impl Vring {
         (state.setup, state.broken) = (Setup::default(), None);
     }
 
-    /// What has memory elsewhere now goes on there, from where it is.
+    /// Moves the queue to the new memory, at its present place.
     pub(super) fn remap(&self, memory: &Arc<Memory>, log: Option<&Arc<Log>>, features: Negotiated) {
         let mut state = self.state.lock();
         let Some(before) = state.active.take() else { return };

@@ -9,7 +9,7 @@ use towpath_xdp::{Frame, Pool, tai_now};
 use super::{Layer, Stage};
 use crate::rss;
 
-/// What is told.
+/// The added hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hint {
     /// The hash over addresses ([`rss`]).

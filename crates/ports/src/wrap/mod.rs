@@ -14,7 +14,7 @@ use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Peer, Rx, Speed, Tx, Wake};
 use towpath_xdp::{Arena, Frame, Pool};
 
-/// What is put around a device. Each queue and each transmitter gets a layer of its own.
+/// A layer around a device. Each queue and each transmitter has its own.
 pub trait Layer: std::fmt::Debug + Send + Sync {
     /// The layer of a receive queue.
     fn rx(&self, queue: u32) -> Box<dyn Stage>;
@@ -22,12 +22,12 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     /// The layer of a worker's transmitter.
     fn tx(&self, worker: u32) -> Box<dyn Stage>;
 
-    /// What a device with these features can do with the layer around it.
+    /// Features of a device with these features, with the layer around it.
     fn features(&self, inner: Features) -> Features {
         inner
     }
 
-    /// What it says about itself.
+    /// Its line in the port's details.
     fn details(&self) -> (&'static str, String);
 
     /// Why it does not work any more.

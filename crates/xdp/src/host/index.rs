@@ -222,8 +222,8 @@ impl<A: Ord + Copy> Ranges<A> {
     }
 }
 
-/// Where ranges begin, and the route of each; `behind` gets what is behind each route. Prefixes
-/// contain each other or have nothing in common.
+/// Flattens nested prefixes into disjoint ranges, and fills each route's fallback into `behind`.
+/// Prefixes contain each other or have nothing in common.
 fn ranges(mut prefixes: Vec<Prefix>, last: u128, behind: &mut [u32]) -> Vec<(u128, u32)> {
     prefixes.sort_unstable_by_key(|p| (p.first, p.len, p.table, p.metric, p.route));
     let mut ranges = vec![(0, NONE)];

@@ -60,7 +60,7 @@ impl Aggregator {
     }
 }
 
-/// What aggregates are compared by, the most important first; more is better.
+/// Sort key of aggregates, the most important first; more is better.
 type Rank = (bool, bool, u64, u64, u64);
 
 impl Lacp {

@@ -213,7 +213,7 @@ impl Lacp {
         std::mem::take(&mut self.frames)
     }
 
-    /// What changed since this was called last.
+    /// Changes since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

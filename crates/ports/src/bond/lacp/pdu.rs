@@ -67,7 +67,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// What an end of a link says of itself, and what it believes of the other end.
+/// Information about an end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PortInfo {
     /// Lower is better.
@@ -89,7 +89,7 @@ pub struct PortInfo {
 pub struct Lacpdu {
     /// The sender.
     pub actor: PortInfo,
-    /// What the sender believes of the receiver.
+    /// The sender's information about the receiver.
     pub partner: PortInfo,
 }
 
@@ -180,7 +180,7 @@ fn write_info(tlv: &mut [u8], info: &PortInfo) {
     tlv[16] = state.0;
 }
 
-/// What follows the Ethernet header, in bytes.
+/// Bytes after the Ethernet header.
 pub const PDU_BYTES: usize = FRAME_BYTES - HEADER_BYTES;
 
 const HEADER_BYTES: usize = 14;

@@ -24,9 +24,9 @@ pub(super) struct Port {
     /// The member's own address, from which it sends.
     pub(super) address: [u8; 6],
     pub(super) link: Link,
-    /// What we say of ourselves.
+    /// Information about this end.
     pub(super) actor: PortInfo,
-    /// What the partner says of itself, or what is assumed of it.
+    /// The partner's information, reported or assumed.
     pub(super) partner: PortInfo,
     /// Owner of the aggregator that the port is in.
     pub(super) aggregator: Option<u16>,
@@ -62,7 +62,7 @@ pub(super) struct Port {
     pub(super) stats: Stats,
 }
 
-/// What a LACPDU did.
+/// The effect of a LACPDU.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// It was recorded.
@@ -324,12 +324,12 @@ fn is_same_partner(one: &PortInfo, other: &PortInfo) -> bool {
     is_same_identity(one, other) && one.state.agrees(other.state, State::AGGREGATION)
 }
 
-/// What the partner must know of our state, or be told.
+/// Bits of our state that the partner must know.
 const SEEN_BITS: State = State(
     State::ACTIVITY.0 | State::SHORT_TIMEOUT.0 | State::SYNCHRONISATION.0 | State::AGGREGATION.0,
 );
 
-/// What is assumed of a partner that says nothing.
+/// Assumptions about a silent partner.
 const DEFAULT_PARTNER: PortInfo = PortInfo {
     system_priority: 0xffff,
     system: [0; 6],

@@ -138,9 +138,9 @@ pub struct MemberState {
     pub member: u32,
     /// Id of the aggregator that it is in.
     pub aggregator: Option<u16>,
-    /// What we say of this end.
+    /// Information about this end.
     pub actor: PortInfo,
-    /// What we know of the other end.
+    /// Information about the other end.
     pub partner: PortInfo,
     /// Receive machine.
     pub receive: Receive,
@@ -186,7 +186,7 @@ pub enum Event {
     Aggregator(Option<u16>),
     /// The bond has a carrier, or lost it.
     Carrier(bool),
-    /// What a member may do changed.
+    /// A member's permissions changed.
     Member {
         /// The caller's number of the member.
         member: u32,
