@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri parity chaos docs binary release libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri parity chaos docs binary release semver libraries \
 	install uninstall deb check-install check-container programs programs-all clean
 
 help: ## this list
@@ -95,6 +95,9 @@ binary: ## build the `towpath` binary
 
 release: ## make a release of HEAD in dist/: wheels, tarballs, Debian packages, checksums
 	@scripts/release.sh x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+
+semver: ## name what the crate towpath has taken back since BASE, or the newest tag
+	@scripts/semver.sh $(BASE)
 
 libraries: ## build the C libraries: libtowpath, and the AF_XDP sockets' client
 	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-client

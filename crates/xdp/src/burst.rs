@@ -82,10 +82,14 @@ impl Burst {
         if let Some(returned) = self.unanimous {
             actions[Action::from_returned(returned) as usize] = self.len() as u64;
         }
-        for mask in &self.masks {
-            for (count, frames) in actions.iter_mut().zip(mask) {
-                *count += u64::from(frames.count_ones());
-            }
+        for [_, drop, pass, tx, redirect] in &self.masks {
+            actions[Action::Drop as usize] += u64::from(drop.count_ones());
+            actions[Action::Pass as usize] += u64::from(pass.count_ones());
+            actions[Action::Tx as usize] += u64::from(tx.count_ones());
+            actions[Action::Redirect as usize] += u64::from(redirect.count_ones());
+        }
+        if self.unanimous.is_none() {
+            actions[Action::Aborted as usize] = self.len() as u64 - actions.iter().sum::<u64>();
         }
         actions
     }

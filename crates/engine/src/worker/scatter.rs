@@ -33,21 +33,30 @@ impl Scatter {
         }
         self.redirected.clear();
         if actions[Action::Redirect as usize] > 0 {
-            let masks = burst.masks().iter().map(|masks| masks[Action::Redirect as usize]);
-            match burst.unanimous() {
-                Some(_) => self.redirected.extend(0..burst.len() as u32),
-                None => self.redirected.extend(numbers(masks)),
-            }
+            self.note_redirected(burst);
+        }
+    }
+
+    fn note_redirected(&mut self, burst: &Burst) {
+        if burst.unanimous().is_some() {
+            return self.redirected.extend(0..burst.len() as u32);
+        }
+        for (word, masks) in burst.masks().iter().enumerate() {
+            let number = |bit| word as u32 * u64::BITS + bit;
+            each_bit(masks[Action::Redirect as usize], |bit| self.redirected.push(number(bit)));
         }
     }
 
     /// Deals out a burst in which few frames have another verdict than `main`.
     fn take_few(&mut self, frames: &mut Vec<Frame>, burst: &Burst, main: usize) {
-        let masks = burst.masks().iter();
-        let others = masks.map(|of| of.iter().fold(0, |all, mask| all | mask) & !of[main]);
-        for (gone, index) in numbers(others).enumerate() {
-            let frame = frames.remove(index as usize - gone);
-            self.lanes[burst.action(index as usize) as usize].push(frame);
+        let mut gone = 0;
+        for (word, masks) in burst.masks().iter().enumerate() {
+            let others = masks.iter().fold(0, |all, mask| all | mask) & !masks[main];
+            each_bit(others, |bit| {
+                let index = word * u64::BITS as usize + bit as usize;
+                self.lanes[burst.action(index) as usize].push(frames.remove(index - gone));
+                gone += 1;
+            });
         }
         std::mem::swap(&mut self.lanes[main], frames);
     }
@@ -62,10 +71,10 @@ impl Scatter {
             let mut staying =
                 others.iter().zip(kept).fold(0, |all, (mask, kept)| all | mask & kept);
             // Whatever is no action was returned for some of these.
-            for number in numbers([*aborted]) {
-                let returned = burst.returned(word * u64::BITS as usize + number as usize);
-                staying |= u64::from(stays(returned)) << number;
-            }
+            each_bit(*aborted, |bit| {
+                let returned = burst.returned(word * u64::BITS as usize + bit as usize);
+                staying |= u64::from(stays(returned)) << bit;
+            });
             let mut lanes = [staying; LANES];
             lanes.iter_mut().zip(masks).for_each(|(lane, mask)| *lane = mask & !staying);
             self.masks.push(lanes);
@@ -85,15 +94,13 @@ impl Scatter {
     }
 }
 
-/// The numbers of the bits that are set.
-fn numbers(masks: impl IntoIterator<Item = u64>) -> impl Iterator<Item = u32> {
-    (0..).step_by(u64::BITS as usize).zip(masks).flat_map(|(first, mut bits)| {
-        std::iter::from_fn(move || {
-            let number = (bits != 0).then(|| first + bits.trailing_zeros());
-            bits &= bits.wrapping_sub(1);
-            number
-        })
-    })
+/// Calls `f` with the number of each bit that is set.
+#[inline(always)]
+fn each_bit(mut bits: u64, mut f: impl FnMut(u32)) {
+    while bits != 0 {
+        f(bits.trailing_zeros());
+        bits &= bits - 1;
+    }
 }
 
 /// Redirected frames of a burst, by their target.

@@ -13,7 +13,9 @@ pub type ActionMasks = [u64; 5];
 pub(super) fn fill(masks: &mut Vec<ActionMasks>, returned: &[u32]) {
     let (whole, rest) = returned.as_chunks::<WORD>();
     masks.clear();
-    masks.extend(whole.iter().map(of_word));
+    for word in whole {
+        masks.push(of_word(word));
+    }
     if !rest.is_empty() {
         let mut padded = [Action::Aborted as u32; WORD];
         padded[..rest.len()].copy_from_slice(rest);
@@ -23,6 +25,7 @@ pub(super) fn fill(masks: &mut Vec<ActionMasks>, returned: &[u32]) {
     }
 }
 
+#[inline]
 fn of_word(returned: &[u32; WORD]) -> ActionMasks {
     let mut masks = [0; 5];
     for (part, returned) in returned.as_chunks::<PART>().0.iter().enumerate() {

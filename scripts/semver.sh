@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Names what the crate `towpath` has taken back since a release: cargo-semver-checks compares it, and
+# the parts whose items it exports as they are (the tool does not follow these), with an older commit.
+#
+# usage: semver.sh [COMMIT]
+#
+#   COMMIT  the release to compare with [the newest tag vX.Y.Z]
+#
+# Exit status: 0 nothing was taken back, 1 something was, 2 there is nothing to compare with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tool=0.51.0
+tools=${TARGET:-target}/tools
+base=${1:-$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || true)}
+[ -n "$base" ] || { echo "semver: no release is tagged: name a commit, scripts/semver.sh COMMIT" >&2; exit 2; }
+git rev-parse -q --verify "$base^{commit}" >/dev/null ||
+    { echo "semver: $base is not a commit of this repository" >&2; exit 2; }
+
+if ! PATH=$PWD/$tools/bin:$PATH cargo semver-checks --version 2>/dev/null | grep -qF " $tool"; then
+    cargo install --quiet --locked --root "$tools" --version "$tool" cargo-semver-checks
+fi
+status=0
+for crate in towpath towpath-bpf towpath-jit towpath-maps towpath-xdp; do
+    PATH=$PWD/$tools/bin:$PATH cargo semver-checks --package "$crate" --baseline-rev "$base" || status=1
+done
+exit $status
