@@ -26,4 +26,4 @@ pub use doors::{api, client, code};
 pub use live::news::News;
 pub use model::settings::{Options, SOCKET, Settings};
 pub use model::state::State;
-pub use model::{failure, globals, kinds, natural, refusal, run_config, state};
+pub use model::{authors, failure, globals, kinds, natural, refusal, run_config, state};

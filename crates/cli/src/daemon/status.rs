@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_daemon::api::types::{LinkView, PopulationView, StatusView};
+use towpath_daemon::authors::{Overridden, Override};
 use towpath_daemon::failure::Failure;
 use towpath_daemon::state::HookState;
 
@@ -85,6 +86,13 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
     if let Some(PopulationView { bytes_done, bytes, .. }) = &status.population {
         let (percent, mib) = (bytes_done * 100 / bytes.max(&1), bytes >> 20);
         output.prose("", &format!("populating maps: {percent} % of {mib} MiB"))?;
+    }
+    for Overridden { subject, is } in &status.overridden {
+        let done = match is {
+            Override::Changed => "changed",
+            Override::Removed => "removed",
+        };
+        output.prose("", &format!("not as in the configuration: {subject} ({done} by the API)"))?;
     }
     for line in &status.restart {
         output.prose("", &format!("needs a restart: {line}"))?;

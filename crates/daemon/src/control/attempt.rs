@@ -1,7 +1,5 @@
 //! A change that is undone when it fails, beside what fails by itself meanwhile.
 
-use std::sync::Arc;
-
 use super::{Control, Work};
 use crate::live::Report;
 use crate::model::failure::{Failure, keep_since};
@@ -19,8 +17,8 @@ impl Control {
             let Some(failure) = report.failures.iter().find(is_news).cloned() else {
                 return Ok(report);
             };
-            let wanted = Arc::clone(&work.wanted);
-            let mut failures = work.live.reconcile(&wanted).failures;
+            let wanted = work.wanted.clone();
+            let mut failures = work.live.reconcile(wanted.state()).failures;
             keep_since(&mut failures, &work.failures);
             self.tell_failures(work, &failures);
             work.failures = failures;

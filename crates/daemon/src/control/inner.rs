@@ -10,24 +10,22 @@ use crate::control::history::History;
 use crate::control::saved::Keeper;
 use crate::live::Seen;
 use crate::live::news::News;
+use crate::model::authors::Wanted;
 use crate::model::failure::Failure;
-use crate::model::state::State;
 
 /// What there is and what is wanted, for whoever looks.
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// What there is.
     pub(crate) live: Seen,
-    /// What is wanted.
-    pub(crate) wanted: Arc<State>,
+    /// What is wanted, and by whom.
+    pub(crate) wanted: Wanted,
     /// What is wanted and is not there.
     pub(crate) failures: Vec<Failure>,
     /// What is there and probably not what was meant.
     pub(crate) warnings: Vec<Warning>,
     /// What comes when the daemon is started again.
     pub(crate) restart: Vec<String>,
-    /// It is not what the file wants.
-    pub(super) differs: bool,
     pub(super) keeper: Arc<Keeper>,
     pub(crate) news: Arc<News>,
     /// What the last minutes were like.
@@ -49,6 +47,6 @@ impl Inner {
 
     /// What would be lost with the daemon, if anything.
     pub(crate) fn not_saved(&self) -> Option<String> {
-        self.keeper.not_saved(self.differs, &self.live.registry.pins())
+        self.keeper.not_saved(!self.wanted.is_as_in_file(), &self.live.registry.pins())
     }
 }

@@ -48,11 +48,12 @@ use crate::control::restore::saved;
 use crate::control::retry::{RETRY_PAUSE_MIN, Retry};
 use crate::control::saved::Keeper;
 use crate::control::turn::{Turn, Turns};
-use crate::control::unread::{Unread, Wanted};
+use crate::control::unread::Unread;
 use crate::live::files::ObjectFiles;
 use crate::live::news::News;
 use crate::live::pins::pin_at;
 use crate::live::{Live, Report};
+use crate::model::authors::Wanted;
 use crate::model::failure::{Failure, FailureCode, keep_since};
 use crate::model::globals::hex;
 use crate::model::identity;
@@ -102,9 +103,7 @@ pub struct Control {
 #[derive(Debug)]
 struct Work {
     live: Live,
-    wanted: Arc<State>,
-    /// What the file wanted when it was read last.
-    file: State,
+    wanted: Wanted,
     /// Files that couldn't be read at the start.
     unread: Unread,
     failures: Vec<Failure>,
@@ -126,11 +125,10 @@ impl Work {
     fn shown(&self, keeper: &Arc<Keeper>, news: &Arc<News>, history: &Arc<History>) -> Arc<Inner> {
         Arc::new(Inner {
             live: self.live.seen(),
-            wanted: Arc::clone(&self.wanted),
+            wanted: self.wanted.clone(),
             failures: self.failures.clone(),
             warnings: self.warnings.clone(),
             restart: self.restart.clone(),
-            differs: self.file != *self.wanted,
             keeper: Arc::clone(keeper),
             news: Arc::clone(news),
             history: Arc::clone(history),
@@ -158,14 +156,13 @@ impl Control {
                 let (wanted, store) = opened?;
                 (wanted, Some(store))
             }
-            None => (loaded.state.clone(), None),
+            None => (Wanted::of_file(loaded.state), None),
         };
-        loaded.unread.tell(&loaded.state, &news);
-        let (wanted, keeper) = (Arc::new(wanted), Arc::new(Keeper::new(store)));
+        loaded.unread.tell(wanted.file(), &news);
+        let keeper = Arc::new(Keeper::new(store));
         let work = Work {
             live,
-            wanted: Arc::clone(&wanted),
-            file: loaded.state,
+            wanted: wanted.clone(),
             unread: loaded.unread,
             failures: Vec::new(),
             retry: Retry::after(RETRY_PAUSE_MIN),
@@ -263,15 +260,16 @@ impl Control {
         let mut work = self.turn(what, WAIT_MAX)?;
         // What went or came back by itself is no reason to refuse something else.
         self.catch_up(&mut work, false);
-        let mut next = State::clone(&work.wanted);
+        let mut next = State::clone(work.wanted.state());
         let result = change(&mut next, &self.shown())?;
         next.forget_unused_programs();
         if let Some(problem) = next.problems().into_iter().next() {
             return Err(Refusal::bad(problem));
         }
         let report = self.attempt(&mut work, &next)?;
-        let before = Arc::clone(&work.wanted);
-        self.conclude(&mut work, Arc::new(next), &report);
+        let before = work.wanted.clone();
+        let next = before.changed(next);
+        self.conclude(&mut work, next, &report);
         if let Err(why) = self.save(&work) {
             self.apply(&mut work, before);
             return Err(not_kept(what, &why));
@@ -288,7 +286,7 @@ impl Control {
         let path = absolute(path);
         let what = format!("loading {path}");
         let work = self.turn(&what, WAIT_MAX)?;
-        let key = identity::free_key(&path, &work.wanted.programs);
+        let key = identity::free_key(&path, &work.wanted.state().programs);
         let state = program.state(key);
         let mut report = Report::default();
         let loaded = work.live.load(&state, None, &mut report);
@@ -340,7 +338,7 @@ impl Control {
     }
 
     fn save(&self, work: &Work) -> Result<(), String> {
-        self.keeper.save(&work.live, &work.file, &work.wanted, &self.objects)?;
+        self.keeper.save(&work.live, &work.wanted, &self.objects)?;
         self.news.recovered(FailureCode::State, SAVING);
         Ok(())
     }
@@ -358,7 +356,8 @@ impl Control {
             self.forget_objects(&work);
             return Err(Refusal::refused(problem.to_string()));
         }
-        Ok(self.apply(&mut work, Arc::new(wanted)))
+        let wanted = work.wanted.changed(wanted);
+        Ok(self.apply(&mut work, wanted))
     }
 
     /// Reads the configuration file again and makes what differs in it from the last time.
@@ -375,18 +374,19 @@ impl Control {
         self.news.doing(format!("reading {}", path.display()));
         let loaded = file::load(path, &self.objects);
         let mut loaded = loaded.map_err(|error| Refusal::bad(error.to_string()))?;
-        if loaded.state.ports.is_empty() && !work.file.ports.is_empty() && !allow_empty {
+        if loaded.state.ports.is_empty() && !work.wanted.file().ports.is_empty() && !allow_empty {
             let why = "it has no ports, and all there are would go: `towpath reload --allow-empty` \
                        does that";
             return Err(Refusal::bad(format!("{}: {why}", path.display())));
         }
-        identity::adopt(&work.file, &mut loaded.state);
-        let next = work.wanted.rebase(&work.file, &loaded.state);
-        if let Some(problem) = next.problems().first() {
+        identity::adopt(work.wanted.file(), work.wanted.state(), &mut loaded.state);
+        let (next, notes) = work.wanted.reloaded(loaded.state);
+        if let Some(problem) = next.state().problems().first() {
             let what = "together with what was changed by the API";
-            return Err(Refusal::bad(format!("{}: {what}: {problem}", path.display())));
+            let thing = next.state().thing_at(&problem.path);
+            let thing = thing.map_or(String::new(), |thing| format!("{thing}: "));
+            return Err(Refusal::bad(format!("{}: {what}: {thing}{problem}", path.display())));
         }
-        work.file = loaded.state;
         work.unread.end(&self.news);
         for failure in self.news.standing.clear_all(FailureCode::Saved) {
             self.news.recovery(&failure);
@@ -394,7 +394,9 @@ impl Control {
         work.settings = self.settings.differences(&loaded.settings);
         let metrics = loaded.settings.map_metrics.as_slice().into();
         *self.map_metrics.write() = metrics;
-        let mut report = self.apply(&mut work, Arc::new(next));
+        notes.iter().for_each(|note| self.news.change(note));
+        let mut report = self.apply(&mut work, next);
+        report.changes.splice(0..0, notes);
         report.restart.clone_from(&work.restart);
         Ok(report)
     }
@@ -437,8 +439,8 @@ impl Control {
 
     /// Reads files that couldn't be read before.
     fn read_again(&self, work: &mut Work) -> Vec<(FailureCode, String)> {
-        let Work { wanted, file, unread, .. } = work;
-        unread.read_again(Wanted { wanted, file }, &self.objects, &self.news)
+        let Work { wanted, unread, .. } = work;
+        unread.read_again(wanted, &self.objects, &self.news)
     }
 
     /// Gives whether there was anything to do.
@@ -453,8 +455,8 @@ impl Control {
 
     /// Makes what is wanted anyway: what fails comes next time.
     fn apply_again(&self, work: &mut Work) {
-        let wanted = Arc::clone(&work.wanted);
-        let report = work.live.reconcile_within(&wanted, RETRY_PAUSE_MIN);
+        let wanted = work.wanted.clone();
+        let report = work.live.reconcile_within(wanted.state(), RETRY_PAUSE_MIN);
         self.conclude_and_save(work, wanted, report);
     }
 
@@ -514,13 +516,13 @@ impl Control {
         }
     }
 
-    fn apply(&self, work: &mut Work, wanted: Arc<State>) -> Report {
-        let report = work.live.reconcile(&wanted);
+    fn apply(&self, work: &mut Work, wanted: Wanted) -> Report {
+        let report = work.live.reconcile(wanted.state());
         self.conclude_and_save(work, wanted, report)
     }
 
     /// Concludes and saves.
-    fn conclude_and_save(&self, work: &mut Work, wanted: Arc<State>, mut report: Report) -> Report {
+    fn conclude_and_save(&self, work: &mut Work, wanted: Wanted, mut report: Report) -> Report {
         self.conclude(work, wanted, &report);
         if let Err(why) = self.save(work) {
             self.news.failed(FailureCode::State, SAVING, &why);
@@ -530,7 +532,7 @@ impl Control {
     }
 
     /// This is wanted now, and that came of it.
-    fn conclude(&self, work: &mut Work, wanted: Arc<State>, report: &Report) {
+    fn conclude(&self, work: &mut Work, wanted: Wanted, report: &Report) {
         work.wanted = wanted;
         self.keeper.adopt(work.live.take_restored());
         let mut failures = report.failures.clone();
@@ -566,7 +568,7 @@ impl Control {
 
     /// What is wanted, with all that another daemon needs to make it.
     pub(crate) fn whole_state(&self) -> State {
-        let mut state = self.read(|inner| State::clone(&inner.wanted));
+        let mut state = self.read(|inner| State::clone(inner.wanted.state()));
         let hashes = state.programs.iter().map(|program| &program.sha256);
         let objects = hashes
             .filter_map(|hash| self.objects.bytes(hash).map(|bytes| (hash.clone(), hex(&bytes))));
@@ -576,7 +578,7 @@ impl Control {
 
     /// Objects that nothing wants and nobody uploaded lately go.
     fn forget_objects(&self, work: &Work) {
-        let wanted = work.wanted.programs.iter().map(|program| program.sha256.as_str());
+        let wanted = work.wanted.state().programs.iter().map(|program| program.sha256.as_str());
         let used = work.live.objects_in_use();
         let wanted = wanted.chain(used.iter().map(String::as_str));
         let kept: Vec<&str> = wanted.chain(work.uploads.iter().map(String::as_str)).collect();
@@ -602,7 +604,7 @@ impl Control {
     /// Tells what is probably not meant, once.
     fn warn(&self, work: &mut Work) {
         let Work { dry_run, wanted, warnings, .. } = work;
-        let found = dry_run.warnings(wanted, &self.objects);
+        let found = dry_run.warnings(wanted.state(), &self.objects);
         for warning in found.iter().filter(|it| !warnings.contains(it)) {
             tracing::warn!("{}", warning.text);
             self.news.send("warning", &warning.text, None);

@@ -7,6 +7,7 @@ use crate::control::saved::Store;
 use crate::live::files::ObjectFiles;
 use crate::live::news::News;
 use crate::live::{Live, Returning, is_same_program};
+use crate::model::authors::Wanted;
 use crate::model::failure::FailureCode;
 use crate::model::identity;
 use crate::model::saved::Document;
@@ -20,18 +21,23 @@ pub(crate) fn saved(
     live: &mut Live,
     objects: &ObjectFiles,
     news: &News,
-) -> Result<(State, Store), String> {
+) -> Result<(Wanted, Store), String> {
     let Loaded { state: file, unread, .. } = loaded;
     let (store, document, troubles) = Store::open(dir)?;
     for (subject, why) in troubles {
         news.failed(FailureCode::Saved, &subject, why);
     }
-    let Some(document) = document else { return Ok((file.clone(), store)) };
+    let Some(mut document) = document else {
+        return Ok((Wanted::of_file(std::mem::take(file)), store));
+    };
     store.read_objects(&document, objects);
-    identity::adopt(&document.file, file);
+    identity::adopt(&document.file, &document.wanted, file);
     unread.stand_in(file, &document.file);
-    let mut wanted = document.wanted.rebase(&document.file, file);
-    let unfit = wanted.take_unfit(file);
+    let Document { wanted, file: before, authors, .. } = &document;
+    let before = Wanted::restored(wanted.clone(), before.clone(), authors);
+    let (wanted, notes) = before.reloaded(std::mem::take(file));
+    notes.iter().for_each(|note| news.change(note));
+    let (wanted, unfit) = wanted.fitted();
     if !unfit.is_empty() {
         let kept = match store.copy_aside() {
             Ok(aside) => format!("what was saved is kept in {}", aside.display()),
@@ -42,8 +48,7 @@ pub(crate) fn saved(
             news.failed(FailureCode::Saved, &format!("saved {what}"), why);
         }
     }
-    let mut document = document;
-    note_running(&mut document, &wanted);
+    note_running(&mut document, wanted.state());
     live.bring_back(Returning::new(document, store.maps()));
     Ok((wanted, store))
 }

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 use towpath_host::tables::HostState;
 
 use crate::live::files::{ObjectFiles, load_tables, read_maps};
 use crate::live::news::News;
+use crate::model::authors::Wanted;
 use crate::model::failure::FailureCode;
 use crate::model::state::{ProgramState, State};
 
@@ -43,12 +43,6 @@ pub(crate) struct UnreadHost {
     pub(crate) why: String,
     /// What programs see until then: what was saved, or nothing.
     pub(crate) stand_in: HostState,
-}
-
-/// What is wanted and what the file wants, which both get what is read.
-pub(crate) struct Wanted<'a> {
-    pub(crate) wanted: &'a mut Arc<State>,
-    pub(crate) file: &'a mut State,
 }
 
 /// Failures of files are told at once, and that they are over when their contents are in place.
@@ -115,18 +109,18 @@ impl Unread {
         }
     }
 
-    /// Reads them again. Gives failures that are over when that is in its place.
+    /// Reads them again, for what is wanted and for what the file wants. Gives failures that are over when that is in its place.
     pub(crate) fn read_again(
         &mut self,
-        states: Wanted<'_>,
+        wanted: &mut Wanted,
         objects: &ObjectFiles,
         news: &News,
     ) -> Vec<(FailureCode, String)> {
-        let Wanted { wanted, file } = states;
-        let (mut next, mut told) = (State::clone(wanted), Outcome { news, over: Vec::new() });
+        let mut told = Outcome { news, over: Vec::new() };
+        let (mut next, mut file) = (State::clone(wanted.state()), State::clone(wanted.file()));
         self.programs.retain(|_, unread| {
             let Some((hash, maps)) = unread.read(objects, &mut told) else { return true };
-            for state in [&mut next, &mut *file] {
+            for state in [&mut next, &mut file] {
                 let mut programs = state.programs.iter_mut();
                 let meant = |it: &&mut ProgramState| unread.is_of(it);
                 let Some(program) = programs.find(meant) else { continue };
@@ -140,16 +134,14 @@ impl Unread {
         if let Some(host) = &self.host
             && let Some(read) = host.read(&mut told)
         {
-            for state in [&mut next, &mut *file] {
+            for state in [&mut next, &mut file] {
                 if state.host.as_ref() == Some(&host.stand_in) {
                     state.host = Some(read.clone());
                 }
             }
             self.host = None;
         }
-        if **wanted != next {
-            *wanted = Arc::new(next);
-        }
+        *wanted = wanted.with(next, file);
         told.over
     }
 }

@@ -10,6 +10,7 @@ use crate::doors::view::mac_text;
 use crate::model::messages::bonds::{
     AggregatorView, ArpView, BondView, EndView, LacpView, MemberView, PortView,
 };
+use crate::model::thing::Thing;
 
 /// All bonds, by name.
 pub(crate) fn all(inner: &Inner) -> Vec<BondView> {
@@ -24,6 +25,7 @@ fn view(inner: &Inner, name: &str, status: &Status) -> BondView {
     let ms = |time: std::time::Duration| time.as_millis() as u64;
     BondView {
         name: name.to_owned(),
+        wanted_by: inner.wanted.authors(&Thing::port(name)),
         ifindex: inner.live.ports.get(name).map_or(0, |port| port.ifindex),
         mode: settings.options.mode.name().to_owned(),
         xmit_hash_policy: settings.options.policy.name().to_owned(),

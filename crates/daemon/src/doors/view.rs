@@ -27,6 +27,7 @@ use crate::model::messages::{
 use crate::model::natural::natural;
 use crate::model::run_config::{ACTIONS, action_names};
 use crate::model::state::{HookState, PortState};
+use crate::model::thing::Thing;
 
 /// An Ethernet address as people write it.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
@@ -36,11 +37,12 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
 /// All ports. The host may be slow to say how an interface is, so no other port is kept open by
 /// the look at one.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
-    let wanted = inner.wanted.ports_by_name();
+    let wanted = inner.wanted.state().ports_by_name();
     let there = inner.live.ports.iter();
     let there = there
         .filter_map(|(name, port)| self::port(inner, port, wanted.get(name.as_str()).copied()));
-    let never = inner.wanted.ports.iter().filter(|it| !inner.live.ports.contains_key(&it.name));
+    let never =
+        inner.wanted.state().ports.iter().filter(|it| !inner.live.ports.contains_key(&it.name));
     let mut all: Vec<PortView> = there.chain(never.map(|state| absent(inner, state))).collect();
     all.sort_by(|one, other| natural(&one.state.name, &other.state.name));
     all
@@ -48,7 +50,7 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
 
 /// One port; nothing for one that nobody wants.
 pub(crate) fn port_named(inner: &Inner, name: &str) -> Option<PortView> {
-    let wanted = inner.wanted.port(name);
+    let wanted = inner.wanted.state().port(name);
     match inner.live.ports.get(name) {
         Some(live) => port(inner, live, wanted),
         None => wanted.map(|state| absent(inner, state)),
@@ -59,6 +61,7 @@ pub(crate) fn port_named(inner: &Inner, name: &str) -> Option<PortView> {
 fn absent(inner: &Inner, state: &PortState) -> PortView {
     PortView {
         state: state.clone(),
+        wanted_by: inner.wanted.authors(&Thing::port(&state.name)),
         index: 0,
         mac: mac_text([0; 6]),
         queues: 0,
@@ -75,7 +78,7 @@ fn absent(inner: &Inner, state: &PortState) -> PortView {
 
 /// Why a wanted port is not open.
 pub(crate) fn why_not_open(inner: &Inner, name: &str) -> String {
-    let subject = format!("port {name}");
+    let subject = Thing::port(name).to_string();
     let is_it = |it: &&Failure| it.code == FailureCode::PortOpen && it.subject == subject;
     let found = inner.failures.iter().find(is_it).map(|failure| failure.why.clone());
     found.unwrap_or_else(|| "it is not open yet".to_owned())
@@ -98,6 +101,7 @@ fn port(inner: &Inner, port: &LivePort, wanted: Option<&PortState>) -> Option<Po
     }
     Some(PortView {
         state: state.clone(),
+        wanted_by: inner.wanted.authors(&Thing::port(&state.name)),
         index: slot.ifindex,
         mac: mac_text(device.mac()),
         queues: device.queues(),
@@ -142,6 +146,9 @@ fn program(inner: &Inner, session: &Session, object: &ProgramObject) -> ProgramV
         pinned: session.paths(|it| matches!(it, Object::Program(it) if it.id() == id)),
         function: program.name().to_owned(),
         key: state.map(|state| state.key.clone()),
+        wanted_by: state
+            .map(|state| inner.wanted.authors(&Thing::Program(state.key.clone())))
+            .unwrap_or_default(),
         object: state.map(|state| state.object.clone()),
         sha256: state.map(|state| state.sha256.clone()),
         bound_to: object.bound_to().map(|ifindex| port_name(inner, ifindex)),
@@ -197,6 +204,7 @@ fn link(inner: &Inner, session: &Session, object: &LinkObject) -> LinkView {
         id,
         r#type: "xdp".to_owned(),
         port: port_name(inner, ifindex),
+        wanted_by: Vec::new(),
         ifindex,
         hook: HookState::Rx,
         prog_id: program.id(),
@@ -222,6 +230,7 @@ fn live_link(inner: &Inner, live: &LiveLink, link: LinkView) -> LinkView {
     };
     LinkView {
         port: live.attach.port.clone(),
+        wanted_by: inner.wanted.authors(&Thing::Attachment(live.attach.identity())),
         ifindex: inner.live.ports.get(&live.attach.port).map_or(0, |port| port.ifindex),
         hook: live.attach.hook,
         prog_id: live.program,
@@ -299,6 +308,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
         failures: inner.all_failures(),
         log_lines_lost: crate::control::log::lost(),
         warnings: warnings(inner),
+        overridden: inner.wanted.overridden(),
         restart: inner.restart.clone(),
         not_saved: inner.not_saved(),
         page: None,

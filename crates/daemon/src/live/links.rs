@@ -12,7 +12,8 @@ use super::parts::{LiveLink, LivePort};
 use super::report::Report;
 use crate::model::failure::FailureCode;
 use crate::model::run_config::action_number;
-use crate::model::state::{AttachState, HookState, Identity, OnFailure, State};
+use crate::model::state::{AttachState, HookState, OnFailure, State};
+use crate::model::thing::Identity;
 
 impl Live {
     /// Attaches, replaces and detaches. Gives ports of which a program is missing.

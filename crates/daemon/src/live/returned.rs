@@ -7,7 +7,8 @@ use std::sync::Arc;
 use towpath_objects::MapObject;
 
 use crate::model::saved::{Change, Document, SavedMap};
-use crate::model::state::{Identity, ProgramState};
+use crate::model::state::ProgramState;
+use crate::model::thing::Identity;
 
 /// What did not come back yet.
 #[derive(Debug, Default)]

@@ -20,7 +20,8 @@ use crate::model::failure::FailureCode;
 use crate::model::messages::EntryRequest;
 use crate::model::refusal::Reason;
 use crate::model::saved::{Change, Document, SavedMap};
-use crate::model::state::{AttachState, Identity, ProgramState, State};
+use crate::model::state::{AttachState, ProgramState, State};
+use crate::model::thing::Identity;
 
 impl Live {
     /// Lets this come back with the programs that are loaded from now on.

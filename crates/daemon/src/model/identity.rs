@@ -3,17 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::state::{HookState, ProgramState, State};
+use crate::model::state::{HookState, ProgramState, State, UNREAD};
 
-/// Gives programs of `next` the keys that they have in `before`, where they are the same
-/// attachment: by name, or by port, hook and priority, or by port and hook in their order. One that
-/// is found nowhere is new.
-pub(crate) fn adopt(before: &State, next: &mut State) {
-    let old: Vec<Identified<'_>> = identified(before);
+/// Gives programs of the file's `next` contents the keys that they had `before`, where they are the
+/// same attachment: by name, or by port, hook and priority, or by port and hook in their order. One
+/// that is found nowhere is new, unless others have the same in what is `wanted`: the same code at
+/// the same place. Keys of theirs are left to them.
+pub(crate) fn adopt(before: &State, wanted: &State, next: &mut State) {
+    let mut old: Vec<Identified<'_>> = identified(before);
+    let (files, wanted) = (old.len(), identified(wanted));
+    let is_theirs =
+        |it: &Identified<'_>| before.programs.iter().all(|program| program.key != it.program.key);
+    old.extend(wanted.into_iter().filter(is_theirs));
     let keys = {
         let new: Vec<Identified<'_>> = identified(next);
         let mut pairs: Vec<Option<usize>> = vec![None; new.len()];
-        for is_like in RULES {
+        let rules = RULES.map(|rule| (rule, 0..files)).into_iter();
+        for (is_like, among) in rules.chain([(is_same_code as Rule, files..old.len())]) {
             for at in 0..new.len() {
                 if pairs[at].is_some() {
                     continue;
@@ -21,10 +27,10 @@ pub(crate) fn adopt(before: &State, next: &mut State) {
                 let is_it = |other: &usize| {
                     !pairs.contains(&Some(*other)) && is_like(&old[*other], &new[at])
                 };
-                pairs[at] = (0..old.len()).find(is_it);
+                pairs[at] = among.clone().find(is_it);
             }
         }
-        keys(&pairs, &old, &new)
+        keys(&pairs, (&old, files), &new)
     };
     for program in &mut next.programs {
         rename(&keys, &mut program.key);
@@ -75,6 +81,14 @@ const RULES: [Rule; 5] = [
     |old, new| old.is_from(new),
 ];
 
+/// Others have the same bytes of code at the same port and hook.
+fn is_same_code(old: &Identified<'_>, new: &Identified<'_>) -> bool {
+    fn code(it: &ProgramState) -> impl PartialEq {
+        (&it.sha256, &it.program, &it.section)
+    }
+    new.program.sha256 != UNREAD && code(old.program) == code(new.program) && old.is_at(new, false)
+}
+
 fn identified(state: &State) -> Vec<Identified<'_>> {
     let places = |program: &ProgramState| {
         let own = state.attachments.iter().filter(|it| it.program == program.key);
@@ -84,14 +98,16 @@ fn identified(state: &State) -> Vec<Identified<'_>> {
     programs.map(|program| Identified { program, places: places(program) }).collect()
 }
 
-/// Keys of new programs, by those that the file alone gave them.
+/// Keys of new programs, by those that the file alone gave them. The first `files` of the old ones
+/// are the file's: keys of others are taken.
 fn keys(
     pairs: &[Option<usize>],
-    old: &[Identified<'_>],
+    (old, files): (&[Identified<'_>], usize),
     new: &[Identified<'_>],
 ) -> BTreeMap<String, String> {
     let kept = |pair: &Option<usize>| pair.map(|at| old[at].program.key.clone());
-    let mut taken: BTreeSet<String> = pairs.iter().filter_map(kept).collect();
+    let theirs = old[files..].iter().map(|it| it.program.key.clone());
+    let mut taken: BTreeSet<String> = pairs.iter().filter_map(kept).chain(theirs).collect();
     let mut keys = BTreeMap::new();
     for (pair, it) in pairs.iter().zip(new) {
         let own = &it.program.key;
@@ -146,7 +162,7 @@ mod tests {
 
     /// Keys of the second after the first.
     fn keys_of(before: &State, mut next: State) -> Vec<String> {
-        adopt(before, &mut next);
+        adopt(before, before, &mut next);
         assert!(next.programs.iter().zip(&next.attachments).all(|(a, b)| a.key == b.program));
         next.programs.into_iter().map(|program| program.key).collect()
     }
@@ -185,11 +201,32 @@ mod tests {
     fn keys_stay_the_same_from_reload_to_reload() {
         let mut first = state(&[("a.o", "p0", None, None)]);
         let mut second = state(&[("b.o", "p0", None, None), ("a.o", "p1", None, None)]);
-        adopt(&State::new(), &mut first);
-        adopt(&first, &mut second);
+        adopt(&State::new(), &State::new(), &mut first);
+        adopt(&first, &first, &mut second);
         let keys: Vec<&str> = second.programs.iter().map(|it| it.key.as_str()).collect();
         assert_eq!(keys, ["a.o", "a.o#2"], "the first one's key is taken");
         let again = state(&[("b.o", "p0", None, None), ("a.o", "p1", None, None)]);
         assert_eq!(keys_of(&second, again), ["a.o", "a.o#2"]);
+    }
+
+    #[test]
+    fn keys_of_others_are_theirs_but_for_the_same_code_at_the_same_place() {
+        let hashed = |mut state: State, hash: &str| {
+            state.programs.iter_mut().for_each(|it| hash.clone_into(&mut it.sha256));
+            state
+        };
+        let none = State::new();
+        let theirs = hashed(state(&[("a.o", "p0", None, None)]), "1");
+        let keys = |mut next: State| {
+            adopt(&none, &theirs, &mut next);
+            assert_eq!(next.programs[0].key, next.attachments[0].program);
+            next.programs[0].key.clone()
+        };
+        assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), "1")), "a.o");
+        assert_eq!(keys(hashed(state(&[("b.o", "p0", None, None)]), "1")), "a.o");
+        // Another program, or another port: it is another thing.
+        assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), "2")), "a.o#2");
+        assert_eq!(keys(hashed(state(&[("a.o", "p1", None, None)]), "1")), "a.o#2");
+        assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), UNREAD)), "a.o#2");
     }
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod access;
 pub(crate) mod around;
+pub mod authors;
 pub(crate) mod clock;
 pub mod failure;
 pub mod globals;
@@ -23,4 +24,6 @@ pub mod run_config;
 pub(crate) mod saved;
 pub(crate) mod settings;
 pub mod state;
+pub(crate) mod thing;
+pub(crate) mod unfit;
 pub(crate) mod validate;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::model::state::{Identity, ProgramState, State};
+use crate::model::authors::Claim;
+use crate::model::state::{ProgramState, State};
+use crate::model::thing::Identity;
 
 /// Everything that is not in files of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct Document {
     pub file: State,
     /// What was wanted.
     pub wanted: State,
+    /// Who wanted it besides the configuration file. Documents of earlier versions don't say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authors: Vec<Claim>,
     /// Programs that run nowhere any more, and are there because they or their maps are pinned.
     #[serde(default)]
     pub retired: Vec<ProgramState>,

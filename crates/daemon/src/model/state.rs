@@ -1,12 +1,10 @@
 //! What is wanted: plain, versioned data.
 //!
 //! Nothing here knows the engine. Names are the identity of ports and bridges, keys that of
-//! programs; [`State::rebase`] moves a change of one source (a file that was edited) onto a state
-//! that others changed meanwhile.
+//! programs (`thing.rs`); who wants what is beside it (`authors.rs`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -15,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::model::around::{FaultState, HashState, LimitState, TimestampState, VlanState};
 use crate::model::offload::OffloadState;
+use crate::model::thing::Identity;
 
 /// Everything that is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -386,81 +385,6 @@ impl State {
         let used: HashSet<&str> = self.attachments.iter().map(|at| at.program.as_str()).collect();
         self.programs.retain(|program| used.contains(program.key.as_str()));
     }
-
-    /// Takes out what doesn't fit together with the rest and isn't in `file`, which is fine by
-    /// itself; gives what that was, and why.
-    pub(crate) fn take_unfit(&mut self, file: &State) -> Vec<(String, String)> {
-        let mut unfit = Vec::new();
-        while let Some(problem) = self.problems().into_iter().next() {
-            let Some(what) = self.take_at(&problem.path, file) else {
-                // Nothing of it can be told apart.
-                unfit.push(("changes".to_owned(), problem.to_string()));
-                *self = file.clone();
-                break;
-            };
-            unfit.push((what, problem.message));
-        }
-        self.forget_unused_programs();
-        unfit
-    }
-
-    /// Takes out what a problem is about, if the file doesn't have the same.
-    fn take_at(&mut self, path: &str, file: &State) -> Option<String> {
-        let (list, rest) = path.split_once('[')?;
-        let at: usize = rest.split_once(']')?.0.parse().ok()?;
-        match list {
-            "attachments" if !file.attachments.contains(self.attachments.get(at)?) => {
-                let AttachState { program, port, .. } = self.attachments.remove(at);
-                Some(format!("attachment of {program} to port {port}"))
-            }
-            "programs" if !file.programs.contains(self.programs.get(at)?) => {
-                let program = self.programs.remove(at);
-                self.attachments.retain(|attach| attach.program != program.key);
-                Some(format!("program {}", program.file_and_program()))
-            }
-            "ports" if !file.ports.contains(self.ports.get(at)?) => {
-                Some(format!("port {}", self.ports.remove(at).name))
-            }
-            "bridges" if !file.bridges.contains(self.bridges.get(at)?) => {
-                Some(format!("bridge {}", self.bridges.remove(at).name))
-            }
-            _ => None,
-        }
-    }
-
-    /// This state with the difference from `old` to `new` applied: what was in `old` and is not in
-    /// `new` goes, what is new or different in `new` comes, and everything else stays.
-    pub fn rebase(&self, old: &State, new: &State) -> State {
-        State {
-            version: VERSION,
-            workers: new.workers.clone(),
-            frames: new.frames,
-            stuck_ms: new.stuck_ms,
-            host: if old.host == new.host { self.host.clone() } else { new.host.clone() },
-            bridges: rebased(&self.bridges, &old.bridges, &new.bridges, |it| it.name.clone()),
-            ports: rebased(&self.ports, &old.ports, &new.ports, |it| it.name.clone()),
-            programs: rebased(&self.programs, &old.programs, &new.programs, |it| it.key.clone()),
-            attachments: rebased(
-                &self.attachments,
-                &old.attachments,
-                &new.attachments,
-                AttachState::identity,
-            ),
-            objects: BTreeMap::new(),
-        }
-    }
-}
-
-/// What makes it the same attachment, with whatever priority and actions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    /// The port.
-    pub port: String,
-    /// The hook.
-    pub hook: HookState,
-    /// The program's key.
-    pub program: String,
 }
 
 impl AttachState {
@@ -469,41 +393,6 @@ impl AttachState {
         let AttachState { port, hook, program, .. } = self;
         Identity { port: port.clone(), hook: *hook, program: program.clone() }
     }
-}
-
-/// The first of each key counts.
-fn by_key<'a, T, K: Eq + Hash>(list: &'a [T], key: &impl Fn(&T) -> K) -> HashMap<K, &'a T> {
-    list.iter().rev().map(|item| (key(item), item)).collect()
-}
-
-fn rebased<T: Clone + PartialEq, K: Eq + Hash>(
-    ours: &[T],
-    old: &[T],
-    new: &[T],
-    key: impl Fn(&T) -> K,
-) -> Vec<T> {
-    let (old, by_name) = (by_key(old, &key), by_key(new, &key));
-    let mut result = Vec::new();
-    for item in ours {
-        let identity = key(item);
-        match (old.get(&identity), by_name.get(&identity)) {
-            // It was taken out of the source.
-            (Some(_), None) => {}
-            // It was not touched there: whatever was made of it meanwhile stays.
-            (Some(before), Some(after)) if before == after => result.push(item.clone()),
-            (_, Some(&after)) => result.push(after.clone()),
-            (None, None) => result.push(item.clone()),
-        }
-    }
-    let ours = by_key(ours, &key);
-    for item in new {
-        let identity = key(item);
-        let was_there = old.get(&identity).is_some_and(|before| *before == item);
-        if !ours.contains_key(&identity) && !was_there {
-            result.push(item.clone());
-        }
-    }
-    result
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -526,35 +415,3 @@ const AGEING_SECONDS: u64 = 300;
 
 /// The hash of an object file that couldn't be read.
 pub const UNREAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn port(name: &str, mtu: u32) -> PortState {
-        PortState { name: name.to_owned(), mtu: Some(mtu), ..PortState::default() }
-    }
-
-    fn state(ports: &[(&str, u32)]) -> State {
-        State { ports: ports.iter().map(|(name, mtu)| port(name, *mtu)).collect(), ..State::new() }
-    }
-
-    #[test]
-    fn a_rebase_moves_the_difference_and_nothing_else() {
-        let old = state(&[("a", 1), ("b", 1), ("c", 1)]);
-        let new = state(&[("a", 1), ("b", 2), ("d", 1)]);
-        // Meanwhile a was changed, and e added, by somebody else.
-        let ours = state(&[("a", 9), ("b", 1), ("c", 1), ("e", 1)]);
-        let result = ours.rebase(&old, &new);
-        assert_eq!(result.ports, state(&[("a", 9), ("b", 2), ("e", 1), ("d", 1)]).ports);
-        assert_eq!(ours.rebase(&new, &new).ports, ours.ports);
-    }
-
-    #[test]
-    fn what_was_removed_by_hand_stays_away_until_the_file_changes_it() {
-        let file = state(&[("a", 1)]);
-        let ours = state(&[]);
-        assert!(ours.rebase(&file, &file).ports.is_empty());
-        assert_eq!(ours.rebase(&file, &state(&[("a", 2)])).ports.len(), 1);
-    }
-}

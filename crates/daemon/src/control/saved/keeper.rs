@@ -18,6 +18,7 @@ use super::Store;
 use crate::live::files::ObjectFiles;
 use crate::live::map_file::{Before, can_be_saved, fits, why_not_saved};
 use crate::live::{Live, Restored, RestoredMap, is_same_program};
+use crate::model::authors::Wanted;
 use crate::model::globals::hex;
 use crate::model::identity::free_key;
 use crate::model::refusal::Refusal;
@@ -250,12 +251,11 @@ impl Keeper {
     pub(crate) fn save(
         &self,
         live: &Live,
-        file: &State,
-        wanted: &State,
+        wanted: &Wanted,
         objects: &ObjectFiles,
     ) -> Result<(), String> {
         let Some(mut kept) = self.lock() else { return Ok(()) };
-        let document = kept.document(live, file, wanted);
+        let document = kept.document(live, wanted);
         if kept.last.as_ref() == Some(&document) {
             return Ok(());
         }
@@ -403,9 +403,11 @@ impl Kept {
         steps.filter_map(|step| step.key).collect()
     }
 
-    fn document(&mut self, live: &Live, file: &State, wanted: &State) -> Document {
+    fn document(&mut self, live: &Live, wanted: &Wanted) -> Document {
+        let (file, authors) = (State::clone(wanted.file()), wanted.claims());
+        let wanted = wanted.state();
         let mut document =
-            Document { file: file.clone(), wanted: wanted.clone(), ..Document::default() };
+            Document { file, wanted: State::clone(wanted), authors, ..Document::default() };
         let mut maps: BTreeMap<u32, SavedMap> = BTreeMap::new();
         let mut keys: BTreeMap<u32, String> = BTreeMap::new();
         for (key, program) in live.programs() {

@@ -12,6 +12,7 @@ use crate::doors::view;
 use crate::model::messages::{BridgeView, FdbView};
 use crate::model::refusal::Refusal;
 use crate::model::state::{BridgeState, State};
+use crate::model::thing::Thing;
 
 /// All bridges.
 #[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeView>)))]
@@ -26,6 +27,7 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
             let name = view.bridge.name().to_owned();
             BridgeView {
                 ageing: view.bridge.ageing().as_secs(),
+                wanted_by: inner.wanted.authors(&Thing::Bridge(name.clone())),
                 name,
                 ports: ports.map(|slot| slot.name.to_string()).collect(),
                 addresses: view.bridge.entries().len(),
@@ -109,7 +111,9 @@ pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<
     responses((status = 200, body = Vec<FdbView>), (status = 404, body = ErrorBody)))]
 pub(super) async fn fdb(control: Daemon, Part(name): Part<String>) -> Answer<Vec<FdbView>> {
     blocking(&control, move |control| {
-        control.read(|inner| entries(inner, &name).ok_or_else(|| no_bridge(&inner.wanted, &name)))
+        control.read(|inner| {
+            entries(inner, &name).ok_or_else(|| no_bridge(inner.wanted.state(), &name))
+        })
     })
     .await
 }
@@ -130,7 +134,7 @@ fn entries(inner: &Inner, name: &str) -> Option<Vec<FdbView>> {
 
 fn find(inner: &Inner, name: &str) -> Result<BridgeView, Refusal> {
     let found = bridges(inner).into_iter().find(|bridge| bridge.name == name);
-    found.ok_or_else(|| no_bridge(&inner.wanted, name))
+    found.ok_or_else(|| no_bridge(inner.wanted.state(), name))
 }
 
 /// 404, with what there is.

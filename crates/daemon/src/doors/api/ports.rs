@@ -96,13 +96,13 @@ pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<
 }
 
 fn find(inner: &Inner, name: &str) -> Result<PortView, Refusal> {
-    view::port_named(inner, name).ok_or_else(|| no_port(&inner.wanted, name))
+    view::port_named(inner, name).ok_or_else(|| no_port(inner.wanted.state(), name))
 }
 
 /// 404, or 409 when the port is wanted and was never open.
 pub(super) fn not_open(inner: &Inner, name: &str) -> Refusal {
-    if inner.wanted.port(name).is_none() {
-        return no_port(&inner.wanted, name);
+    if inner.wanted.state().port(name).is_none() {
+        return no_port(inner.wanted.state(), name);
     }
     let why = view::why_not_open(inner, name);
     Refusal::conflict(format!("port {name} is not open: {why} (ENETDOWN)"))

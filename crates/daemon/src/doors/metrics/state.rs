@@ -33,7 +33,7 @@ impl PortStates {
         });
         // What is wanted and could not be opened is down.
         let is_there = |name: &str| inner.live.ports.contains_key(name);
-        let never = inner.wanted.ports.iter().filter(|port| !is_there(&port.name));
+        let never = inner.wanted.state().ports.iter().filter(|port| !is_there(&port.name));
         states.extend(never.map(|port| (port.name.clone(), false, false)));
         PortStates(states)
     }

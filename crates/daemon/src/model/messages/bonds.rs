@@ -3,11 +3,16 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::model::authors::Author;
+
 /// A bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BondView {
     /// Its name.
     pub name: String,
+    /// Who wants it: `file`, `api`, `saved`.
+    #[serde(default)]
+    pub wanted_by: Vec<Author>,
     /// Its ifindex.
     pub ifindex: u32,
     /// How it chooses members.

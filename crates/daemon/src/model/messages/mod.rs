@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use utoipa::ToSchema;
 
+use crate::model::authors::{Author, Overridden};
 use crate::model::failure::Failure;
 use crate::model::state::{BridgeState, HookState, PortState};
 pub use guests::{GuestLimitView, GuestObjectView, GuestProgramView, GuestView};
@@ -32,6 +33,9 @@ pub struct PortView {
     /// What is wanted of it.
     #[serde(flatten)]
     pub state: PortState,
+    /// Who wants it: `file`, `api`, `saved`.
+    #[serde(default)]
+    pub wanted_by: Vec<Author>,
     /// Its ifindex; 0 as long as it could not be opened.
     pub index: u32,
     /// Its Ethernet address.
@@ -92,6 +96,9 @@ pub struct ProgramView {
     pub function: String,
     /// What the state calls it; nothing when nobody wants it but a pin or another program's map.
     pub key: Option<String>,
+    /// Who wants it to run somewhere: `file`, `api`, `saved`.
+    #[serde(default)]
+    pub wanted_by: Vec<Author>,
     /// Where its object file came from.
     pub object: Option<String>,
     /// SHA-256 of the object file.
@@ -134,6 +141,9 @@ pub struct LinkView {
     pub r#type: String,
     /// The port; empty when it was detached and only a pin is left.
     pub port: String,
+    /// Who wants the program here; nobody, when it came through `bpf(2)`: `file`, `api`, `saved`.
+    #[serde(default)]
+    pub wanted_by: Vec<Author>,
     /// The port's ifindex, 0 when it was detached.
     pub ifindex: u32,
     /// The hook.
@@ -213,6 +223,9 @@ pub struct BridgeView {
     pub name: String,
     /// Seconds after which an address is forgotten.
     pub ageing: u64,
+    /// Who wants it: `file`, `api`, `saved`.
+    #[serde(default)]
+    pub wanted_by: Vec<Author>,
     /// Ports whose upper it is.
     pub ports: Vec<String>,
     /// Addresses it knows, old ones too.
@@ -339,6 +352,9 @@ pub struct StatusView {
     /// What is there and probably not what was meant.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What isn't as the configuration file has it, since the API changed or removed it.
+    #[serde(default)]
+    pub overridden: Vec<Overridden>,
     /// What is wanted and comes when the daemon is started again.
     #[serde(default)]
     pub restart: Vec<String>,

@@ -1,6 +1,7 @@
 //! Documents with one bit inverted.
 
 use super::*;
+use crate::model::authors::Wanted;
 use crate::model::saved::{Change, SavedMap};
 use crate::model::state::{AttachState, BridgeState, HookState, PortState, ProgramState, State};
 
@@ -146,8 +147,9 @@ fn damage_never_brings_back_what_the_configuration_replaced() {
         let (read, _) = Parts::read(bytes).recover(&before).expect("most of it is there");
         // The configuration is as it was, and then another one, and then as it was before.
         for now in [&new.file, &of(3).file, &old.file] {
-            let next = read.wanted.rebase(&read.file, now);
-            assert_eq!(next, *now, "{what}");
+            let saved = Wanted::restored(read.wanted.clone(), read.file.clone(), &read.authors);
+            let (next, _) = saved.reloaded(now.clone());
+            assert_eq!(**next.state(), *now, "{what}");
         }
     };
     let whole = text(&new);

@@ -1,0 +1,360 @@
+//! Who wants a thing, and the one rule by which what its authors say becomes what is wanted.
+//!
+//! | an author says of a thing | what becomes of it |
+//! | --- | --- |
+//! | nothing, or the same as before | it stays as it is; one that was removed stays away |
+//! | that it is new, or another one | it is as this author says: the last word counts |
+//! | the file: that it wants it no more | it goes, or stays as long as another author wants it |
+//! | the API: that it is to go | it goes, and stays away until the file says something new of it |
+//!
+//! A reload and a start are the same: both compare the file with what it said when it was read
+//! last. What an author does to another one's thing is told ([`Wanted::reloaded`]) or shown as long
+//! as it is so ([`Wanted::overridden`]).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::model::state::{AttachState, ProgramState, State, VERSION};
+use crate::model::thing::Thing;
+
+/// Who wants a thing.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Author {
+    /// The configuration file.
+    File,
+    /// A request to the API, or a command that makes one.
+    Api,
+    /// The saved state, which does not say who had asked for it: an earlier version wrote it, or
+    /// that part of it was damaged.
+    Saved,
+}
+
+/// The authors of a thing other than the file, as they are saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The thing.
+    pub thing: Thing,
+    /// Its authors.
+    pub by: BTreeSet<Author>,
+}
+
+/// A thing that isn't as the configuration file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Overridden {
+    /// The thing: `port p0`.
+    pub subject: String,
+    /// What became of it.
+    pub is: Override,
+}
+
+/// What became of a thing that the configuration file wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Override {
+    /// It was changed by the API.
+    Changed,
+    /// It was removed by the API.
+    Removed,
+}
+
+/// What is wanted, and by whom. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    state: Arc<State>,
+    /// What the configuration file wanted when it was read last.
+    file: Arc<State>,
+    /// The authors of each thing that is wanted.
+    authors: Arc<BTreeMap<Thing, BTreeSet<Author>>>,
+}
+
+impl Wanted {
+    /// What the configuration file wants, and nobody else anything.
+    pub(crate) fn of_file(file: State) -> Wanted {
+        let file = Arc::new(file);
+        Wanted::new(Arc::clone(&file), file, |_| BTreeSet::new())
+    }
+
+    /// What was wanted when it was saved. What nobody is known to want is the saved state's.
+    pub(crate) fn restored(state: State, file: State, claims: &[Claim]) -> Wanted {
+        let claims: HashMap<&Thing, &BTreeSet<Author>> =
+            claims.iter().map(|claim| (&claim.thing, &claim.by)).collect();
+        let by = |thing: &Thing| claims.get(thing).copied().cloned().unwrap_or_default();
+        Wanted::new(Arc::new(state), Arc::new(file), by)
+    }
+
+    /// `others` gives the authors of a thing; the file is added where it wants it.
+    fn new(
+        state: Arc<State>,
+        file: Arc<State>,
+        others: impl Fn(&Thing) -> BTreeSet<Author>,
+    ) -> Wanted {
+        let in_file: BTreeSet<Thing> = file.things().collect();
+        let by = |thing: &Thing| {
+            let mut by = others(thing);
+            by.remove(&Author::File);
+            by.extend(in_file.contains(thing).then_some(Author::File));
+            if by.is_empty() {
+                by.insert(Author::Saved);
+            }
+            by
+        };
+        let things = state.things().filter(|thing| !matches!(thing, Thing::Program(_)));
+        let mut authors: BTreeMap<Thing, BTreeSet<Author>> =
+            things.map(|thing| (thing.clone(), by(&thing))).collect();
+        // Whoever wants a program to run somewhere wants the program.
+        for attach in &state.attachments {
+            let by = authors[&Thing::Attachment(attach.identity())].clone();
+            authors.entry(Thing::Program(attach.program.clone())).or_default().extend(by);
+        }
+        Wanted { state, file, authors: Arc::new(authors) }
+    }
+
+    /// What is wanted.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// What the configuration file wanted when it was read last.
+    pub(crate) fn file(&self) -> &Arc<State> {
+        &self.file
+    }
+
+    /// Who wants a thing: nobody, if it isn't wanted.
+    pub(crate) fn authors(&self, thing: &Thing) -> Vec<Author> {
+        self.authors.get(thing).into_iter().flatten().copied().collect()
+    }
+
+    /// What is to be saved of the authors: those that the file doesn't tell.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        let claims = self.authors.iter().filter(|(thing, _)| !matches!(thing, Thing::Program(_)));
+        let claims = claims.map(|(thing, by)| {
+            let by = by.iter().copied().filter(|author| *author != Author::File).collect();
+            Claim { thing: thing.clone(), by }
+        });
+        claims.filter(|claim| !claim.by.is_empty()).collect()
+    }
+
+    /// What the API made of it.
+    pub(crate) fn changed(&self, next: State) -> Wanted {
+        let by = |thing: &Thing| match self.authors.get(thing) {
+            Some(by) => by.clone(),
+            None => [Author::Api].into(),
+        };
+        Wanted::new(Arc::new(next), Arc::clone(&self.file), by)
+    }
+
+    /// The same things, of which something was read later than the rest.
+    pub(crate) fn with(&self, state: State, file: State) -> Wanted {
+        Wanted { state: Arc::new(state), file: Arc::new(file), authors: Arc::clone(&self.authors) }
+    }
+
+    /// Takes the configuration file as it is now. Says what it did to other authors' things, a line
+    /// each.
+    pub(crate) fn reloaded(&self, file: State) -> (Wanted, Vec<String>) {
+        let (now, before) = (&self.state, &self.file);
+        let mut notes = Vec::new();
+        let host = |state: &State| state.host.iter().cloned().collect::<Vec<_>>();
+        let hosts = [host(now), host(before), host(&file)];
+        let hosts = [&hosts[0][..], &hosts[1][..], &hosts[2][..]];
+        let attachments = self.merged(
+            [&now.attachments, &before.attachments, &file.attachments],
+            |it| Thing::Attachment(it.identity()),
+            &mut notes,
+        );
+        let programs = self.merged_programs(&file, &attachments, &mut notes);
+        let state = State {
+            version: VERSION,
+            workers: file.workers.clone(),
+            frames: file.frames,
+            stuck_ms: file.stuck_ms,
+            host: self.merged(hosts, |_| Thing::Host, &mut notes).pop(),
+            bridges: self.merged(
+                [&now.bridges, &before.bridges, &file.bridges],
+                |it| Thing::Bridge(it.name.clone()),
+                &mut notes,
+            ),
+            ports: self.merged(
+                [&now.ports, &before.ports, &file.ports],
+                |it| Thing::Port(it.name.clone()),
+                &mut notes,
+            ),
+            programs,
+            attachments,
+            objects: BTreeMap::new(),
+        };
+        let by = |thing: &Thing| self.authors.get(thing).cloned().unwrap_or_default();
+        (Wanted::new(Arc::new(state), Arc::new(file), by), notes)
+    }
+
+    /// Programs of these attachments: one whose attachments were all removed stays away with them,
+    /// and one that was away comes with an attachment that is there again.
+    fn merged_programs(
+        &self,
+        file: &State,
+        attachments: &[AttachState],
+        notes: &mut Vec<String>,
+    ) -> Vec<ProgramState> {
+        let is_on = |list: &[AttachState], key: &str| list.iter().any(|it| it.program == key);
+        let is_away = |key: &str| is_on(&file.attachments, key) && !is_on(attachments, key);
+        let own = file.programs.iter().filter(|it| !is_away(&it.key)).cloned();
+        let own: Vec<ProgramState> = own.collect();
+        let lists = [&self.state.programs[..], &self.file.programs, &own];
+        let mut programs = self.merged(lists, |it| Thing::Program(it.key.clone()), notes);
+        for program in own {
+            let is_there = programs.iter().any(|it| it.key == program.key);
+            if !is_there && is_on(attachments, &program.key) {
+                programs.push(program);
+            }
+        }
+        programs
+    }
+
+    /// The list of things that is wanted now, when the file had the second one and has the third.
+    /// The first of each thing counts.
+    fn merged<T: Clone + PartialEq>(
+        &self,
+        [now, before, after]: [&[T]; 3],
+        thing: impl Fn(&T) -> Thing,
+        notes: &mut Vec<String>,
+    ) -> Vec<T> {
+        let by_thing = |list: &'_ [T]| -> HashMap<Thing, usize> {
+            list.iter().enumerate().rev().map(|(at, item)| (thing(item), at)).collect()
+        };
+        let [in_now, in_before, in_after] = [now, before, after].map(by_thing);
+        let find = |list: &'_ [T], places: &HashMap<Thing, usize>, it: &Thing| {
+            places.get(it).map(|at| list[*at].clone())
+        };
+        let new = after.iter().map(&thing).filter(|it| !in_now.contains_key(it));
+        let things: Vec<Thing> = now.iter().map(&thing).chain(new).collect();
+        let mut result = Vec::new();
+        for it in things {
+            let others = self.authors.get(&it).into_iter().flatten();
+            let others: Vec<Author> = others.copied().filter(|by| *by != Author::File).collect();
+            let (next, outcome) = settle(
+                find(now, &in_now, &it),
+                find(before, &in_before, &it).as_ref(),
+                find(after, &in_after, &it),
+                !others.is_empty(),
+            );
+            notes.extend(outcome.map(|outcome| outcome.text(&it, &others)));
+            result.extend(next);
+        }
+        result
+    }
+
+    /// What isn't as the configuration file has it, since the API changed or removed it.
+    pub(crate) fn overridden(&self) -> Vec<Overridden> {
+        let (now, file) = (&*self.state, &*self.file);
+        let host = (now.host != file.host && file.host.is_some()).then_some(Thing::Host);
+        let mut found: Vec<(Thing, bool)> =
+            host.into_iter().map(|host| (host, now.host.is_some())).collect();
+        found.extend(differing(&now.bridges, &file.bridges, |it| Thing::Bridge(it.name.clone())));
+        found.extend(differing(&now.ports, &file.ports, |it| Thing::Port(it.name.clone())));
+        // One that is gone went with its last attachment.
+        let programs =
+            differing(&now.programs, &file.programs, |it| Thing::Program(it.key.clone()));
+        found.extend(programs.into_iter().filter(|(_, is_there)| *is_there));
+        found.extend(differing(&now.attachments, &file.attachments, |it| {
+            Thing::Attachment(it.identity())
+        }));
+        let view = |(thing, is_there): (Thing, bool)| Overridden {
+            subject: thing.to_string(),
+            is: if is_there { Override::Changed } else { Override::Removed },
+        };
+        found.into_iter().map(view).collect()
+    }
+
+    /// Whether it is what the configuration file wants, and nothing else.
+    pub(crate) fn is_as_in_file(&self) -> bool {
+        self.state == self.file
+    }
+
+    /// Without what doesn't fit together with the rest and isn't in the file, which is fine by
+    /// itself; and what that was, and why.
+    pub(crate) fn fitted(self) -> (Wanted, Vec<(String, String)>) {
+        let mut state = State::clone(&self.state);
+        let unfit = state.take_unfit(&self.file);
+        if unfit.is_empty() {
+            return (self, unfit);
+        }
+        let by = |thing: &Thing| self.authors.get(thing).cloned().unwrap_or_default();
+        (Wanted::new(Arc::new(state), Arc::clone(&self.file), by), unfit)
+    }
+}
+
+/// What a file does to a thing that others made, changed or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It takes the place of theirs.
+    Replaced,
+    /// It lets go of what they want, too.
+    Kept,
+    /// It brings back what they removed.
+    Back,
+}
+
+impl Outcome {
+    fn text(self, thing: &Thing, others: &[Author]) -> String {
+        let who = match others {
+            [Author::Saved] => "the saved state",
+            _ => "the API",
+        };
+        match self {
+            Outcome::Replaced => format!(
+                "{thing}: it is as the configuration file has it now, and no more as {who} had it"
+            ),
+            Outcome::Kept => format!(
+                "{thing}: it stays without the configuration file, since {who} wants it, too"
+            ),
+            Outcome::Back => format!(
+                "{thing}: it was removed by the API, and is there again, since the configuration \
+                 file changed it"
+            ),
+        }
+    }
+}
+
+/// The rule for one thing: what is wanted `now` of it, what the file had `before` and has `after`,
+/// and whether others want it, too.
+fn settle<T: PartialEq>(
+    now: Option<T>,
+    before: Option<&T>,
+    after: Option<T>,
+    is_others: bool,
+) -> (Option<T>, Option<Outcome>) {
+    if before == after.as_ref() {
+        return (now, None);
+    }
+    let Some(after) = after else {
+        let outcome = now.is_some().then_some(Outcome::Kept).filter(|_| is_others);
+        return (now.filter(|_| is_others), outcome);
+    };
+    let outcome = match &now {
+        None => before.map(|_| Outcome::Back),
+        Some(now) if *now != after && before != Some(now) => Some(Outcome::Replaced),
+        Some(_) => None,
+    };
+    (Some(after), outcome)
+}
+
+/// Things of `file` that `now` has otherwise or not at all, and whether it has them.
+fn differing<T: PartialEq>(
+    now: &[T],
+    file: &[T],
+    thing: impl Fn(&T) -> Thing,
+) -> Vec<(Thing, bool)> {
+    let now: HashMap<Thing, &T> = now.iter().rev().map(|it| (thing(it), it)).collect();
+    let here = file.iter().map(|it| (thing(it), it));
+    let differ = here.filter(|(thing, it)| now.get(thing) != Some(it));
+    differ.map(|(thing, _)| (thing.clone(), now.contains_key(&thing))).collect()
+}
+
+#[cfg(test)]
+mod tests;

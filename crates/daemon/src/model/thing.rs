@@ -1,0 +1,90 @@
+//! The names of what can be wanted: saved state, messages and failures call a thing the same.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::state::{HookState, State};
+
+/// The identity of something that can be wanted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Thing {
+    /// The tables of the host that programs see.
+    Host,
+    /// A bridge, by its name.
+    Bridge(String),
+    /// A port, by its name; a bond is one, too.
+    Port(String),
+    /// A program, by its key.
+    Program(String),
+    /// A program on a hook of a port.
+    Attachment(Identity),
+}
+
+/// What makes it the same attachment, with whatever priority and actions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The port.
+    pub port: String,
+    /// The hook.
+    pub hook: HookState,
+    /// The program's key.
+    pub program: String,
+}
+
+impl Thing {
+    /// The port of that name.
+    pub(crate) fn port(name: &str) -> Thing {
+        Thing::Port(name.to_owned())
+    }
+}
+
+/// As failures, events and messages call it.
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Host => f.write_str("host"),
+            Thing::Bridge(name) => write!(f, "bridge {name}"),
+            Thing::Port(name) => write!(f, "port {name}"),
+            Thing::Program(key) => write!(f, "program {key}"),
+            Thing::Attachment(Identity { port, hook: HookState::Rx, program }) => {
+                write!(f, "attachment of {program} to port {port}")
+            }
+            Thing::Attachment(Identity { port, hook, program }) => {
+                write!(f, "attachment of {program} to port {port} ({hook})")
+            }
+        }
+    }
+}
+
+impl State {
+    /// All that it wants.
+    pub(crate) fn things(&self) -> impl Iterator<Item = Thing> {
+        let host = self.host.iter().map(|_| Thing::Host);
+        let bridges = self.bridges.iter().map(|it| Thing::Bridge(it.name.clone()));
+        let ports = self.ports.iter().map(|it| Thing::Port(it.name.clone()));
+        let programs = self.programs.iter().map(|it| Thing::Program(it.key.clone()));
+        let attachments = self.attachments.iter().map(|it| Thing::Attachment(it.identity()));
+        host.chain(bridges).chain(ports).chain(programs).chain(attachments)
+    }
+
+    /// The thing that a problem's path leads to: `ports[2].mtu` is of the third port.
+    pub(crate) fn thing_at(&self, path: &str) -> Option<Thing> {
+        let (list, at) = place(path)?;
+        Some(match list {
+            "attachments" => Thing::Attachment(self.attachments.get(at)?.identity()),
+            "programs" => Thing::Program(self.programs.get(at)?.key.clone()),
+            "ports" => Thing::Port(self.ports.get(at)?.name.clone()),
+            "bridges" => Thing::Bridge(self.bridges.get(at)?.name.clone()),
+            _ => return None,
+        })
+    }
+}
+
+/// The list and the index that a path begins with.
+pub(crate) fn place(path: &str) -> Option<(&str, usize)> {
+    let (list, rest) = path.split_once('[')?;
+    Some((list, rest.split_once(']')?.0.parse().ok()?))
+}

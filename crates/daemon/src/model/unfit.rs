@@ -1,0 +1,136 @@
+//! What of a saved state doesn't fit together with the configuration file of today. The file is
+//! fine by itself: where both don't go together, what others made of it gives way.
+
+use towpath_document::Problem;
+
+use crate::model::state::{AttachState, State};
+use crate::model::thing::place;
+
+impl State {
+    /// Takes out what doesn't fit together with the rest and isn't in `file`; what the file has
+    /// otherwise becomes as it is there. Gives what that was, and why.
+    pub(crate) fn take_unfit(&mut self, file: &State) -> Vec<(String, String)> {
+        let mut unfit = Vec::new();
+        while let Some(problem) = self.problems().into_iter().next() {
+            let taken = self.take_at(&problem.path, file);
+            let Some(what) = taken.or_else(|| self.take_cause(&problem, file)) else {
+                // Nothing of it can be told apart.
+                unfit.push(("changes".to_owned(), problem.to_string()));
+                *self = file.clone();
+                break;
+            };
+            unfit.push((what, problem.message));
+        }
+        self.forget_unused_programs();
+        unfit
+    }
+
+    /// Takes out what a problem is about, if the file doesn't have the same.
+    fn take_at(&mut self, path: &str, file: &State) -> Option<String> {
+        let name = self.thing_at(path)?.to_string();
+        let (list, at) = place(path)?;
+        match list {
+            "attachments" => {
+                take(&mut self.attachments, at, &file.attachments, AttachState::identity)?;
+            }
+            "programs" => {
+                let (program, is_gone) =
+                    take(&mut self.programs, at, &file.programs, |it| it.key.clone())?;
+                if is_gone {
+                    self.attachments.retain(|attach| attach.program != program.key);
+                }
+                return Some(format!("program {}", program.file_and_program()));
+            }
+            "ports" => drop(take(&mut self.ports, at, &file.ports, |it| it.name.clone())?),
+            "bridges" => drop(take(&mut self.bridges, at, &file.bridges, |it| it.name.clone())?),
+            _ => return None,
+        }
+        Some(name)
+    }
+
+    /// A problem of something that the file has as well is due to something that it hasn't, such as
+    /// a bridge of the same name: takes the first thing out without which it is over.
+    fn take_cause(&mut self, problem: &Problem, file: &State) -> Option<String> {
+        let about = self.thing_at(&problem.path);
+        let is_there = |state: &State| {
+            let same = |it: &Problem| it.message == problem.message;
+            state.problems().iter().any(|it| same(it) && state.thing_at(&it.path) == about)
+        };
+        let lists = [
+            ("bridges", self.bridges.len()),
+            ("ports", self.ports.len()),
+            ("attachments", self.attachments.len()),
+        ];
+        let mut paths = lists
+            .iter()
+            .flat_map(|(list, count)| (0..*count).map(move |at| format!("{list}[{at}]")));
+        let (next, name) = paths.find_map(|path| {
+            let mut next = self.clone();
+            let name = next.take_at(&path, file)?;
+            (!is_there(&next)).then_some((next, name))
+        })?;
+        *self = next;
+        Some(name)
+    }
+}
+
+/// Takes an item out, or puts the file's in its place; nothing, if it is the file's. Gives what was
+/// there, and whether it is gone.
+fn take<T: Clone + PartialEq, K: PartialEq>(
+    list: &mut Vec<T>,
+    at: usize,
+    file: &[T],
+    key: impl Fn(&T) -> K,
+) -> Option<(T, bool)> {
+    let item = list.get(at)?;
+    let is_it = |other: &&T| key(other) == key(item);
+    let is_twice = list.iter().filter(is_it).count() > 1;
+    match file.iter().find(is_it).filter(|_| !is_twice) {
+        Some(same) if same == item => None,
+        Some(same) => Some((std::mem::replace(&mut list[at], same.clone()), false)),
+        None => Some((list.remove(at), true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::state::{BridgeState, PortState};
+
+    fn port(name: &str, upper: Option<&str>) -> PortState {
+        let (kind, upper) = ("sink".to_owned(), upper.map(str::to_owned));
+        PortState { name: name.to_owned(), kind, upper, ..PortState::default() }
+    }
+
+    fn bridge(name: &str) -> BridgeState {
+        BridgeState { name: name.to_owned(), ageing: 300 }
+    }
+
+    fn unfit(mut state: State, file: &State) -> (State, Vec<String>) {
+        let unfit = state.take_unfit(file);
+        assert!(state.problems().is_empty(), "{:?}", state.problems());
+        (state, unfit.into_iter().map(|(what, _)| what).collect())
+    }
+
+    #[test]
+    fn what_others_made_gives_way_to_the_file_and_nothing_else_does() {
+        let file = State { ports: vec![port("a", None), port("b", None)], ..State::new() };
+        let more = |bridges: Vec<BridgeState>, ports: Vec<PortState>| {
+            let ports = [file.ports.clone(), ports].concat();
+            State { bridges, ports, ..file.clone() }
+        };
+        // A port that others added, and what it is above is gone.
+        let (left, names) =
+            unfit(more(vec![], vec![port("x", None), port("y", Some("gone"))]), &file);
+        assert_eq!((left, names), (more(vec![], vec![port("x", None)]), vec!["port y".to_owned()]));
+        // A bridge of theirs has the name of a port that is the file's.
+        let (left, names) =
+            unfit(more(vec![bridge("b"), bridge("br")], vec![port("x", Some("br"))]), &file);
+        let there = more(vec![bridge("br")], vec![port("x", Some("br"))]);
+        assert_eq!((left, names), (there, vec!["bridge b".to_owned()]));
+        // A port of the file's that they changed is as the file has it again.
+        let mut changed = file.clone();
+        changed.ports[1].upper = Some("gone".to_owned());
+        assert_eq!(unfit(changed, &file), (file.clone(), vec!["port b".to_owned()]));
+    }
+}
