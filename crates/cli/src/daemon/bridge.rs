@@ -59,7 +59,7 @@ fn show(bridges: &[BridgeView], output: &mut Output) -> Result<(), CliError> {
     }
     let columns = [("bridge", Align::Left), ("ageing", Align::Right), ("addresses", Align::Right)];
     let mut table = Table::new(&[&columns[..], &[("ports", Align::Left)]].concat());
-    for BridgeView { name, ageing, ports, addresses } in bridges {
+    for BridgeView { name, ageing, ports, addresses, .. } in bridges {
         let ageing = format!("{ageing} s");
         table.row(vec![name.clone(), ageing, addresses.to_string(), ports.join(",")]);
     }

@@ -86,7 +86,12 @@ fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
         if let Some(why) = &port.tx_error {
             output.prose("", &format!("{}: sending: {why}", port.state.name))?;
         }
-        for (name, value) in port.details.iter().filter(|_| ports.len() == 1) {
+        if ports.len() > 1 {
+            continue;
+        }
+        let authors: Vec<&str> = port.wanted_by.iter().map(|author| author.name()).collect();
+        output.line(&format!("  wanted by: {}", authors.join(", ")))?;
+        for (name, value) in &port.details {
             output.line(&format!("  {name}: {value}"))?;
         }
     }

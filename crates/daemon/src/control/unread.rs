@@ -109,7 +109,8 @@ impl Unread {
         }
     }
 
-    /// Reads them again, for what is wanted and for what the file wants. Gives failures that are over when that is in its place.
+    /// Reads them again, for what is wanted and for what the file wants. Gives failures that are
+    /// over when that is in its place.
     pub(crate) fn read_again(
         &mut self,
         wanted: &mut Wanted,

@@ -35,6 +35,17 @@ pub enum Author {
     Saved,
 }
 
+impl Author {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Author::File => "file",
+            Author::Api => "api",
+            Author::Saved => "saved",
+        }
+    }
+}
+
 /// The authors of a thing other than the file, as they are saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

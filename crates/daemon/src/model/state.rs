@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 
 use crate::model::around::{FaultState, HashState, LimitState, TimestampState, VlanState};
 use crate::model::offload::OffloadState;
-use crate::model::thing::Identity;
 
 /// Everything that is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -384,14 +383,6 @@ impl State {
     pub fn forget_unused_programs(&mut self) {
         let used: HashSet<&str> = self.attachments.iter().map(|at| at.program.as_str()).collect();
         self.programs.retain(|program| used.contains(program.key.as_str()));
-    }
-}
-
-impl AttachState {
-    /// What tells it from others.
-    pub fn identity(&self) -> Identity {
-        let AttachState { port, hook, program, .. } = self;
-        Identity { port: port.clone(), hook: *hook, program: program.clone() }
     }
 }
 

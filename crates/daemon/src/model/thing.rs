@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::state::{HookState, State};
+use crate::model::state::{AttachState, HookState, State};
 
 /// The identity of something that can be wanted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,6 +56,14 @@ impl fmt::Display for Thing {
                 write!(f, "attachment of {program} to port {port} ({hook})")
             }
         }
+    }
+}
+
+impl AttachState {
+    /// What tells it from others.
+    pub fn identity(&self) -> Identity {
+        let AttachState { port, hook, program, .. } = self;
+        Identity { port: port.clone(), hook: *hook, program: program.clone() }
     }
 }
 

@@ -265,6 +265,13 @@ fn a_state_that_does_not_say_who_wanted_a_thing_is_its_author() {
     assert!(saved.reloaded(State::new()).0.state().ports.is_empty());
 }
 
+#[test]
+fn authors_are_called_as_in_json() {
+    for author in [Author::File, Author::Api, Author::Saved] {
+        assert_eq!(serde_json::to_value(author).expect("a word"), author.name());
+    }
+}
+
 /// A program runs at one place for the file and at another one for the API: it stays as long as it
 /// runs anywhere.
 #[test]
