@@ -169,7 +169,7 @@ impl<'a> KernelSession<'a> {
     /// The descriptor of a new map like the template of map `outer`.
     fn inner_map(&mut self, outer: usize, steps: &[Step]) -> Result<[u8; 4], String> {
         let template = self.defs.get(outer).and_then(|def| def.inner.as_deref());
-        let template = template.ok_or("the object does not say what the inner maps are")?.clone();
+        let template = template.ok_or("the object does not define the inner maps")?.clone();
         let set = self.kernel.load_maps(&[template]).map_err(|error| error.to_string())?;
         let inner = set.maps().first().ok_or("the kernel made no map")?;
         for step in steps {

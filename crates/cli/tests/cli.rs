@@ -82,7 +82,7 @@ fn a_run_ends_with_its_speed_beside_the_kernel_or_why_not() {
     let printing = ["run", "every_verdict.o", "-n", "every_verdict", "--in", "printing.pcap"];
     let asked = bench.json(&[&printing[..], &["--against", "kernel"]].concat());
     let why = &asked["beside_kernel"]["why_not"];
-    assert_eq!(why, "what it prints would fill the kernel's trace", "{asked}");
+    assert_eq!(why, "its output would fill the kernel's trace", "{asked}");
 
     // Nobody asks of a few frames, or of a document for machines, and one may say no.
     assert_eq!(bench.json(&run_args(&[])).get("beside_kernel"), None);

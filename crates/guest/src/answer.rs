@@ -118,7 +118,7 @@ impl Guest {
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         if !boot.is_empty() && !state.session.boot.is_empty() && boot != state.session.boot {
-            self.reset_locked(state, "it was started anew");
+            self.reset_locked(state, "it was started again");
         }
         if !boot.is_empty() {
             state.session.boot = boot.to_vec();
@@ -184,7 +184,7 @@ impl Guest {
         Ok(Writer::new())
     }
 
-    /// What runs: for each direction its number, handle, name and counters.
+    /// Running programs: for each direction its number, handle, name and counters.
     fn query(&self, state: &State) -> Writer {
         let mut writer = Writer::new();
         for &direction in Direction::ALL {

@@ -26,11 +26,11 @@ pub struct Guest {
     env: Arc<Env>,
     pub(crate) edge: Arc<dyn Edge>,
     pub(crate) state: Mutex<State>,
-    /// What there was before a program or types came that are looked at now, which takes long.
+    /// The state before a program or types that are being checked, which takes long.
     meanwhile: Mutex<Option<Status>>,
 }
 
-/// What changes.
+/// The mutable state.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) limits: Limits,
@@ -45,7 +45,7 @@ pub(crate) struct State {
     connections: u64,
 }
 
-/// What goes with a reset.
+/// State that a reset frees.
 pub(crate) struct Owned {
     pub(crate) objects: Arc<Objects>,
     pub(crate) memory: Memory,
@@ -64,7 +64,7 @@ pub(crate) struct Counts {
     pub(crate) refusal: Option<String>,
 }
 
-/// What a guest is at.
+/// Status of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Whether an agent is connected to its channel.
@@ -77,7 +77,7 @@ pub struct Status {
     pub limits: Vec<Limit>,
     /// Requests so far.
     pub requests: u64,
-    /// Those that were refused.
+    /// Refused requests.
     pub refused: u64,
     /// Messages that were none.
     pub damaged: u64,
@@ -98,7 +98,7 @@ pub struct Attached {
     pub name: String,
     /// A hash of its instructions, in hexadecimal.
     pub tag: String,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
     /// Why it runs no more, if it doesn't: every frame is aborted until it goes, or another comes.
     pub halted: Option<String>,
@@ -165,7 +165,7 @@ impl Guest {
     pub(crate) fn look_locked(&self, state: &mut State) {
         let now = self.edge.restarts();
         if std::mem::replace(&mut state.restarts, now) != now {
-            self.reset_locked(state, "it began anew");
+            self.reset_locked(state, "it was reset or replaced");
         }
     }
 
@@ -186,7 +186,7 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// What keeps the port from running them.
+    /// The port's reason for not running them.
     pub fn attach_again(&self) -> Result<(), String> {
         let state = self.state.lock();
         Direction::ALL.iter().try_for_each(|&direction| {
@@ -195,7 +195,7 @@ impl Guest {
         })
     }
 
-    /// What it has and does; while a program is verified, what it had and did before.
+    /// The status; while a program is verified, the status before.
     pub fn status(&self) -> Status {
         loop {
             if let Some(state) = self.state.try_lock() {

@@ -47,7 +47,7 @@ fn programs_of_an_object_file_are_found_and_shown() {
     let error = session.update(&results, key, &vec![1].into(), 0).expect_err("a short value");
     assert_eq!(error.errno(), Errno::EINVAL);
     let error = session.map(&Selector::Id(99)).expect_err("no such map");
-    assert_eq!(error.to_string(), "there is no map id 99; `towpath map show` lists what there is");
+    assert_eq!(error.to_string(), "there is no map id 99; `towpath map show` lists existing ones");
 
     let path = "/sys/fs/bpf/prog";
     session.pin(&tag, path).expect("a free name");

@@ -90,7 +90,7 @@ pub(crate) fn failed(interface: &str, step: &'static str) -> impl FnOnce(io::Err
 
 fn namespace_hint(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => " (`ip netns list` shows those there are)",
+        io::ErrorKind::NotFound => " (`ip netns list` lists existing ones)",
         io::ErrorKind::PermissionDenied => " (needs CAP_SYS_ADMIN)",
         _ => "",
     }

@@ -148,8 +148,8 @@ impl Netdev {
             |got: &[Got], packet: &[u8]| matches!(got, [got] if got.packet.bytes == packet);
         match (is_only(&passed, &sent[2]), is_only(&back, &sent[3])) {
             (true, true) => Ok(Outcome::Works),
-            (false, _) => fails("not just what XDP_PASS is for passed"),
-            (true, false) => fails("not just what XDP_TX is for came back"),
+            (false, _) => fails("frames without XDP_PASS passed"),
+            (true, false) => fails("frames without XDP_TX came back"),
         }
     }
 

@@ -38,16 +38,16 @@ pub(crate) fn try_feature(maker: &dyn Maker, feature: Feature) -> io::Result<Out
             }
             let sent = packets::udp(2, 0, 100);
             match app.send(&mut line, &sent, 0, 0)? {
-                None => fails("it does not take what a socket sends"),
+                None => fails("it does not take a socket's frames"),
                 Some(_) if !line.far.sees() => Ok(Outcome::Works),
                 Some(got) if got.iter().any(|(bytes, _)| *bytes == sent) => Ok(Outcome::Works),
-                Some(_) => fails("what a socket sent did not come out"),
+                Some(_) => fails("a socket's frame did not leave"),
             }
         }
         Feature::TxTimestamp => {
             let before = tai_now();
             if app.send(&mut line, &packets::udp(2, 0, 100), TIMESTAMP, 0)?.is_none() {
-                return fails("it does not take what a socket sends");
+                return fails("it does not take a socket's frames");
             }
             let stamp = app.timestamp()?;
             match (before..=tai_now()).contains(&stamp) {

@@ -165,7 +165,7 @@ impl Serving {
                             continue;
                         };
                         if why.kind() == io::ErrorKind::InvalidData {
-                            self.strangers.lock().note("what came is no request");
+                            self.strangers.lock().note("a malformed request");
                         }
                         strange.push(number);
                     }

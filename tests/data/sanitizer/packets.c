@@ -59,7 +59,7 @@ SEC("xdp") int stored(struct xdp_md *ctx)
 
     ip.ttl = 1;
     ip.protocol = 17;
-    // finds undefined-packet: what is stored into the packet
+    // finds undefined-packet: data stored into the packet
     bpf_xdp_store_bytes(ctx, sizeof(struct ethhdr), &ip, sizeof(ip));
     return XDP_DROP;
 }

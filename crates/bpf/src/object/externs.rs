@@ -65,7 +65,7 @@ impl Externs {
             }
             let kind = match btf {
                 Some(btf) => kind_of(btf, symbol.name, &by_var),
-                None => ExternKind::Unknown("the object has no BTF that says what it is"),
+                None => ExternKind::Unknown("the object has no BTF for it"),
             };
             limit("undefined symbols", externs.list.len() + 1, EXTERNS_MAX)?;
             externs.by_symbol.insert(index, externs.list.len());

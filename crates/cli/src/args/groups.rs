@@ -11,7 +11,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("Write and test programs", &["new", "test", "run", "verify", "bench", "inspect", "prog"]),
     ("Run them live", &["up", "check", "reload", "load", "unload", "demo", "exec"]),
     (
-        "See what runs, and change it",
+        "Inspect and change a running daemon",
         &["status", "stats", "top", "events", "dump", "map", "link", "net", "btf"],
     ),
     (

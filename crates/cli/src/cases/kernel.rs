@@ -135,16 +135,16 @@ fn stay_here() -> rustix::io::Result<()> {
     sched_setaffinity(None, &here)
 }
 
-/// What `BPF_PROG_TEST_RUN` can't be told.
+/// The reason why `BPF_PROG_TEST_RUN` can't run a step, if there is one.
 fn impossible(step: &Step) -> Option<&'static str> {
     if !step.advance.is_zero() {
-        Some("the kernel's clock is not ours to set")
+        Some("the kernel's clock can't be set")
     } else if step.hints != Hints::default() {
         Some("a test run in the kernel has no hints")
     } else if !step.send.is_empty() {
-        Some("nobody here writes to a user ring buffer of the kernel")
+        Some("user ring buffers in the kernel can't be written here")
     } else if is_absent(step.ifindex) || step.queue != 0 {
-        Some("it comes from an interface or a queue that is not here")
+        Some("this machine lacks the step's interface or queue")
     } else {
         None
     }

@@ -32,7 +32,7 @@ pub(crate) fn dump(args: &PortDumpArgs, output: &mut Output) -> Result<(), CliEr
     let mut dump = Dump { target, frames: 0, output };
     let lost = dump.run(stream, &args.daemon.socket)?;
     let Dump { frames, output, .. } = dump;
-    output.note(&format!("{frames} frames captured, {lost} lost because nobody read fast enough"));
+    output.note(&format!("{frames} frames captured, {lost} lost because the reader was too slow"));
     Ok(())
 }
 

@@ -92,7 +92,7 @@ fn map_request(words: &[String]) -> Result<MapRequest, CliError> {
     let mut request = MapRequest { path: path.clone(), ..MapRequest::default() };
     for pair in pairs.chunks(2) {
         let [word, said] = pair else {
-            return Err(CliError::Usage(format!("{}: what is it?", pair[0])));
+            return Err(CliError::Usage(format!("{}: expected a value after it", pair[0])));
         };
         let number = || {
             let digits = said.strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
@@ -221,7 +221,7 @@ fn request(words: &[String], kind: &str) -> Result<EntryRequest, CliError> {
             flag => {
                 request.flags = Some(flag.to_owned());
                 if !said.is_empty() {
-                    let message = format!("{}: what is it?", said.join(" "));
+                    let message = format!("{}: expected nothing after the flag", said.join(" "));
                     return Err(CliError::Usage(message));
                 }
             }
@@ -263,7 +263,7 @@ fn which_of(words: &[String]) -> Result<Json, CliError> {
 /// `hex 0a 00`, JSON, or text.
 fn json_of(words: &[String], what: &str) -> Result<Json, CliError> {
     match words {
-        [] => Err(CliError::Usage(format!("{what}: it is missing"))),
+        [] => Err(CliError::Usage(format!("{what} is missing"))),
         [word, bytes @ ..] if word == "hex" => {
             let digits: String = bytes.iter().map(|byte| format!("{byte:0>2}")).collect();
             Ok(json!(format!("hex:{digits}")))

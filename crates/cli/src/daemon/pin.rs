@@ -22,7 +22,7 @@ pub(crate) fn program(args: &PinArgs, output: &mut Output) -> Result<(), CliErro
 pub(super) fn split(args: &PinArgs) -> Result<(Which, &str), CliError> {
     match args.words.split_last() {
         Some((path, which)) if !which.is_empty() => Ok((Which::parse(which)?, path)),
-        _ => Err(CliError::Usage("expected what to pin, then a path".to_owned())),
+        _ => Err(CliError::Usage("expected an object to pin, then a path".to_owned())),
     }
 }
 

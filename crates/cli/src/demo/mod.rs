@@ -204,7 +204,7 @@ fn unavailable() -> Option<String> {
     let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
     opened.err().map(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "/dev/net/tun is missing: modprobe tun".to_owned(),
-        _ => format!("/dev/net/tun: {error}: it must be writable for who runs this"),
+        _ => format!("/dev/net/tun: {error}: it must be writable for this user"),
     })
 }
 

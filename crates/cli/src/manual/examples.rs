@@ -46,7 +46,7 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
     ("load", "A new version in its place: maps stay", "load p0 filter.o --replace"),
     ("unload", "The program with id 7", "unload p0 -i 7"),
     ("unload", "All programs of a port", "unload p0 --all"),
-    ("status", "Ports, programs, and what is not as it is wanted", "status"),
+    ("status", "Ports, programs, and failures", "status"),
     ("status", "For a script: status 1 while something is wrong", "status --exit-status"),
     ("port add", "Two ports that are joined", "port add p0 kind=pair peer=p1"),
     ("port del", "Away with it, its peer, and its programs", "port del p0"),
@@ -89,7 +89,7 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
     ("link pin", "A link that stays when its owner goes", "link pin id 3 edge/link"),
     ("link unpin", "It may go now", "link unpin edge/link"),
     ("btf dump", "The types of an object, as C", "btf dump file filter.o"),
-    ("net show", "Programs on what arrives at ports", "net show"),
+    ("net show", "Programs on arriving frames of ports", "net show"),
     ("net detach", "All programs of a port", "net detach xdp dev p0"),
     (
         "bond hash",

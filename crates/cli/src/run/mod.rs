@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     }
     progress.finish();
     if interrupt.is_seen() {
-        output.note("interrupted: this is what there was until then");
+        output.note("interrupted: these are the results so far");
     }
     match broken.or(tally.fault.take()) {
         Some(error) if tally.frames == 0 => Err(error),
@@ -108,7 +108,7 @@ fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Op
 /// Why a program is not run some thousand times in the kernel only to know how fast it is there.
 fn unfit(tally: &Tally) -> Option<&'static str> {
     if !tally.trace.is_empty() {
-        return Some("what it prints would fill the kernel's trace");
+        return Some("its output would fill the kernel's trace");
     }
     let is_slow = tally.ns_per_frame() > FRAME_NS_MAX;
     is_slow.then_some("a frame takes more than 0.1 ms: towpath bench takes its time")

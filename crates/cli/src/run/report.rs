@@ -82,7 +82,7 @@ impl Report<'_> {
         let how = executed_by(&self.program.exec_status());
         output.line(&format!("\n  {:.0} ns/frame, {how}", self.tally.ns_per_frame()))?;
         if cfg!(debug_assertions) {
-            output.line("  (a debug build: what is around the program is slow)")?;
+            output.line("  (a debug build: the code around the program is slow)")?;
         }
         let Some(Compared { number, action, bytes, outcome }) = &self.beside else {
             return Ok(());
@@ -106,10 +106,10 @@ fn print_next(args: &RunArgs, program: &Program, output: &mut Output) -> Result<
     let has_maps = !program.maps().maps().is_empty();
     let mut next = Vec::new();
     if has_maps && args.surroundings.dump_maps.is_none() {
-        next.push("--dump-maps shows what its maps hold".to_owned());
+        next.push("--dump-maps shows the contents of its maps".to_owned());
     }
     if args.output.is_none() {
-        next.push("--out B.pcapng writes what survives, for Wireshark".to_owned());
+        next.push("--out B.pcapng writes surviving frames, for Wireshark".to_owned());
     }
     next.push(format!("towpath prog dump {object} source shows its code"));
     next.push("towpath new NAME begins one of your own".to_owned());

@@ -174,7 +174,7 @@ impl Loading<'_> {
     /// A data section's bytes, and slots that name maps.
     fn fill(&mut self, def: &MapDef, map: u32) -> Result<(), LoadError> {
         let failed = |client: Result<(), ClientError>| {
-            client.map_err(refused(|| format!("what map {} holds at first", def.name)))
+            client.map_err(refused(|| format!("first contents of map {}", def.name)))
         };
         if let Some(initial) = &def.initial {
             let element = (0u32.to_le_bytes().to_vec(), initial.clone());

@@ -42,7 +42,7 @@ pub fn store(
         }
         Stored::Inner(steps) => {
             let Some(template) = &map.def().inner else {
-                return Err("the object does not say what the inner maps are".to_owned());
+                return Err("the object does not define the inner maps".to_owned());
             };
             let options = CreateOptions::new(map.domain().clone());
             let inner = Map::create(template, &options).map_err(|error| error.to_string())?;

@@ -234,7 +234,7 @@ impl Parser<'_> {
                 .ok_or_else(|| format!("{path}: no map {name:?}{}", suggest::among(name, names)));
         }
         let Some(inner) = &map.inner else {
-            return Err(format!("{path}: the object does not say what the inner maps are"));
+            return Err(format!("{path}: the object does not define the inner maps"));
         };
         self.contents(inner, path, json).map(Stored::Inner)
     }

@@ -278,7 +278,7 @@ fn may_load(map: &Map, is_replace: bool) -> Result<(), LoadError> {
         return Err(LoadError::Refused("it is frozen", Errno::EPERM));
     }
     if is_replace && map.flags() & BPF_F_WRONLY != 0 {
-        let why = "what is in it can't be seen, and so not be replaced";
+        let why = "its contents can't be read, and so not be replaced";
         return Err(LoadError::Refused(why, Errno::EPERM));
     }
     if is_replace && map.kind().values() == Values::Members {

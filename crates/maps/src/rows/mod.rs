@@ -122,7 +122,7 @@ fn may_be_loaded(map: &Map) -> Result<(), RowsError> {
         Values::Ranked | Values::Packets => "programs alone put something into it",
         Values::Records | Values::Events => "it holds records that programs send",
         Values::Pages => "it is memory without elements",
-        Values::Host(_) => "what it holds is the host's",
+        Values::Host(_) => "its contents are the host's",
     };
     Err(RowsError::Kind { kind: map.kind().name(), why })
 }

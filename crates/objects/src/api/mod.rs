@@ -32,7 +32,7 @@ pub use walk::Walk;
 #[non_exhaustive]
 pub enum ApiError {
     /// Nothing answers to the selector.
-    #[error("there is no {kind} {selector}; `towpath {kind} show` lists what there is")]
+    #[error("there is no {kind} {selector}; `towpath {kind} show` lists existing ones")]
     NotFound {
         /// `prog`, `map` or `link`.
         kind: &'static str,

@@ -66,7 +66,7 @@ impl Queues {
     pub(super) fn note<T>(&self, queue: u32, opened: &io::Result<T>) {
         let mut failure = self.failure.lock();
         *failure = opened.as_ref().err().map(|error| {
-            format!("receive queue {queue} can't be opened, what comes by it is dropped: {error}")
+            format!("receive queue {queue} can't be opened, its frames are dropped: {error}")
         });
     }
 

@@ -126,7 +126,7 @@ fn check(path: &Path, repeat: bool) -> io::Result<()> {
         return open_file(path).map(drop);
     }
     if repeat {
-        let message = format!("{}: what is no file can't start again at its end", path.display());
+        let message = format!("{}: only a file can start again at its end", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(())

@@ -128,7 +128,7 @@ impl Sanitizer {
         }
         let (kind, what) = match helper {
             id::RINGBUF_OUTPUT | id::PERF_EVENT_OUTPUT => (Kind::Record, "the record"),
-            id::XDP_STORE_BYTES => (Kind::Packet, "what is stored into the packet"),
+            id::XDP_STORE_BYTES => (Kind::Packet, "data stored into the packet"),
             _ => (Kind::Argument, "the memory that it reads"),
         };
         self.region(kind, what, None, region);

@@ -94,7 +94,7 @@ impl Sanitizer {
             (Action::Redirect, None) => {
                 let message = "XDP_REDIRECT is returned, and no call of bpf_redirect or \
                                bpf_redirect_map said where to: the packet is dropped";
-                (message, None, "return what bpf_redirect or bpf_redirect_map returns")
+                (message, None, "return the result of bpf_redirect or bpf_redirect_map")
             }
             (Action::Redirect, Some(Redirect { place, succeeded: false, .. })) => {
                 let message = "XDP_REDIRECT is returned although the call that was to say where to \
@@ -136,7 +136,7 @@ impl Sanitizer {
                     "where to redirect the packet is said here, and then {action} is returned: it \
                      is not redirected"
                 ),
-                "return what this call returns",
+                "return the result of this call",
             ),
         };
         let leaves_at = std::mem::replace(&mut self.place, place);

@@ -1,4 +1,4 @@
-//! What can be said of many runs only: notes, which may be meant so.
+//! Findings about many runs together: notes, which may be intended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::finding::{Finding, Kind};
 use super::habits::{Habits, LookUps, Updates};
 use super::shadow::Place;
 
-/// What programs of one object did in many runs, of many workers: where to look for what one run
-/// does not show.
+/// Behaviour of an object's programs in many runs of many workers, for findings that one run can't
+/// show.
 #[derive(Debug, Default)]
 pub struct Tally {
     look_ups: BTreeMap<Site, LookUps>,
@@ -115,7 +115,7 @@ impl Tally {
         self.looked_at.contains(program)
     }
 
-    /// What there is to say, by program and line.
+    /// The findings, by program and line.
     pub fn findings(&self) -> Vec<Finding> {
         let mut all: Vec<Finding> = self.never_found().collect();
         all.extend(self.never_deleted());
@@ -155,11 +155,11 @@ impl Tally {
         self.updates.iter().filter(grows).map(|(site, seen)| {
             let Updates { map, max_entries, .. } = seen;
             let message = format!(
-                "elements are added to map {map}, no program deletes any, and nobody looks \
-                 whether there was room: beyond {max_entries} they are lost"
+                "elements are added to map {map}, no program deletes any, and the result of the \
+                 update is ignored: beyond {max_entries} they are lost"
             );
             let advice = "BPF_MAP_TYPE_LRU_HASH, bpf_map_delete_elem or a timer when a flow ends; \
-                          or look at what bpf_map_update_elem returns, if user space deletes them";
+                          or check the result of bpf_map_update_elem, if user space deletes them";
             site.finding(Kind::NeverDeleted, message, advice)
         })
     }
