@@ -191,7 +191,7 @@ impl Attachments {
         let mode = XdpMode::of(&device, flags);
         let hook = &hooks[mode as usize];
         if matches!(hook, Hook::Link { .. }) {
-            return refuse(Errno::EBUSY, "Can't replace active BPF XDP link");
+            return check_vacant(hook);
         }
         if device.uppers.iter().any(|upper| all.get(upper).is_some_and(|h| programs(h) > 0)) {
             let message = "Cannot attach when an upper device already has a program";
@@ -199,10 +199,10 @@ impl Attachments {
         }
         let current = hook.program();
         let new = match attach {
-            Attach::Link { .. } if current.is_some() => {
-                return refuse(Errno::EBUSY, "Can't replace active XDP program with BPF link");
+            Attach::Link { program, .. } => {
+                check_vacant(hook)?;
+                Some(*program)
             }
-            Attach::Link { program, .. } => Some(*program),
             Attach::Program { new, expected } => {
                 if flags & XDP_FLAGS_REPLACE != 0 && !is_same(current, expected.as_ref()) {
                     return refuse(Errno::EEXIST, "Active program does not match expected");
@@ -226,6 +226,22 @@ impl Attachments {
         all.entry(ifindex).or_default()[mode as usize] = hook;
         drop(all);
         Ok(())
+    }
+
+    /// Whether a program may run on a device beside others of the same owner, who joins them to one
+    /// (as libxdp's dispatcher does): nobody else may have a hook in these modes. A program that
+    /// takes another one's place (`is_new` is false) has the hook already.
+    pub(crate) fn check_joined(
+        &self,
+        new: &ProgramObject,
+        ifindex: u32,
+        modes: &[XdpMode],
+        is_new: bool,
+    ) -> Result<(), AttachError> {
+        check_bound(new, ifindex)?;
+        let all = self.hooks.lock();
+        let Some(hooks) = all.get(&ifindex).filter(|_| is_new) else { return Ok(()) };
+        modes.iter().try_for_each(|mode| check_vacant(&hooks[*mode as usize]))
     }
 
     fn install(
@@ -386,9 +402,7 @@ fn check_new(
         let message = "Native and generic XDP can't be active at the same time";
         return refuse(Errno::EEXIST, message);
     }
-    if new.bound_to().is_some_and(|device| device != ifindex) {
-        return refuse(Errno::EINVAL, "Program bound to different device");
-    }
+    check_bound(new, ifindex)?;
     if new.bound_to().is_some() && mode == XdpMode::Generic {
         return refuse(Errno::EINVAL, "Can't attach device-bound programs in generic mode");
     }
@@ -398,6 +412,25 @@ fn check_new(
         }
         ATTACH_XDP_CPUMAP => {
             refuse(Errno::EINVAL, "BPF_XDP_CPUMAP programs can not be attached to a device")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A link takes nobody's hook away, whoever has it.
+fn check_vacant(hook: &Hook) -> Result<(), AttachError> {
+    match hook {
+        Hook::Empty => Ok(()),
+        Hook::Link { .. } => refuse(Errno::EBUSY, "Can't replace active BPF XDP link"),
+        Hook::Program(_) => refuse(Errno::EBUSY, "Can't replace active XDP program with BPF link"),
+    }
+}
+
+/// A program that is bound to a device runs on no other one.
+fn check_bound(new: &ProgramObject, ifindex: u32) -> Result<(), AttachError> {
+    match new.bound_to() {
+        Some(device) if device != ifindex => {
+            refuse(Errno::EINVAL, "Program bound to different device")
         }
         _ => Ok(()),
     }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use towpath_bpf::Errno;
 use towpath_engine::{Hook, Link};
-use towpath_objects::{LinkObject, ProgramObject};
+use towpath_objects::{AttachError, LinkObject, ProgramObject, XdpMode};
 
 use super::Live;
 use super::devices::FOREIGN;
@@ -80,10 +81,9 @@ impl Live {
     fn link(&self, attach: &AttachState, before: Option<&LiveLink>) -> Result<LiveLink, String> {
         let program = &self.programs[&attach.program];
         let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
-        if program.object.bound_to().is_some_and(|device| device != ifindex) {
-            let name = program.program.name();
-            return Err(format!("program {name} is bound to another port (EINVAL)"));
-        }
+        let there = before.map(|link| &*link.object);
+        let allowed = self.registry.check_link(&program.object, ifindex, modes(attach.hook), there);
+        allowed.map_err(|error| self.why_not(&error, attach, ifindex))?;
         let mut live = match before {
             Some(link) if link.program == program.id() => link.clone(),
             _ => {
@@ -113,18 +113,22 @@ impl Live {
         program: &Arc<ProgramObject>,
     ) -> Result<Arc<LinkObject>, String> {
         let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
-        let there = self.registry.xdp(ifindex).unwrap_or_default();
-        let foreign = match attach.hook {
-            HookState::Rx => there.native.max(there.generic),
-            HookState::Tx => 0,
-            HookState::Dequeue => there.dequeue,
-        };
-        if foreign != 0 {
-            let why = format!("program {foreign} is attached by somebody else, who owns the hook");
-            return Err(format!("{why} (EBUSY)"));
-        }
         let link = self.registry.register_link(program, ifindex);
         link.map_err(|errno| format!("no id is left: {errno}"))
+    }
+
+    /// Says what keeps a program from a hook.
+    fn why_not(&self, error: &AttachError, attach: &AttachState, ifindex: u32) -> String {
+        if error.errno != Errno::EBUSY {
+            let name = self.programs[&attach.program].program.name();
+            return format!("program {name} is bound to another port ({:?})", error.errno);
+        }
+        let there = self.registry.xdp(ifindex).unwrap_or_default();
+        let foreign = match attach.hook {
+            HookState::Rx | HookState::Tx => there.native.max(there.generic),
+            HookState::Dequeue => there.dequeue,
+        };
+        format!("program {foreign} is attached by somebody else, who owns the hook (EBUSY)")
     }
 
     /// These are the links now. Those that are gone hold nothing, even if somebody has pinned them.
@@ -229,6 +233,15 @@ pub(crate) fn engine_hook(hook: HookState) -> Hook {
         HookState::Rx => Hook::Rx,
         HookState::Tx => Hook::Tx,
         HookState::Dequeue => Hook::Dequeue,
+    }
+}
+
+/// Modes of attaching that lead to the same hook.
+fn modes(hook: HookState) -> &'static [XdpMode] {
+    match hook {
+        HookState::Rx => &[XdpMode::Generic, XdpMode::Native],
+        HookState::Tx => &[],
+        HookState::Dequeue => &[XdpMode::Dequeue],
     }
 }
 

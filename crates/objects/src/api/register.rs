@@ -11,6 +11,7 @@ use towpath_bpf::program::AttachType;
 use towpath_maps::Map;
 use towpath_xdp::Program;
 
+use crate::attach::{AttachError, XdpMode};
 use crate::object::btf::BtfObject;
 use crate::object::link::LinkObject;
 use crate::object::map::{About as MapAbout, MapObject};
@@ -117,9 +118,26 @@ impl Objects {
         Ok(object)
     }
 
+    /// Whether a program may run on a device in a link that is to be registered, or in one that is
+    /// registered (`before`). The rules are those for all other links. `modes` are those whose hook
+    /// it would share.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is bound to another device. `EBUSY`: somebody else has one of the hooks.
+    pub fn check_link(
+        &self,
+        program: &ProgramObject,
+        ifindex: u32,
+        modes: &[XdpMode],
+        before: Option<&LinkObject>,
+    ) -> Result<(), AttachError> {
+        self.attachments.check_joined(program, ifindex, modes, before.is_none())
+    }
+
     /// Registers a link whose program the engine runs on a device; it ends with
     /// [`LinkObject::detach`], or with its last reference. The hook is not taken: the engine runs
-    /// several programs on one.
+    /// several programs on one, and [`Objects::check_link`] says whether this one may join them.
     ///
     /// # Errors
     ///
