@@ -154,43 +154,39 @@ mod tests {
     use crate::Arena;
     use crate::frame::Pool;
 
-    /// Numbered frames, scattered; the numbers that each queue got behind the one it had.
-    fn scattered(places: &[u8], queues: usize) -> Vec<Vec<u8>> {
-        let arena = Arena::new(64).expect("there is memory");
+    /// Numbered frames, which `scatter` moves to queues; the numbers that each queue got behind the
+    /// one it had.
+    fn moved<const QUEUES: usize>(
+        count: u8,
+        scatter: impl FnOnce(&mut Vec<Frame>, &mut [Vec<Frame>; QUEUES]),
+    ) -> [Vec<u8>; QUEUES] {
+        let arena = Arena::new(512).expect("there is memory");
         let mut pool = Pool::new(&arena);
         let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
-        let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
-        let mut queues: Vec<Vec<Frame>> = (0..queues).map(|_| vec![frame(99)]).collect();
-        let mut next = places.iter().copied();
-        scatter(&mut frames, &mut queues, |_| next.next().expect("one for each"));
+        let mut frames: Vec<Frame> = (0..count).map(&mut frame).collect();
+        let mut queues = std::array::from_fn(|_| vec![frame(255)]);
+        scatter(&mut frames, &mut queues);
         assert!(frames.is_empty());
-        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.to_vec()[0]).collect());
-        let numbers: Vec<Vec<u8>> = numbers.collect();
+        let numbers = queues.each_ref().map(|it| it.iter().map(|it| it.to_vec()[0]).collect());
         queues.iter_mut().for_each(|queue| pool.give_all(queue));
         drop(pool);
         assert_eq!(arena.free(), arena.total(), "each exactly once");
         numbers
     }
 
-    /// As [`scattered`], by masks.
-    fn scattered_by_masks(places: &[u8]) -> Vec<Vec<u8>> {
-        let arena = Arena::new(512).expect("there is memory");
-        let mut pool = Pool::new(&arena);
-        let mut frame = |number: u8| pool.frame(&[number; 60]).expect("it fits").expect("a frame");
-        let mut frames: Vec<Frame> = (0..places.len() as u8).map(&mut frame).collect();
-        let mut queues: [Vec<Frame>; 3] = std::array::from_fn(|_| vec![frame(255)]);
-        let mut masks = vec![[0; 3]; places.len().div_ceil(64)];
+    fn scattered<const QUEUES: usize>(places: &[u8]) -> [Vec<u8>; QUEUES] {
+        let mut next = places.iter().copied();
+        moved(places.len() as u8, |frames, queues| {
+            scatter(frames, queues, |_| next.next().expect("one for each"));
+        })
+    }
+
+    fn scattered_by_masks<const QUEUES: usize>(places: &[u8]) -> [Vec<u8>; QUEUES] {
+        let mut masks = vec![[0; QUEUES]; places.len().div_ceil(64)];
         for (index, place) in places.iter().enumerate() {
             masks[index / 64][usize::from(*place)] |= 1 << (index % 64);
         }
-        scatter_by_masks(&mut frames, &masks, &mut queues);
-        assert!(frames.is_empty());
-        let numbers = queues.iter().map(|queue| queue.iter().map(|it| it.to_vec()[0]).collect());
-        let numbers: Vec<Vec<u8>> = numbers.collect();
-        queues.iter_mut().for_each(|queue| pool.give_all(queue));
-        drop(pool);
-        assert_eq!(arena.free(), arena.total(), "each exactly once");
-        numbers
+        moved(places.len() as u8, |frames, queues| scatter_by_masks(frames, &masks, queues))
     }
 
     #[test]
@@ -198,10 +194,11 @@ mod tests {
         for count in [0, 1, 63, 64, 65, 127, 128, 200] {
             for step in 1..8 {
                 let places: Vec<u8> = (0..count).map(|i: u8| (i / step % 5 + i / 3) % 3).collect();
-                let mut expected = vec![vec![255]; 3];
+                let mut expected = [0; 3].map(|_| vec![255]);
                 for (number, place) in (0..).zip(&places) {
                     expected[usize::from(*place)].push(number);
                 }
+                assert_eq!(scattered(&places), expected, "{count} frames, step {step}");
                 assert_eq!(scattered_by_masks(&places), expected, "{count} frames, step {step}");
             }
         }
@@ -222,13 +219,13 @@ mod tests {
 
     #[test]
     fn frames_keep_their_order() {
-        assert_eq!(scattered(&[0, 1, 1, 0, 1], 2), [vec![99, 0, 3], vec![99, 1, 2, 4]]);
-        assert_eq!(scattered(&[1; 20], 2)[1].len(), 21);
-        assert_eq!(scattered(&[0; 20], 2)[0].len(), 21);
-        assert_eq!(scattered(&[2, 0, 2], 3), [vec![99, 1], vec![99], vec![99, 0, 2]]);
-        assert_eq!(scattered(&[0, 0], 1), [vec![99, 0, 1]]);
-        assert_eq!(scattered(&[], 2), [[99], [99]]);
-        assert_eq!(scattered(&[], 0), [] as [Vec<u8>; 0]);
+        assert_eq!(scattered(&[0, 1, 1, 0, 1]), [vec![255, 0, 3], vec![255, 1, 2, 4]]);
+        assert_eq!(scattered::<2>(&[1; 20])[1].len(), 21);
+        assert_eq!(scattered::<2>(&[0; 20])[0].len(), 21);
+        assert_eq!(scattered(&[2, 0, 2]), [vec![255, 1], vec![255], vec![255, 0, 2]]);
+        assert_eq!(scattered(&[0, 0]), [vec![255, 0, 1]]);
+        assert_eq!(scattered(&[]), [[255], [255]]);
+        assert_eq!(scattered(&[]), [[0; 0]; 0]);
     }
 
     #[test]
