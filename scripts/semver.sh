@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Names what the crate `towpath` has taken back since a release: cargo-semver-checks compares it, and
-# the parts whose items it exports as they are (the tool does not follow these), with an older commit.
+# Names what the crate `towpath` has taken back since a release: cargo-semver-checks compares it
+# with an older commit, and the parts whose items it exports, which the tool does not follow.
 #
 # usage: semver.sh [COMMIT]
 #
@@ -12,16 +12,17 @@ cd "$(dirname "$0")/.."
 
 tool=0.51.0
 tools=${TARGET:-target}/tools
+fail() { echo "semver: $*" >&2; exit 2; }
 base=${1:-$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || true)}
-[ -n "$base" ] || { echo "semver: no release is tagged: name a commit, scripts/semver.sh COMMIT" >&2; exit 2; }
-git rev-parse -q --verify "$base^{commit}" >/dev/null ||
-    { echo "semver: $base is not a commit of this repository" >&2; exit 2; }
+[ -n "$base" ] || fail "no release is tagged: name a commit, as in scripts/semver.sh COMMIT"
+git rev-parse -q --verify "$base^{commit}" >/dev/null || fail "$base is not a commit here"
 
-if ! PATH=$PWD/$tools/bin:$PATH cargo semver-checks --version 2>/dev/null | grep -qF " $tool"; then
+export PATH=$PWD/$tools/bin:$PATH
+if ! cargo semver-checks --version 2>/dev/null | grep -qF " $tool"; then
     cargo install --quiet --locked --root "$tools" --version "$tool" cargo-semver-checks
 fi
 status=0
 for crate in towpath towpath-bpf towpath-jit towpath-maps towpath-xdp; do
-    PATH=$PWD/$tools/bin:$PATH cargo semver-checks --package "$crate" --baseline-rev "$base" || status=1
+    cargo semver-checks --package "$crate" --baseline-rev "$base" || status=1
 done
 exit $status
