@@ -8,8 +8,8 @@
 //! | the API: that it is to go | it goes, and stays away until the file says something new of it |
 //!
 //! A reload and a start are the same: both compare the file with what it said when it was read
-//! last. What an author does to another one's thing is told ([`Wanted::reloaded`]) or shown as long
-//! as it is so ([`Wanted::overridden`]).
+//! last. What an author does to another one's thing is told (`Wanted::reloaded`) or shown as long
+//! as it is so (`Wanted::overridden`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
