@@ -252,6 +252,17 @@ impl Graph {
         self.pool.give_all(frames);
     }
 
+    /// Drops a frame at the cost of the port where it arrived.
+    pub(crate) fn drop_arrived(&mut self, snapshot: &Snapshot, why: DropReason, frame: Frame) {
+        let owner = arrived_at(snapshot, frame.rx.ifindex);
+        self.drop(snapshot, owner, Side::Rx, why, frame);
+    }
+
+    /// Drops frames whose port is gone.
+    pub(crate) fn drop_removed(&mut self, snapshot: &Snapshot, frames: &mut Vec<Frame>) {
+        self.drop_all(snapshot, Owner::NOBODY, Side::Rx, DropReason::Removed, frames);
+    }
+
     /// Every drop has a reason; where a port is charged, it shows there.
     #[inline]
     pub(crate) fn count_dropped(

@@ -29,13 +29,12 @@ use std::time::Instant;
 use towpath_maps::Domain;
 use towpath_xdp::{Frame, Pool};
 
-use crate::counters::DropReason;
 use crate::dequeue::{Reclaimer, monotonic_ns};
 use crate::load::Stint;
 use crate::numbers::PortId;
 use crate::options::BURST;
 use crate::snapshot::Snapshot;
-use crate::target::{Exit, Owner, Side};
+use crate::target::Exit;
 use flush::flush;
 use graph::BurstSummary;
 use hook::HookRunner;
@@ -189,8 +188,7 @@ impl Worker {
         // First, so that who sees the port's frames sees that there are frames.
         shared.counters.received.add(count as u64);
         let Some(port) = snapshot.port(queue.port) else {
-            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+            nodes.graph.drop_removed(snapshot, frames);
             return count;
         };
         let (ifindex, number) = (port.ifindex, queue.queue);

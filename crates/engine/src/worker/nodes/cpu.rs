@@ -7,8 +7,8 @@ use towpath_xdp::Frame;
 use crate::counters::DropReason;
 use crate::lane::{CpuEntry, Errand, Mark};
 use crate::snapshot::Snapshot;
-use crate::target::{Kind, Owner, Side, Target, TargetId};
-use crate::worker::graph::{Graph, arrived_at};
+use crate::target::{Kind, Owner, Target, TargetId};
+use crate::worker::graph::Graph;
 use crate::worker::shared::WorkerShared;
 use crate::worker::way::Way;
 
@@ -76,8 +76,7 @@ impl Cpus {
         let count = self.ways[way].give(graph.number(), frames);
         graph.counters().handed_over.add(count as u64);
         for frame in frames.drain(..) {
-            let owner = arrived_at(snapshot, frame.rx.ifindex);
-            graph.drop(snapshot, owner, Side::Rx, DropReason::RingFull, frame);
+            graph.drop_arrived(snapshot, DropReason::RingFull, frame);
         }
     }
 }

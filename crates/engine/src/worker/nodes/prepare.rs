@@ -6,7 +6,7 @@ use crate::offload;
 use crate::port::{Features, RxHints};
 use crate::snapshot::Snapshot;
 use crate::target::{Prepare, Side, Target};
-use crate::worker::graph::{Graph, arrived_at};
+use crate::worker::graph::Graph;
 
 /// What a target can do with frames, if they are prepared for that.
 #[inline]
@@ -37,8 +37,7 @@ pub(super) fn prepare(
             graph.counters().freed.add(1);
         }
         Err((frame, why)) if target.prepare == Prepare::Socket => {
-            let owner = arrived_at(snapshot, frame.rx.ifindex);
-            graph.drop(snapshot, owner, Side::Rx, why, frame);
+            graph.drop_arrived(snapshot, why, frame);
         }
         Err((frame, why)) => graph.drop(snapshot, target.owner, Side::Tx, why, frame),
     }

@@ -10,8 +10,8 @@ use towpath_xdp::{Frame, FrameQueue};
 use crate::counters::DropReason;
 use crate::dequeue::{Reclaimer, Schedule, monotonic_ns};
 use crate::snapshot::Snapshot;
-use crate::target::{Kind, Owner, Side, Target, TargetId};
-use crate::worker::graph::{Graph, arrived_at};
+use crate::target::{Kind, Owner, Target, TargetId};
+use crate::worker::graph::Graph;
 use crate::worker::shared::WorkerShared;
 
 /// The queues that redirects named since the last configuration.
@@ -96,8 +96,7 @@ impl Queues {
         for (frame, errno) in self.refused.drain(..) {
             let is_full = errno == Errno::EOVERFLOW;
             let why = if is_full { DropReason::QueueFull } else { DropReason::QueueRank };
-            let owner = arrived_at(snapshot, frame.rx.ifindex);
-            graph.drop(snapshot, owner, Side::Rx, why, frame);
+            graph.drop_arrived(snapshot, why, frame);
         }
     }
 }

@@ -85,8 +85,7 @@ impl Lanes {
         for lane in &self.known {
             while lane.take(&mut frames, BURST) > 0 {
                 graph.counters().taken_over.add(frames.len() as u64);
-                let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-                graph.drop_all(snapshot, nobody, Side::Rx, why, &mut frames);
+                graph.drop_removed(snapshot, &mut frames);
             }
             lane.finish();
         }
@@ -115,8 +114,7 @@ fn run_entry(
             frame.arrive(ifindex, 0);
         });
         let Some(port) = snapshot.port_of_ifindex(ifindex) else {
-            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
+            nodes.graph.drop_removed(snapshot, frames);
             continue;
         };
         let chain = snapshot.entry_programs.get(&entry.program);
@@ -150,10 +148,7 @@ fn run_arrived(
     });
     match snapshot.port_of_ifindex(ifindex) {
         Some(port) => runner.judge(snapshot, port, frames, None, nodes),
-        None => {
-            let (nobody, why) = (Owner::NOBODY, DropReason::Removed);
-            nodes.graph.drop_all(snapshot, nobody, Side::Rx, why, frames);
-        }
+        None => nodes.graph.drop_removed(snapshot, frames),
     }
     flush(snapshot, nodes, runner, count == BURST);
 }
