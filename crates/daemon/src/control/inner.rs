@@ -18,7 +18,7 @@ use crate::model::failure::Failure;
 pub(crate) struct Inner {
     /// What there is.
     pub(crate) live: Seen,
-    /// What is wanted, and by whom.
+    /// The wanted state, with the authors of each thing.
     pub(crate) wanted: Wanted,
     /// What is wanted and is not there.
     pub(crate) failures: Vec<Failure>,

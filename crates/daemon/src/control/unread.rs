@@ -117,6 +117,9 @@ impl Unread {
         objects: &ObjectFiles,
         news: &News,
     ) -> Vec<(FailureCode, String)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let mut told = Outcome { news, over: Vec::new() };
         let (mut next, mut file) = (State::clone(wanted.state()), State::clone(wanted.file()));
         self.programs.retain(|_, unread| {

@@ -1,11 +1,11 @@
-//! Who wants a thing, and the one rule by which what its authors say becomes what is wanted.
+//! The authors of each wanted thing, and the one rule that merges their wishes.
 //!
-//! | an author says of a thing | what becomes of it |
+//! | an author's wish | its effect |
 //! | --- | --- |
-//! | nothing, or the same as before | it stays as it is; one that was removed stays away |
-//! | that it is new, or another one | it is as this author says: the last word counts |
-//! | the file: that it wants it no more | it goes, or stays as long as another author wants it |
-//! | the API: that it is to go | it goes, and stays away until the file says something new of it |
+//! | none, or the same as before | the thing stays as it is; a removed one stays away |
+//! | a new thing, or a change | the thing is as this author says: the last word counts |
+//! | the file drops it | the thing goes, or stays as long as another author wants it |
+//! | the API removes it | the thing goes, and stays away until the file changes it |
 //!
 //! A reload and a start are the same: both compare the file with what it said when it was read
 //! last. What an author does to another one's thing is told (`Wanted::reloaded`) or shown as long
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::model::state::{AttachState, ProgramState, State, VERSION};
-use crate::model::thing::Thing;
+use crate::model::thing::{Identified, Thing};
 
-/// Who wants a thing.
+/// An author of a wanted thing.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -61,11 +61,11 @@ pub struct Claim {
 pub struct Overridden {
     /// The thing: `port p0`.
     pub subject: String,
-    /// What became of it.
+    /// The API's effect on it.
     pub is: Override,
 }
 
-/// What became of a thing that the configuration file wants.
+/// The API's effect on a thing of the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Override {
@@ -75,24 +75,24 @@ pub enum Override {
     Removed,
 }
 
-/// What is wanted, and by whom. Cheap to clone.
+/// The wanted state, with the authors of each thing. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     state: Arc<State>,
-    /// What the configuration file wanted when it was read last.
+    /// The configuration file's part, as of the last time it was read.
     file: Arc<State>,
     /// The authors of each thing that is wanted.
     authors: Arc<BTreeMap<Thing, BTreeSet<Author>>>,
 }
 
 impl Wanted {
-    /// What the configuration file wants, and nobody else anything.
+    /// The configuration file as the only author.
     pub(crate) fn of_file(file: State) -> Wanted {
         let file = Arc::new(file);
         Wanted::new(Arc::clone(&file), file, |_| BTreeSet::new())
     }
 
-    /// What was wanted when it was saved. What nobody is known to want is the saved state's.
+    /// A saved state. Things without a known author are the saved state's.
     pub(crate) fn restored(state: State, file: State, claims: &[Claim]) -> Wanted {
         let claims: HashMap<&Thing, &BTreeSet<Author>> =
             claims.iter().map(|claim| (&claim.thing, &claim.by)).collect();
@@ -119,7 +119,7 @@ impl Wanted {
         let things = state.things().filter(|thing| !matches!(thing, Thing::Program(_)));
         let mut authors: BTreeMap<Thing, BTreeSet<Author>> =
             things.map(|thing| (thing.clone(), by(&thing))).collect();
-        // Whoever wants a program to run somewhere wants the program.
+        // Authors of an attachment are authors of its program.
         for attach in &state.attachments {
             let by = authors[&Thing::Attachment(attach.identity())].clone();
             authors.entry(Thing::Program(attach.program.clone())).or_default().extend(by);
@@ -127,22 +127,22 @@ impl Wanted {
         Wanted { state, file, authors: Arc::new(authors) }
     }
 
-    /// What is wanted.
+    /// The wanted state.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// What the configuration file wanted when it was read last.
+    /// The configuration file's part, as of the last time it was read.
     pub(crate) fn file(&self) -> &Arc<State> {
         &self.file
     }
 
-    /// Who wants a thing: nobody, if it isn't wanted.
+    /// The authors of a thing; none if it isn't wanted.
     pub(crate) fn authors(&self, thing: &Thing) -> Vec<Author> {
         self.authors.get(thing).into_iter().flatten().copied().collect()
     }
 
-    /// What is to be saved of the authors: those that the file doesn't tell.
+    /// The authors to be saved: all but the file, which names its own things.
     pub(crate) fn claims(&self) -> Vec<Claim> {
         let claims = self.authors.iter().filter(|(thing, _)| !matches!(thing, Thing::Program(_)));
         let claims = claims.map(|(thing, by)| {
@@ -152,8 +152,12 @@ impl Wanted {
         claims.filter(|claim| !claim.by.is_empty()).collect()
     }
 
-    /// What the API made of it.
+    /// The state after a change by the API.
     pub(crate) fn changed(&self, next: State) -> Wanted {
+        // Most changes are to a thing that is there, and that leaves its authors as they are.
+        if self.state.things().eq(next.things()) {
+            return Wanted { state: Arc::new(next), ..self.clone() };
+        }
         let by = |thing: &Thing| match self.authors.get(thing) {
             Some(by) => by.clone(),
             None => [Author::Api].into(),
@@ -169,33 +173,20 @@ impl Wanted {
     /// Takes the configuration file as it is now. Says what it did to other authors' things, a line
     /// each.
     pub(crate) fn reloaded(&self, file: State) -> (Wanted, Vec<String>) {
-        let (now, before) = (&self.state, &self.file);
+        let (now, before) = (&*self.state, &*self.file);
         let mut notes = Vec::new();
-        let host = |state: &State| state.host.iter().cloned().collect::<Vec<_>>();
-        let hosts = [host(now), host(before), host(&file)];
-        let hosts = [&hosts[0][..], &hosts[1][..], &hosts[2][..]];
-        let attachments = self.merged(
-            [&now.attachments, &before.attachments, &file.attachments],
-            |it| Thing::Attachment(it.identity()),
-            &mut notes,
-        );
+        let hosts = [now, before, &file].map(|state| state.host.as_slice());
+        let attachments =
+            self.merged([&now.attachments, &before.attachments, &file.attachments], &mut notes);
         let programs = self.merged_programs(&file, &attachments, &mut notes);
         let state = State {
             version: VERSION,
             workers: file.workers.clone(),
             frames: file.frames,
             stuck_ms: file.stuck_ms,
-            host: self.merged(hosts, |_| Thing::Host, &mut notes).pop(),
-            bridges: self.merged(
-                [&now.bridges, &before.bridges, &file.bridges],
-                |it| Thing::Bridge(it.name.clone()),
-                &mut notes,
-            ),
-            ports: self.merged(
-                [&now.ports, &before.ports, &file.ports],
-                |it| Thing::Port(it.name.clone()),
-                &mut notes,
-            ),
+            host: self.merged(hosts, &mut notes).pop(),
+            bridges: self.merged([&now.bridges, &before.bridges, &file.bridges], &mut notes),
+            ports: self.merged([&now.ports, &before.ports, &file.ports], &mut notes),
             programs,
             attachments,
             objects: BTreeMap::new(),
@@ -217,7 +208,7 @@ impl Wanted {
         let own = file.programs.iter().filter(|it| !is_away(&it.key)).cloned();
         let own: Vec<ProgramState> = own.collect();
         let lists = [&self.state.programs[..], &self.file.programs, &own];
-        let mut programs = self.merged(lists, |it| Thing::Program(it.key.clone()), notes);
+        let mut programs = self.merged(lists, notes);
         for program in own {
             let is_there = programs.iter().any(|it| it.key == program.key);
             if !is_there && is_on(attachments, &program.key) {
@@ -229,21 +220,20 @@ impl Wanted {
 
     /// The list of things that is wanted now, when the file had the second one and has the third.
     /// The first of each thing counts.
-    fn merged<T: Clone + PartialEq>(
+    fn merged<T: Clone + PartialEq + Identified>(
         &self,
         [now, before, after]: [&[T]; 3],
-        thing: impl Fn(&T) -> Thing,
         notes: &mut Vec<String>,
     ) -> Vec<T> {
         let by_thing = |list: &'_ [T]| -> HashMap<Thing, usize> {
-            list.iter().enumerate().rev().map(|(at, item)| (thing(item), at)).collect()
+            list.iter().enumerate().rev().map(|(at, item)| (item.thing(), at)).collect()
         };
         let [in_now, in_before, in_after] = [now, before, after].map(by_thing);
         let find = |list: &'_ [T], places: &HashMap<Thing, usize>, it: &Thing| {
             places.get(it).map(|at| list[*at].clone())
         };
-        let new = after.iter().map(&thing).filter(|it| !in_now.contains_key(it));
-        let things: Vec<Thing> = now.iter().map(&thing).chain(new).collect();
+        let new = after.iter().map(T::thing).filter(|it| !in_now.contains_key(it));
+        let things: Vec<Thing> = now.iter().map(T::thing).chain(new).collect();
         let mut result = Vec::new();
         for it in things {
             let others = self.authors.get(&it).into_iter().flatten();
@@ -263,18 +253,13 @@ impl Wanted {
     /// What isn't as the configuration file has it, since the API changed or removed it.
     pub(crate) fn overridden(&self) -> Vec<Overridden> {
         let (now, file) = (&*self.state, &*self.file);
-        let host = (now.host != file.host && file.host.is_some()).then_some(Thing::Host);
-        let mut found: Vec<(Thing, bool)> =
-            host.into_iter().map(|host| (host, now.host.is_some())).collect();
-        found.extend(differing(&now.bridges, &file.bridges, |it| Thing::Bridge(it.name.clone())));
-        found.extend(differing(&now.ports, &file.ports, |it| Thing::Port(it.name.clone())));
+        let mut found = differing(now.host.as_slice(), file.host.as_slice());
+        found.extend(differing(&now.bridges, &file.bridges));
+        found.extend(differing(&now.ports, &file.ports));
         // One that is gone went with its last attachment.
-        let programs =
-            differing(&now.programs, &file.programs, |it| Thing::Program(it.key.clone()));
+        let programs = differing(&now.programs, &file.programs);
         found.extend(programs.into_iter().filter(|(_, is_there)| *is_there));
-        found.extend(differing(&now.attachments, &file.attachments, |it| {
-            Thing::Attachment(it.identity())
-        }));
+        found.extend(differing(&now.attachments, &file.attachments));
         let view = |(thing, is_there): (Thing, bool)| Overridden {
             subject: thing.to_string(),
             is: if is_there { Override::Changed } else { Override::Removed },
@@ -300,7 +285,7 @@ impl Wanted {
     }
 }
 
-/// What a file does to a thing that others made, changed or removed.
+/// Effect of a file on a thing that other authors made, changed or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// It takes the place of theirs.
@@ -356,13 +341,9 @@ fn settle<T: PartialEq>(
 }
 
 /// Things of `file` that `now` has otherwise or not at all, and whether it has them.
-fn differing<T: PartialEq>(
-    now: &[T],
-    file: &[T],
-    thing: impl Fn(&T) -> Thing,
-) -> Vec<(Thing, bool)> {
-    let now: HashMap<Thing, &T> = now.iter().rev().map(|it| (thing(it), it)).collect();
-    let here = file.iter().map(|it| (thing(it), it));
+fn differing<T: PartialEq + Identified>(now: &[T], file: &[T]) -> Vec<(Thing, bool)> {
+    let now: HashMap<Thing, &T> = now.iter().rev().map(|it| (it.thing(), it)).collect();
+    let here = file.iter().map(|it| (it.thing(), it));
     let differ = here.filter(|(thing, it)| now.get(thing) != Some(it));
     differ.map(|(thing, _)| (thing.clone(), now.contains_key(&thing))).collect()
 }

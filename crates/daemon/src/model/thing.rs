@@ -3,8 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use towpath_host::tables::HostState;
 
-use crate::model::state::{AttachState, HookState, State};
+use crate::model::state::{AttachState, BridgeState, HookState, PortState};
+use crate::model::state::{ProgramState, State};
 
 /// The identity of something that can be wanted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,28 +69,65 @@ impl AttachState {
     }
 }
 
+/// A part of a state that has an identity.
+pub(crate) trait Identified {
+    /// Its identity.
+    fn thing(&self) -> Thing;
+}
+
+impl Identified for HostState {
+    fn thing(&self) -> Thing {
+        Thing::Host
+    }
+}
+
+impl Identified for BridgeState {
+    fn thing(&self) -> Thing {
+        Thing::Bridge(self.name.clone())
+    }
+}
+
+impl Identified for PortState {
+    fn thing(&self) -> Thing {
+        Thing::port(&self.name)
+    }
+}
+
+impl Identified for ProgramState {
+    fn thing(&self) -> Thing {
+        Thing::Program(self.key.clone())
+    }
+}
+
+impl Identified for AttachState {
+    fn thing(&self) -> Thing {
+        Thing::Attachment(self.identity())
+    }
+}
+
 impl State {
     /// All that it wants.
     pub(crate) fn things(&self) -> impl Iterator<Item = Thing> {
-        let host = self.host.iter().map(|_| Thing::Host);
-        let bridges = self.bridges.iter().map(|it| Thing::Bridge(it.name.clone()));
-        let ports = self.ports.iter().map(|it| Thing::Port(it.name.clone()));
-        let programs = self.programs.iter().map(|it| Thing::Program(it.key.clone()));
-        let attachments = self.attachments.iter().map(|it| Thing::Attachment(it.identity()));
-        host.chain(bridges).chain(ports).chain(programs).chain(attachments)
+        let (host, bridges) = (things(self.host.as_slice()), things(&self.bridges));
+        let (ports, programs) = (things(&self.ports), things(&self.programs));
+        host.chain(bridges).chain(ports).chain(programs).chain(things(&self.attachments))
     }
 
     /// The thing that a problem's path leads to: `ports[2].mtu` is of the third port.
     pub(crate) fn thing_at(&self, path: &str) -> Option<Thing> {
         let (list, at) = place(path)?;
-        Some(match list {
-            "attachments" => Thing::Attachment(self.attachments.get(at)?.identity()),
-            "programs" => Thing::Program(self.programs.get(at)?.key.clone()),
-            "ports" => Thing::Port(self.ports.get(at)?.name.clone()),
-            "bridges" => Thing::Bridge(self.bridges.get(at)?.name.clone()),
-            _ => return None,
-        })
+        match list {
+            "attachments" => things(&self.attachments).nth(at),
+            "programs" => things(&self.programs).nth(at),
+            "ports" => things(&self.ports).nth(at),
+            "bridges" => things(&self.bridges).nth(at),
+            _ => None,
+        }
     }
+}
+
+fn things<T: Identified>(list: &[T]) -> impl Iterator<Item = Thing> {
+    list.iter().map(T::thing)
 }
 
 /// The list and the index that a path begins with.

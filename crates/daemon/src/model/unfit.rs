@@ -3,8 +3,8 @@
 
 use towpath_document::Problem;
 
-use crate::model::state::{AttachState, State};
-use crate::model::thing::place;
+use crate::model::state::State;
+use crate::model::thing::{Identified, place};
 
 impl State {
     /// Takes out what doesn't fit together with the rest and isn't in `file`; what the file has
@@ -31,18 +31,17 @@ impl State {
         let (list, at) = place(path)?;
         match list {
             "attachments" => {
-                take(&mut self.attachments, at, &file.attachments, AttachState::identity)?;
+                take(&mut self.attachments, at, &file.attachments)?;
             }
             "programs" => {
-                let (program, is_gone) =
-                    take(&mut self.programs, at, &file.programs, |it| it.key.clone())?;
+                let (program, is_gone) = take(&mut self.programs, at, &file.programs)?;
                 if is_gone {
                     self.attachments.retain(|attach| attach.program != program.key);
                 }
                 return Some(format!("program {}", program.file_and_program()));
             }
-            "ports" => drop(take(&mut self.ports, at, &file.ports, |it| it.name.clone())?),
-            "bridges" => drop(take(&mut self.bridges, at, &file.bridges, |it| it.name.clone())?),
+            "ports" => drop(take(&mut self.ports, at, &file.ports)?),
+            "bridges" => drop(take(&mut self.bridges, at, &file.bridges)?),
             _ => return None,
         }
         Some(name)
@@ -76,14 +75,13 @@ impl State {
 
 /// Takes an item out, or puts the file's in its place; nothing, if it is the file's. Gives what was
 /// there, and whether it is gone.
-fn take<T: Clone + PartialEq, K: PartialEq>(
+fn take<T: Clone + PartialEq + Identified>(
     list: &mut Vec<T>,
     at: usize,
     file: &[T],
-    key: impl Fn(&T) -> K,
 ) -> Option<(T, bool)> {
     let item = list.get(at)?;
-    let is_it = |other: &&T| key(other) == key(item);
+    let is_it = |other: &&T| other.thing() == item.thing();
     let is_twice = list.iter().filter(is_it).count() > 1;
     match file.iter().find(is_it).filter(|_| !is_twice) {
         Some(same) if same == item => None,
