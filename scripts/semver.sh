@@ -21,8 +21,5 @@ export PATH=$PWD/$tools/bin:$PATH
 if ! cargo semver-checks --version 2>/dev/null | grep -qF " $tool"; then
     cargo install --quiet --locked --root "$tools" --version "$tool" cargo-semver-checks
 fi
-status=0
-for crate in towpath towpath-bpf towpath-jit towpath-maps towpath-xdp; do
-    cargo semver-checks --package "$crate" --baseline-rev "$base" || status=1
-done
-exit $status
+cargo semver-checks --baseline-rev "$base" --package towpath --package towpath-bpf \
+    --package towpath-jit --package towpath-maps --package towpath-xdp || exit 1

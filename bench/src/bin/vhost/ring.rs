@@ -1,5 +1,5 @@
-//! What a frame costs in a ring: the port's receivers and transmitters, called by the driver of the
-//! other side, on one core.
+//! The cost of a frame in a ring: the port's receivers and transmitters, called by the driver of
+//! the other side, on one core.
 
 use std::time::{Duration, Instant};
 
