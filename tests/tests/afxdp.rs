@@ -38,6 +38,26 @@ fn frames_arrive() {
 }
 
 #[test]
+fn frames_that_come_before_the_first_poll_are_kept() {
+    in_a_namespace(|world| {
+        let arena = Arena::new(4096).unwrap();
+        let afxdp = Afxdp::new(&near()).unwrap();
+        // The second opening finds the socket of the first.
+        for opening in 1..=2 {
+            let mut rx = afxdp.open_rx(0, &arena).unwrap();
+            world.send(100, &packet(60));
+            let (mut pool, mut frames) = (Pool::new(&arena), Vec::new());
+            let until = Instant::now() + Duration::from_secs(3);
+            while frames.len() < 100 && Instant::now() < until {
+                rx.receive(&mut pool, &mut frames, 64).unwrap();
+            }
+            assert_eq!((frames.len(), rx.take_missed()), (100, 0), "opening {opening}");
+            pool.give_all(&mut frames);
+        }
+    });
+}
+
+#[test]
 fn what_takes_the_kernel_long_comes_and_goes_while_frames_flow() {
     in_a_namespace(|world| {
         let (engine, port) = world.port(&near());

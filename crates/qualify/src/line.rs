@@ -49,8 +49,6 @@ impl Line {
         known: Option<&RxMetadata>,
     ) -> io::Result<Vec<Frame>> {
         let mut frames = Vec::new();
-        // A device over an interface may need its buffers first.
-        self.poll(&mut frames)?;
         for packet in packets {
             self.far.send(packet, known)?;
         }

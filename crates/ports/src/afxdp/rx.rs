@@ -211,6 +211,9 @@ impl Queue {
         let mut receiving =
             receiving.ok_or_else(|| io::Error::other("the queue is open already"))?;
         receiving.told = told;
+        // Frames may come before a worker polls the queue: without a buffer they would be lost.
+        let mut pool = Pool::new(&receiving.arena);
+        receiving.refill(&mut pool);
         Ok(Queue {
             socket: Arc::clone(socket),
             receiving: Some(receiving),
