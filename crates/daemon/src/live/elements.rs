@@ -26,14 +26,16 @@ pub(crate) fn lookup(
     map: &MapObject,
     request: &EntryRequest,
 ) -> Result<EntryView, Refusal> {
-    let mut found = typed_lookup(session, map, request)?;
-    if request.bytes {
-        let key = key_of(map.map(), request)?;
-        let value = session.lookup(&Selector::Id(map.id()), &key).ok();
-        found.bytes = value.map(|value| bytes_of_entry(map.map().def(), &key, &value));
-        name_target(map.map(), &mut found);
-    }
-    Ok(found)
+    let (object, map) = (map, map.map());
+    let key = key_of(map, request)?;
+    let value = session.lookup(&Selector::Id(object.id()), &key);
+    let value = match map.kind().values() {
+        // The map knows more than the value says, and inner maps of an object file have no id.
+        Values::Device | Values::Cpu | Values::Map => value.ok(),
+        _ => Some(value.map_err(|error| refused(map, &error))?),
+    };
+    let found = listing::element(map, &key, value.as_ref(), request.bytes);
+    found.ok_or_else(|| said(map, Errno::ENOENT))
 }
 
 /// The key behind one, or the first.
@@ -69,34 +71,6 @@ pub(crate) fn pop(
     Ok(view)
 }
 
-fn typed_lookup(
-    session: &mut Session,
-    map: &MapObject,
-    request: &EntryRequest,
-) -> Result<EntryView, Refusal> {
-    let (object, map) = (map, map.map());
-    let key = key_of(map, request)?;
-    match map.kind().values() {
-        Values::Device | Values::Cpu => {
-            let index = number(&key);
-            let found = map.target(index).ok_or_else(|| said(map, Errno::ENOENT))?;
-            Ok(target(map, index, found.number, found.id))
-        }
-        Values::Map => {
-            let value = map.user().lookup(&key, 0).map_err(|errno| said(map, errno))?;
-            Ok(entry(map.def(), &key, &value))
-        }
-        values => {
-            let value = session.lookup(&Selector::Id(object.id()), &key);
-            let value = value.map_err(|error| refused(map, &error))?;
-            Ok(match values {
-                Values::Program => one(number(&key).into(), number(value.bytes()).into()),
-                _ => entry(map.def(), &key, &value),
-            })
-        }
-    }
-}
-
 /// Puts an element. Kinds without keys push.
 pub(crate) fn update(
     session: &mut Session,
@@ -120,11 +94,11 @@ pub(crate) fn update(
         return stored.map_err(|error| refused(map, &error));
     }
     let (key, value) = bytes_of(map, request)?;
-    if map.kind().values() == Values::Socket {
+    let stored = match map.kind().values() {
         // Sockets are named by number here, for which there is no descriptor.
-        return map.user().update(&key, &value, flags).map_err(|errno| said(map, errno));
-    }
-    let stored = session.update(&Selector::Id(object.id()), &key, &value, flags);
+        Values::Socket => session.set_socket(&Selector::Id(object.id()), &key, &value, flags),
+        _ => session.update(&Selector::Id(object.id()), &key, &value, flags),
+    };
     stored.map_err(|error| refused(map, &error))
 }
 

@@ -1,6 +1,10 @@
 //! Elements that refer to programs and maps: bpftool's `map update ... value PROG|MAP`.
 
-use super::{ApiError, Selector, Session};
+use towpath_bpf::Errno;
+use towpath_bpf::map::Values;
+use towpath_maps::Value;
+
+use super::{ApiError, Selector, Session, refused};
 use crate::object::{Handle, MapUse, Object};
 
 /// The object that an element refers to.
@@ -54,5 +58,25 @@ impl Session {
         let result = self.update(map, key, &value.into(), flags);
         descriptor.into_iter().for_each(|descriptor| self.close(descriptor));
         result
+    }
+    /// Stores a socket's number, for which there is no descriptor, in an `XSKMAP`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such map; `EINVAL` when it has other values; the answer of
+    /// `BPF_MAP_UPDATE_ELEM`.
+    pub fn set_socket(
+        &self,
+        map: &Selector,
+        key: &[u8],
+        number: &Value,
+        flags: u64,
+    ) -> Result<(), ApiError> {
+        let map = self.map(map)?;
+        let stored = match map.map().kind().values() {
+            Values::Socket => map.map().user().update(key, number, flags),
+            _ => Err(Errno::EINVAL),
+        };
+        stored.map_err(|errno| refused("the element can't be stored", errno))
     }
 }

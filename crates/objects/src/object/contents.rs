@@ -1,6 +1,9 @@
 //! The one door to what is in a map: the commands on its elements, typed, with the kernel's checks
 //! in the kernel's order. `bpf(cmd, attr)` comes here with keys and values in a caller's memory,
 //! the API with bytes of its own.
+//!
+//! Commands belong here. Saved contents and migrations copy what a map stores, whatever a command
+//! may see of it: those use [`towpath_maps::User`].
 
 use towpath_bpf::Errno;
 use towpath_maps::Value;

@@ -98,7 +98,9 @@ impl Listing {
             Rest::Values { .. } => self.values(object.map()),
             Rest::Keys { .. } => self.elements(object.map())?,
         };
-        self.left -= piece.as_ref().map_or(0, Vec::len);
+        let count = piece.as_ref().map_or(0, Vec::len);
+        assert!(count <= self.left, "no more than is wanted");
+        self.left -= count;
         Ok(piece)
     }
 
@@ -119,6 +121,7 @@ impl Listing {
                 break;
             }
         }
+        assert!(keys <= *left, "no more than was asked for");
         *left -= keys;
         Ok((keys > 0).then_some(piece))
     }
@@ -161,7 +164,12 @@ fn queued(map: &Map) -> Result<Vec<u8>, Refusal> {
 }
 
 /// An element as it is shown, if there is something at its key: arrays have empty slots.
-fn element(map: &Map, key: &[u8], value: Option<&Value>, with_bytes: bool) -> Option<EntryView> {
+pub(super) fn element(
+    map: &Map,
+    key: &[u8],
+    value: Option<&Value>,
+    with_bytes: bool,
+) -> Option<EntryView> {
     let mut view = match map.kind().values() {
         Values::Device | Values::Cpu | Values::Socket => {
             let index = number(key);
@@ -184,3 +192,4 @@ fn element(map: &Map, key: &[u8], value: Option<&Value>, with_bytes: bool) -> Op
 const KEYS: usize = 512;
 /// Bytes of keys and values after which a piece ends; their text is several times as long.
 const BYTES: usize = 16 << 10;
+const _: () = assert!(KEYS > 0 && BYTES > 0, "a piece goes on");
