@@ -81,3 +81,5 @@ impl Balance {
 pub const BALANCE_PERIOD: Duration = Duration::from_secs(1);
 /// A queue that moved stays for so long, whatever is measured.
 const REST: Duration = Duration::from_secs(10);
+const _: () =
+    assert!(BALANCE_PERIOD.as_nanos() < REST.as_nanos(), "a move is seen before the next");

@@ -269,6 +269,9 @@ const SHARDS: usize = 64;
 const ENTRIES: usize = 2048;
 /// Entries in which a key may be: the 65536 addresses that Linux allows find room.
 const WINDOW: usize = 16;
+const _: () = assert!(SHARDS.is_power_of_two() && ENTRIES.is_power_of_two(), "masks choose them");
+const _: () =
+    assert!(WINDOW <= ENTRIES && SHARDS * ENTRIES >= 2 * 65536, "all addresses find room");
 const STATIC: u32 = u32::MAX;
 /// An address that is heard of often is written so often.
 const TICK_MS: u64 = 100;

@@ -111,3 +111,4 @@ pub const DEFAULT_PRIORITY: u32 = 50;
 const NO_LINK: u32 = 0;
 /// libxdp's default: the next program sees what this one passes.
 pub const DEFAULT_ACTIONS: u32 = 1 << 2;
+const _: () = assert!(DEFAULT_ACTIONS == 1 << towpath_xdp::Action::Pass as u32);

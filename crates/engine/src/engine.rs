@@ -198,7 +198,7 @@ impl Engine {
         let failed = |source| Error::Device { port: name, what, source };
         let rx = opened.device.open_rx(queue, &self.arena).map_err(failed)?;
         let before = opened.replace_rx(queue, Some(rx));
-        debug_assert!(before.is_none(), "one owner");
+        assert!(before.is_none(), "one owner");
         self.change(|_| Ok(()))
     }
 
@@ -433,6 +433,7 @@ impl Drop for Engine {
 /// Nobody waits longer for frames that were handed over to a worker.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 const DRAIN_POLL: Duration = Duration::from_micros(200);
+const _: () = assert!(DRAIN_POLL.as_nanos() < DRAIN_TIME_MAX.as_nanos());
 
 #[cfg(test)]
 mod tests {

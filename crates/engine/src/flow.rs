@@ -70,6 +70,7 @@ impl FlowCounts {
 const LOOKED_AT: u32 = 32;
 /// Ways that are remembered.
 const FLOWS_MAX: usize = 4096;
+const _: () = assert!(LOOKED_AT as usize * crate::BURST <= FLOWS_MAX, "one look finds room");
 
 #[cfg(test)]
 mod tests {

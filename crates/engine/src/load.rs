@@ -209,6 +209,7 @@ const SOURCE_LOOKS_MIN: u32 = 20;
 const EMPTY_MAX: Duration = Duration::from_micros(50);
 /// Looks at what a worker runs that are remembered: those of ten seconds.
 pub const LOOKS: usize = 500;
+const _: () = assert!(SOURCE_LOOKS_MIN as usize <= LOOKS);
 
 #[cfg(test)]
 mod tests {

@@ -166,7 +166,7 @@ impl<T: ?Sized> Parked<T> {
 
     pub(crate) fn put(&self, thing: Box<T>) {
         let before = self.thing.lock().replace(thing);
-        debug_assert!(before.is_none(), "one owner");
+        assert!(before.is_none(), "one owner");
     }
 }
 

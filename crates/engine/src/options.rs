@@ -85,5 +85,6 @@ pub enum UpperName {
 
 /// Frames received and judged at a time.
 pub const BURST: usize = 64;
+const _: () = assert!(BURST <= u64::BITS as usize, "a mask has a bit for each frame");
 /// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
 const FRAMES: usize = 16384;

@@ -47,7 +47,7 @@ impl Served {
     /// Ends it.
     pub(crate) fn release(&self) {
         let was_claimed = self.is_collected.swap(false, Ordering::Release);
-        debug_assert!(was_claimed, "one worker collects");
+        assert!(was_claimed, "one worker collects");
     }
 }
 

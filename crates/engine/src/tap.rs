@@ -197,6 +197,8 @@ pub const ALL_VERDICTS: u32 = 0x1f;
 const BATCHES_MAX: usize = 1024;
 /// Bytes that may wait for a reader.
 const BYTES_MAX: usize = 16 << 20;
+const _: () =
+    assert!(BYTES_MAX >= BATCHES_MAX * crate::BURST * 64, "small frames fill the batches first");
 
 #[cfg(test)]
 mod tests {

@@ -218,3 +218,5 @@ pub(crate) const EXITS: [Exit; Exit::Drops as usize] =
     *Exit::VARIANTS.first_chunk().expect("all but drops");
 /// Targets of one port.
 pub(crate) const STRIDE: u32 = (EXITS.len() + DropReason::ALL.len()) as u32;
+const _: () =
+    assert!(DropReason::ALL.len() <= u32::BITS as usize, "a word has a bit for each reason");

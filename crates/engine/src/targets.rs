@@ -66,7 +66,7 @@ pub(crate) fn table(snapshot: &Snapshot, sockets: usize) -> Box<[Target]> {
     }
     for place in 0..sockets as u32 {
         let id = TargetId::socket(ports, place);
-        debug_assert_eq!(id.index(), table.len(), "targets are dense");
+        assert_eq!(id.index(), table.len(), "targets are dense");
         let open = Target::open(id, Owner::NOBODY, Kind::Socket(place));
         table.push(Target { prepare: Prepare::Socket, ..open });
     }
@@ -74,7 +74,7 @@ pub(crate) fn table(snapshot: &Snapshot, sockets: usize) -> Box<[Target]> {
 }
 
 fn add_port(table: &mut Vec<Target>, owner: Owner, port: Option<&Port>) {
-    debug_assert_eq!(owner.target(Exit::Xmit).index(), table.len(), "targets are dense");
+    assert_eq!(owner.target(Exit::Xmit).index(), table.len(), "targets are dense");
     let drop = |id, why, side| Target::open(id, owner, Kind::Drop(why, side));
     let gone = |exit| drop(owner.target(exit), DropReason::Removed, Side::Tx);
     table.extend(EXITS.map(|exit| port.map_or(gone(exit), |port| of_port(owner, port, exit))));

@@ -251,3 +251,5 @@ const PERIOD: Duration = Duration::from_millis(20);
 const URGENT: Duration = Duration::from_millis(1);
 /// Stops that are remembered until somebody asks.
 const STOPPED_MAX: usize = 1024;
+const _: () = assert!(URGENT.as_nanos() < PERIOD.as_nanos() && PERIOD.as_nanos() < LATE.as_nanos());
+const _: () = assert!(RUN_MIN.as_nanos() < LATE.as_nanos() && LATE.as_nanos() < STUCK.as_nanos());

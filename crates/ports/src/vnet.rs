@@ -10,6 +10,7 @@ use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 pub const BYTES: usize = 10;
 /// Bytes of the header with `num_buffers` behind.
 pub const BYTES_WITH_BUFFERS: usize = 12;
+const _: () = assert!(BYTES_WITH_BUFFERS == BYTES + size_of::<u16>(), "num_buffers follows");
 
 /// A header that contradicts itself or its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

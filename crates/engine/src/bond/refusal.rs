@@ -90,3 +90,4 @@ impl Refusal {
 pub const NEST_MAX: usize = 8;
 /// Members of one bond.
 pub const MEMBERS_MAX: usize = 256;
+const _: () = assert!(NEST_MAX < MEMBERS_MAX);

@@ -113,6 +113,7 @@ impl Index {
 
 /// Ifindexes of ports without an interface on the host start here, far from the host's own.
 const FIRST_IFINDEX: u32 = 0x10001;
+const _: () = assert!(FIRST_IFINDEX > u16::MAX as u32, "hosts count from 1");
 
 #[cfg(test)]
 mod tests {

@@ -32,8 +32,8 @@ pub(super) fn flush(
     }
     nodes.end_burst(snapshot);
     let graph = &nodes.graph;
-    debug_assert!(graph.inner.is_empty() && graph.leaves.is_empty(), "nothing waits");
-    debug_assert_eq!(graph.counters().in_hand(), 0, "every frame is accounted for");
+    assert!(graph.inner.is_empty() && graph.leaves.is_empty(), "nothing waits");
+    assert_eq!(graph.counters().in_hand(), 0, "every frame is accounted for");
 }
 
 #[inline]

@@ -107,7 +107,7 @@ impl Graph {
         let id = TargetId(self.targets.len() as u32);
         self.targets.push(target(id));
         self.queues.push(TxBulk::default());
-        debug_assert_eq!(self.targets.len(), self.queues.len(), "a queue for each");
+        assert_eq!(self.targets.len(), self.queues.len(), "a queue for each");
         id
     }
 
@@ -218,7 +218,7 @@ impl Graph {
     /// The empty queue keeps its memory.
     #[inline]
     pub(crate) fn put_back(&mut self, queue: TargetId, frames: Vec<Frame>) {
-        debug_assert!(frames.is_empty(), "all frames went on");
+        assert!(frames.is_empty(), "all frames went on");
         let bulk = &mut self.queues[queue.index()];
         if bulk.frames.is_empty() {
             bulk.frames = frames;
@@ -320,3 +320,4 @@ fn scan<const LIMITED: bool>(frames: &[Frame], longest: u32) -> (bool, usize) {
 const ANY: u32 = u32::MAX;
 /// Targets of map entries that a worker remembers.
 const ENTRIES_MAX: usize = 256;
+const _: () = assert!(ENTRIES_MAX >= BURST, "one burst's entries find room");

@@ -107,7 +107,7 @@ impl HookRunner {
         bursts.resize_with(bursts.len().max(chain.links().len()), Burst::default);
         self.run_chain(snapshot, hook, chain, frames, &mut bursts, nodes);
         self.bursts = bursts;
-        debug_assert!(frames.is_empty(), "every frame goes somewhere");
+        assert!(frames.is_empty(), "every frame goes somewhere");
     }
 
     /// Has control frames of a bond pass before a program sees them.
@@ -193,7 +193,7 @@ impl HookRunner {
         (burst, actions): (&Burst, &[u64; 5]),
         nodes: &mut Nodes,
     ) {
-        debug_assert_eq!(burst.len(), frames.len(), "a verdict for each frame");
+        assert_eq!(burst.len(), frames.len(), "a verdict for each frame");
         if !hook.taps.is_empty() {
             self.copies.leave(hook.point, &hook.taps, frames, Some(burst));
         }
@@ -406,7 +406,7 @@ fn redirect(
     ways: &mut Ways,
     nodes: &mut Nodes,
 ) {
-    debug_assert_eq!(frames.len(), numbers.len(), "each has a number");
+    assert_eq!(frames.len(), numbers.len(), "each has a number");
     let mut resolved = Resolved::new(hook);
     let numbers = || numbers.iter().map(|number| *number as usize);
     ways.find(numbers().map(|number| resolved.way(snapshot, burst, number, nodes)));

@@ -121,3 +121,4 @@ impl Inbox {
 
 /// Packets of control code that wait for a worker.
 const INJECTED_MAX: usize = 1024;
+const _: () = assert!(INJECTED_MAX >= BURST, "a burst finds room");

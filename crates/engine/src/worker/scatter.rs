@@ -125,7 +125,7 @@ impl Ways {
 
     /// Deals out all frames.
     pub(super) fn deal(&mut self, frames: &mut Vec<Frame>) {
-        debug_assert_eq!(self.places.len(), frames.len(), "each has a lane");
+        assert_eq!(self.places.len(), frames.len(), "each has a lane");
         let mut places = self.places.iter();
         scatter(frames, &mut self.lanes, |_| places.next().copied().unwrap_or_default());
     }
@@ -138,3 +138,5 @@ const STAYING: usize = ACTIONS.len();
 const LANES: usize = ACTIONS.len() + 1;
 /// So many frames, and fewer, are taken out of a burst; of more, all are dealt out.
 const FEW: u64 = 8;
+const _: () = assert!(FEW < crate::BURST as u64 / 2, "a few are not most of a burst");
+const _: () = assert!(STAYING < LANES, "frames that stay have a lane");

@@ -173,3 +173,10 @@ const MISSED_ROUNDS: u32 = 1 << 13;
 /// A busy worker announces itself to all maps once in so many rounds; a program's own maps know
 /// after each burst.
 const QUIESCE_ROUNDS: u32 = 32;
+const _: () = assert!(
+    SPIN.as_nanos() < SLEEP_MAX.as_nanos(),
+    "an adaptive worker sleeps longer than it spins"
+);
+const _: () =
+    assert!(WAKE_AHEAD.as_nanos() < SLEEP_MAX.as_nanos(), "a sleep ends before its timer");
+const _: () = assert!(QUIESCE_ROUNDS < MISSED_ROUNDS, "what costs more is rarer");

@@ -44,7 +44,7 @@ impl Way {
         let room = self.lane.room.as_ref();
         let credit = room.map_or(frames.len(), |room| room.reserve(frames.len()));
         let count = self.giver.give(frames, credit);
-        debug_assert!(room.is_none() || count == credit, "the ring has the room that it says");
+        assert!(room.is_none() || count == credit, "the ring has the room that it says");
         // A worker that never sleeps need not be woken.
         if count > 0 && self.to.number != from && self.to.mode == Mode::Adaptive {
             self.to.waker.wake();

@@ -130,6 +130,7 @@ fn fits(frame: &Frame) -> bool {
 const BURST_MIN: usize = 16;
 /// More don't make a call cheaper for each.
 const HELD_MAX: usize = LiveFrames::PACKETS_MAX;
+const _: () = assert!(BURST_MIN <= HELD_MAX);
 /// How often the interface is asked whether it still takes frames. What is sent before that is
 /// noticed is lost, and counted as refused.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);

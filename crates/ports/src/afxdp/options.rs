@@ -173,6 +173,8 @@ impl Options {
 }
 
 /// Less is not a burst.
-const RING_MIN: u32 = 64;
+pub(super) const RING_MIN: u32 = 64;
 /// A longer queue would not be emptied in time.
 const RING_MAX: u32 = 1 << 16;
+const _: () =
+    assert!(RING_MIN.is_power_of_two() && RING_MAX.is_power_of_two() && RING_MIN < RING_MAX);

@@ -74,7 +74,7 @@ impl Receiving {
             // A frame with memory of its own is of no use to the kernel.
             let Some(index) = self.arena.index_of(&frame) else { continue };
             self.fill.write(u64::from(index) * BUFFER_STEP);
-            debug_assert!(self.held[index as usize].is_none(), "one owner for each buffer");
+            assert!(self.held[index as usize].is_none(), "one owner for each buffer");
             self.held[index as usize] = Some(frame);
             self.held_count += 1;
         }
@@ -295,7 +295,10 @@ impl Drop for Queue {
 const SHARE: usize = 8;
 /// Buffers given to the kernel at a time.
 const REFILL_BATCH: u32 = 64;
+const _: () =
+    assert!(REFILL_BATCH <= super::options::RING_MIN, "the smallest ring has room for a batch");
 /// Bytes from one buffer to the next.
 const BUFFER_STEP: u64 = towpath_xdp::frame::arena::STRIDE_BYTES as u64;
 /// An idle queue asks for its interface once in so many rounds.
 const CHECK_ROUNDS: u32 = 4096;
+const _: () = assert!(CHECK_ROUNDS > 1, "most rounds make no call");

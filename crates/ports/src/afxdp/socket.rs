@@ -258,6 +258,7 @@ pub(super) fn place(addr: u64) -> (usize, usize) {
 
 /// Bytes of a buffer that the kernel may use, its headroom included.
 pub(super) const CHUNK_BYTES: usize = BUFFER_BYTES - TAILROOM_BYTES;
+const _: () = assert!(CHUNK_BYTES <= STRIDE_BYTES, "no chunk reaches into the next buffer");
 const NO_HUGE: &str = "zero copy needs frames in huge pages: set vm.nr_hugepages, then start again";
 /// Most frames that one system call sends.
 const TX_BUDGET: u32 = 256;

@@ -94,7 +94,7 @@ impl Sending {
     /// Descriptors that there is room for, if that is less than so many.
     #[inline]
     fn room(&mut self, wanted: u32) -> u32 {
-        debug_assert!(self.outstanding <= self.size, "the completion ring holds all of them");
+        assert!(self.outstanding <= self.size, "the completion ring holds all of them");
         self.tx.free(wanted).min(self.size - self.outstanding)
     }
 
@@ -194,7 +194,7 @@ impl Sending {
     #[inline]
     fn keep(&mut self, index: usize, first: u32, left: u16) {
         let held = &mut self.held[index];
-        debug_assert!(held.out == 0 || held.first == first, "one owner for each buffer");
+        assert!(held.out == 0 || held.first == first, "one owner for each buffer");
         held.out += 1;
         held.first = first;
         held.left = left;
@@ -212,6 +212,10 @@ fn parts(frame: &Frame) -> impl Iterator<Item = SharedBytes<'_>> {
 
 /// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
 const DESCRIPTORS_MAX: usize = 18;
+const _: () = assert!(
+    DESCRIPTORS_MAX <= super::options::RING_MIN as usize,
+    "the smallest ring takes any frame"
+);
 
 /// The kernel completed what we never sent.
 struct NotOurs;

@@ -624,5 +624,6 @@ impl ControlLoop {
 const PERIOD: Duration = Duration::from_millis(100);
 /// How often a link that stays up is asked for its speed: a driver may ask its hardware.
 const SPEED_PERIOD: Duration = Duration::from_secs(1);
+const _: () = assert!(PERIOD.as_nanos() < SPEED_PERIOD.as_nanos(), "speed is asked for less often");
 /// `ad_actor_port_prio`
 const PORT_PRIORITY: u16 = 255;

@@ -150,3 +150,4 @@ impl Rx for Queue {
 const LINE_BYTES: usize = 64;
 /// Whole lines that fit a linear buffer.
 const LINEAR_LINES_MAX: usize = LINEAR_BYTES_MAX / LINE_BYTES * LINE_BYTES;
+const _: () = assert!(LINEAR_LINES_MAX > 0 && LINEAR_LINES_MAX <= LINEAR_BYTES_MAX);

@@ -42,6 +42,7 @@ fn parse(answer: &Answer) -> io::Result<bool> {
 const IFINFOMSG_BYTES: usize = 16;
 /// `ifi_flags`
 const FLAGS_OFFSET: usize = 8;
+const _: () = assert!(FLAGS_OFFSET + size_of::<u32>() <= IFINFOMSG_BYTES, "inside the header");
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const IFLA_IFNAME: u16 = 3;

@@ -58,6 +58,7 @@ fn attached(nest: &[u8]) -> Option<XdpAttached> {
 const IFINFOMSG_BYTES: usize = 16;
 /// `ifi_index`
 const INDEX_OFFSET: usize = 4;
+const _: () = assert!(INDEX_OFFSET + size_of::<u32>() <= IFINFOMSG_BYTES, "inside the header");
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const IFLA_XDP: u16 = 43;

@@ -249,3 +249,4 @@ impl Device for Packet {
 
 /// Frames that arrive within a millisecond or so share a block; several frames of 64 KiB fit.
 const BLOCK_BYTES: u32 = 256 << 10;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096), "blocks are pages");

@@ -189,6 +189,8 @@ const STATUS_OFFSET: usize = std::mem::offset_of!(libc::tpacket_block_desc, hdr)
 const TPACKET_V3: c_int = libc::tpacket_versions::TPACKET_V3 as c_int;
 /// Packets are as long as they are; the kernel only checks that a whole number fits a block.
 const FRAME_BYTES: u32 = 2048;
+const _: () =
+    assert!(FRAME_BYTES.is_multiple_of(libc::TPACKET_ALIGNMENT as u32), "packet_set_ring wants it");
 /// A block that is not full is ours after this time.
 const RETIRE_MS: u32 = 1;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;

@@ -90,6 +90,11 @@ const fn key_at(bit: usize) -> u32 {
 
 /// Two IPv6 addresses and two ports.
 const INPUT_BYTES_MAX: usize = 36;
+const _: () = assert!(INPUT_BYTES_MAX == 2 * 16 + 2 * 2, "IPv6 addresses and ports");
+const _: () = assert!(
+    INPUT_BYTES_MAX + size_of::<u32>() <= KEY.len(),
+    "the key has 32 bits behind each input bit"
+);
 /// Headers behind this are not looked for.
 const HEADERS_BYTES: usize = 256;
 

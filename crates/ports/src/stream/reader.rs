@@ -167,3 +167,4 @@ impl Read for Input {
 /// Packets that wait for a worker.
 const PACKETS_MAX: usize = 1024;
 const BUFFER_BYTES: usize = 1 << 16;
+const _: () = assert!(PACKETS_MAX >= 64, "a burst may wait");

@@ -206,5 +206,6 @@ impl Shared {
 const FULL_BYTES: usize = 1 << 20;
 /// More than that and what was on its way when it became full.
 const BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(FULL_BYTES < BYTES_MAX, "what is on its way finds room");
 /// How long the other end has for what is left at the end.
 const CLOSE_TIME: Duration = Duration::from_millis(200);

@@ -189,6 +189,8 @@ impl Device for Tap {
 
 /// `65535 - ETH_HLEN`
 const MTU_MAX: u64 = 65521;
+const _: () =
+    assert!(MTU_MAX + 14 == u16::MAX as u64, "tun_net_init: IP_MAX_MTU less the Ethernet header");
 /// `MAX_TAP_QUEUES`
 const QUEUES_MAX: u64 = 256;
 

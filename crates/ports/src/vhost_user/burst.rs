@@ -200,5 +200,7 @@ pub(super) const DESCRIPTOR_BYTES: usize = 16;
 pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 pub(super) const INDIRECT: u16 = 4;
+const _: () = assert!(NEXT | WRITE | INDIRECT == 7, "virtio 1.3, 2.7.5");
 /// More pieces are not looked at in one burst, but for those of the last chain.
 const PIECES_MAX: usize = 8192;
+const _: () = assert!(PIECES_MAX >= super::run::RUN_MAX, "a run of chains is looked at");

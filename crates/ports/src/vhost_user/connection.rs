@@ -132,7 +132,7 @@ fn send(
         let files = file.map(|file| [file.as_fd()]);
         if let Some(files) = &files {
             let fits = ancillary.push(SendAncillaryMessage::ScmRights(files));
-            debug_assert!(fits, "there is room for one");
+            assert!(fits, "there is room for one");
         }
         match sendmsg(stream, &[IoSlice::new(left)], &mut ancillary, SendFlags::NOSIGNAL) {
             Ok(count) => (left, file) = (&left[count..], None),

@@ -128,6 +128,10 @@ const RANGES_MAX: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const GIANT_PAGE_BYTES: usize = 1 << 30;
+const _: () = assert!(
+    HUGE_PAGE_BYTES.is_multiple_of(PAGE_BYTES) && GIANT_PAGE_BYTES.is_multiple_of(HUGE_PAGE_BYTES)
+);
+const _: () = assert!(FREE != TAKEN);
 
 #[cfg(test)]
 mod tests {

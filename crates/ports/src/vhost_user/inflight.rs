@@ -258,3 +258,9 @@ const SPLIT_USED: usize = 14;
 const FREE_HEAD: usize = 12;
 const OLD_FREE_HEAD: usize = 14;
 const PACKED_USED: usize = 16;
+const _: () =
+    assert!(ENTRIES + 2 <= LAST_BATCH && LAST_BATCH + 2 <= SPLIT_USED, "fields of a split queue");
+const _: () = assert!(
+    ENTRIES + 2 <= FREE_HEAD && OLD_FREE_HEAD + 2 <= PACKED_USED,
+    "fields of a packed queue"
+);

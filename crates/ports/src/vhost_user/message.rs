@@ -219,9 +219,17 @@ pub(super) const FILES_MAX: usize = 8;
 const REGION_BYTES: usize = 32;
 /// `VHOST_MEMORY_BASELINE_NREGIONS`
 const TABLE_REGIONS_MAX: u32 = FILES_MAX as u32;
+const _: () = assert!(
+    8 + TABLE_REGIONS_MAX as usize * REGION_BYTES <= PAYLOAD_BYTES_MAX as usize,
+    "a table fits"
+);
 const VERSION_MASK: u32 = 3;
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
+const _: () = assert!(
+    VERSION & !VERSION_MASK == 0 && (REPLY | NEED_REPLY) & VERSION_MASK == 0,
+    "flags are beside the version"
+);
 /// `VHOST_VRING_F_LOG`
 const LOG_RING: u32 = 1;

@@ -529,7 +529,9 @@ fn rarp(mac: [u8; 6]) -> [u8; 60] {
 pub const QUEUES_MAX: u32 = 64;
 /// In a ring's base: its positions, without the wrap counters of a packed one.
 const POSITIONS: u32 = 0x7fff_7fff;
+const _: () = assert!(POSITIONS & (1 << 15 | 1 << 31) == 0, "wrap counters are apart");
 /// `65535 - ETH_HLEN`
 const MTU_MAX: u32 = 65521;
+const _: () = assert!(MTU_MAX + 14 == u16::MAX as u32, "a header counts, too");
 /// More that wait are the same ones again.
 const ANNOUNCEMENTS_MAX: usize = 64;

@@ -203,7 +203,7 @@ impl Packed {
         wanted: &Wanted,
         run: &mut Run<'m>,
     ) -> bool {
-        debug_assert_eq!(self.ahead, self.next, "what was looked at is completed");
+        assert_eq!(self.ahead, self.next, "what was looked at is completed");
         if !self.taken.is_empty() {
             return true;
         }
@@ -539,6 +539,10 @@ const LOOK_AHEAD: u16 = 64;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 const WRAP_BIT: u16 = 1 << 15;
+const _: () =
+    assert!(AVAIL & USED == 0 && AVAIL & (NEXT | WRITE | INDIRECT) == 0, "virtio 1.3, 2.8.1");
+const _: () =
+    assert!(LOOK_AHEAD as usize >= super::run::RUN_MAX, "a run is looked at in one piece");
 /// Event suppression (2.8.10): a place with its lap, and when to tell.
 const EVENT_PLACE: usize = 0;
 const EVENT_FLAGS: usize = 2;

@@ -328,7 +328,9 @@ fn number(value: u64) -> Answer {
 /// `VHOST_USER_VRING_NOFD_MASK` and `VHOST_USER_VRING_IDX_MASK`
 const NO_FILE: u64 = 1 << 8;
 const INDEX_MASK: u64 = 0xff;
+const _: () = assert!(INDEX_MASK & NO_FILE == 0, "a bit of its own");
 /// `VIRTIO_CONFIG_S_NEEDS_RESET`
 const NEEDS_RESET: u8 = 0x40;
 const MTU_MIN: u64 = 68;
 const MTU_MAX: u64 = 65535;
+const _: () = assert!(MTU_MIN < MTU_MAX);

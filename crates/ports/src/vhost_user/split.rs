@@ -132,7 +132,7 @@ impl Split {
         wanted: &Wanted,
         run: &mut Run<'m>,
     ) -> bool {
-        debug_assert_eq!(self.ahead, self.next, "what was looked at is completed");
+        assert_eq!(self.ahead, self.next, "what was looked at is completed");
         let Ok(pending) = self.pending() else { return true };
         if !self.taken.is_empty() {
             return true;
@@ -328,10 +328,12 @@ pub(super) fn needs_event(event: u16, now: u16, before: u16) -> bool {
 
 /// Most entries of a ring.
 pub(super) const SIZE_MAX: u16 = 1 << 15;
+const _: () = assert!(SIZE_MAX.is_power_of_two(), "virtio 1.3, 2.7");
 /// Where flags, index and entries of either half are.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const RING: usize = 4;
+const _: () = assert!(FLAGS + 2 == INDEX && INDEX + 2 == RING, "virtio 1.3, 2.7.6");
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY`
 const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;

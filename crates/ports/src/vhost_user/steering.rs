@@ -78,6 +78,7 @@ fn flow(frame: &Frame) -> u32 {
 }
 
 const FLOWS: usize = 4096;
+const _: () = assert!(FLOWS.is_power_of_two(), "a remainder is a mask");
 /// A tag, and the headers up to the ports.
 const HEAD_BYTES: usize = 64;
 const IPPROTO_TCP: u8 = 6;

@@ -100,6 +100,7 @@ fn take_tag(frame: &mut Frame) -> Option<VlanTag> {
 }
 
 const TAG_BYTES: usize = 4;
+const _: () = assert!(TAG_BYTES < towpath_xdp::frame::HEADROOM_BYTES, "a tag fits before a frame");
 const ETH_P_8021Q: u16 = 0x8100;
 const ETH_P_8021AD: u16 = 0x88a8;
 

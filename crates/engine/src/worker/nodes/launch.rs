@@ -118,3 +118,4 @@ impl Ord for Waiting {
 pub const LAUNCH_HORIZON: Duration = Duration::from_secs(10);
 /// Frames that a worker holds.
 const HELD_MAX: usize = 8192;
+const _: () = assert!(HELD_MAX >= crate::BURST, "a burst finds room");

@@ -454,7 +454,7 @@ impl Nodes {
         frames: &mut Vec<Frame>,
         credit: usize,
     ) -> (usize, DropReason) {
-        debug_assert!(frames.len() <= credit, "credit is never exceeded");
+        assert!(frames.len() <= credit, "credit is never exceeded");
         if !self.are_sendable(Exit::Forward.at(to), frames) {
             frames.iter_mut().for_each(|frame| self.graph.pool.own(frame));
             let count = frames.len();
@@ -503,7 +503,7 @@ impl Nodes {
         from: impl Fn(&FrameCounters) -> &Counter,
     ) -> (usize, DropReason) {
         let queue = Exit::Xmit.at(to);
-        debug_assert!(self.graph.queue(queue).frames.is_empty(), "nothing goes before");
+        assert!(self.graph.queue(queue).frames.is_empty(), "nothing goes before");
         self.wires.send_first(&mut self.graph, snapshot, to, frames, from)
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn prepare(
     frame: Frame,
     pieces: &mut Vec<Frame>,
 ) {
-    debug_assert!(pieces.is_empty(), "nobody else is at it");
+    assert!(pieces.is_empty(), "nobody else is at it");
     match offload::prepare_xmit(frame, features, &mut graph.pool, pieces) {
         Ok(false) => {}
         Ok(true) => {

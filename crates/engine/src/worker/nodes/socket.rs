@@ -64,7 +64,7 @@ fn deliver_run(
 ) {
     let count = frames.len();
     let delivered = served.socket.deliver_all(from, frames, &mut graph.pool);
-    debug_assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");
+    assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");
     graph.counters().delivered.add(delivered as u64);
     if delivered < count {
         let (owner, why) = (arrived_at(snapshot, from.ifindex), refusal(served, from));

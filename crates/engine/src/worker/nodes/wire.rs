@@ -186,7 +186,7 @@ impl Wires {
         let bytes = frames.iter().map(|frame| frame.len()).sum();
         let (sent, why) = self.send(graph, port, frames, bytes);
         let done = sent.count as usize + sent.lost;
-        debug_assert_eq!(done + frames.len(), count, "no frame is lost track of");
+        assert_eq!(done + frames.len(), count, "no frame is lost track of");
         // What comes is counted before what goes.
         from(graph.counters()).add(done as u64);
         self.count_sent(graph, snapshot, port, sent);
@@ -207,7 +207,7 @@ impl Wires {
     ) -> (Sent, DropReason) {
         let before = frames.len();
         let Self { ports, lost, .. } = self;
-        debug_assert!(lost.is_empty(), "nobody else is at it");
+        assert!(lost.is_empty(), "nobody else is at it");
         let mut why = DropReason::Removed;
         if let Some(Some(to)) = ports.get_mut(port.0 as usize) {
             why = to.transmit(frames, lost, &mut graph.pool);

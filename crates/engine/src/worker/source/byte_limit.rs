@@ -102,6 +102,7 @@ impl ByteLimit {
 /// Two of the usual largest frames.
 const LIMIT_MIN: usize = 2 * 1514;
 const LIMIT_MAX: usize = 16 << 20;
+const _: () = assert!(LIMIT_MIN < LIMIT_MAX);
 /// What was too much for as long as this is taken away.
 const HOLD_NS: u64 = 100_000_000;
 

@@ -205,6 +205,7 @@ fn drop_dequeued(
 
 /// Runs of a dequeue program at a time, as proposed (`DEV_MAP_BULK_SIZE`).
 const RUNS: usize = 16;
+const _: () = assert!(RUNS <= BURST, "packets of one call are a burst");
 type Lengths = [usize; RUNS];
 /// Packets are taken for as long as the usual largest ones, until some were seen.
 const BYTES_FIRST: usize = 1514;

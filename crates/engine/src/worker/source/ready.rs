@@ -146,3 +146,4 @@ fn forget(epoll: Option<&OwnedFd>, places: &mut HashMap<u64, usize>, queue: &mut
 const WORTH_IT: usize = 4;
 /// The kernel names so many at a time; others follow in the next round.
 const EVENTS: usize = 64;
+const _: () = assert!(WORTH_IT <= EVENTS, "one call names all of a few");

@@ -69,7 +69,7 @@ impl FlowSpread {
         batch: &mut Vec<Frame>,
         graph: &mut Graph,
     ) {
-        debug_assert!(batch.is_empty(), "nobody else is at it");
+        assert!(batch.is_empty(), "nobody else is at it");
         for frame in frames.drain(..) {
             match self.places[place(&frame, self.places.len())] {
                 OWN => batch.push(frame),
@@ -95,3 +95,6 @@ const OWN: usize = usize::MAX;
 const PLACES: usize = 8;
 /// Frames of a queue that wait for one worker.
 const LANE_FRAMES: usize = 1024;
+const _: () = assert!(PLACES > 1, "the polling worker keeps some flows");
+const _: () =
+    assert!(LANE_FRAMES.is_power_of_two() && LANE_FRAMES >= crate::BURST, "a burst finds room");

@@ -281,3 +281,7 @@ const USABLE_BITS: State = State(
 
 /// A second.
 const CATCH_UP_TICKS: u32 = 10;
+const _: () =
+    assert!(TICK.as_millis() * port::TICKS as u128 == 1000, "ticks are parts of a second");
+const _: () =
+    assert!(CATCH_UP_TICKS < 3 * port::TICKS as u32, "a late worker times no partner out");

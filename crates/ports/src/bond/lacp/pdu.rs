@@ -195,6 +195,9 @@ const ACTOR_AT: usize = 2;
 const PARTNER_AT: usize = ACTOR_AT + INFO_BYTES;
 const COLLECTOR_AT: usize = PARTNER_AT + INFO_BYTES;
 const INFO_BYTES: usize = 20;
+const _: () =
+    assert!(PDU_BYTES == 110 && HEADER_BYTES + PDU_BYTES == FRAME_BYTES, "IEEE 802.1AX, 6.4.2.3");
+const _: () = assert!(COLLECTOR_AT < PDU_BYTES, "the collector is inside");
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,11 @@ const LONG_TIMEOUT: u16 = 90 * TICKS;
 const CHURN_DETECTION: u16 = 60 * TICKS;
 /// Not more than three LACPDUs a second.
 const SEND_EVERY: u16 = TICKS / 3;
+const _: () = assert!(
+    SHORT_TIMEOUT == 3 * FAST_PERIODIC && LONG_TIMEOUT == 3 * SLOW_PERIODIC,
+    "three PDUs may be lost"
+);
+const _: () = assert!(SEND_EVERY > 0 && 3 * SEND_EVERY <= TICKS, "three PDUs a second");
 
 #[derive(Debug, Clone)]
 pub(super) struct Port {
