@@ -27,9 +27,11 @@ impl Control {
                 return Err(Refusal::refused(failure.to_string()));
             }
             tries += 1;
+            assert!(tries <= TRIES, "a change ends");
         }
     }
 }
 
 /// How often a change is tried while something else fails beside it.
 const TRIES: usize = 3;
+const _: () = assert!(TRIES > 0, "a change is tried");

@@ -201,5 +201,6 @@ fn places(wanted: &Wanted) -> Vec<(Hook, Option<u32>, String)> {
 
 /// Chunks that may wait for the API to send them, a burst each.
 const CHUNKS_MAX: usize = 16;
+const _: () = assert!(CHUNKS_MAX > 0, "a stream has room for a piece");
 /// How often a dump that sees no frames looks whether anybody still listens.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -632,3 +632,4 @@ const STATE_DIR: &str = "/var/lib/towpath";
 const STATE_INTERVAL_SECONDS: u64 = 60;
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 const TOKEN_BYTES_MAX: u64 = 4096;
+const _: () = assert!(TOKEN_BYTES_MAX < CONFIG_BYTES_MAX);

@@ -194,6 +194,7 @@ fn push(series: &mut Series, value: f64) {
     // As much as a chart shows: it is sent as text.
     let value = if value < 10.0 { (value * 1000.0).round() / 1000.0 } else { value.round() };
     series.push_back(value as f32);
+    assert!(series.len() <= POINTS, "memory is bounded");
 }
 
 /// The last points of a series; nothing when there is nothing to see.
@@ -207,9 +208,11 @@ fn list(series: &Series, points: usize) -> Vec<f32> {
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
 /// Those of ten minutes.
 const POINTS: usize = 120;
+const _: () = assert!(POINTS as u64 * PERIOD.as_secs() == 600, "ten minutes");
 /// What workers do lately is what they did for so long at least.
 const LATELY_MIN: Duration = Duration::from_secs(2);
 const DROPS: usize = 4;
+const _: () = assert!(LATELY_MIN.as_nanos() < PERIOD.as_nanos());
 
 #[cfg(test)]
 mod tests {

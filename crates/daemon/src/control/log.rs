@@ -100,7 +100,7 @@ impl Log {
             Err(TrySendError::Full(_)) => self.trouble(&"nobody reads standard error"),
             Err(TrySendError::Disconnected(_)) => self.trouble(&"its thread ended"),
         }
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.left();
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -117,7 +117,13 @@ impl Log {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.left();
+    }
+
+    /// A line is written, or lost.
+    fn left(&self) {
+        let before = self.waiting.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "each line is counted once");
     }
 
     fn trouble(&self, why: &dyn std::fmt::Display) {
@@ -165,3 +171,4 @@ impl Write for Line {
 const LINES_MAX: usize = 1024;
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
 const END_POLL: Duration = Duration::from_millis(2);
+const _: () = assert!(END_POLL.as_nanos() < END_WAIT_MAX.as_nanos());

@@ -640,6 +640,8 @@ const SAVING: &str = "saving the state";
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end waits for a change, which is lost with everything else.
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
+const _: () =
+    assert!(END_WAIT_MAX.as_nanos() < WAIT_MAX.as_nanos(), "an end waits less than a change");
 /// Uploaded objects that wait to be used.
 const UPLOADS_MAX: usize = 16;
 

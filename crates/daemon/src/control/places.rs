@@ -64,6 +64,7 @@ pub(crate) const WORKS: usize = 32;
 const LOOKS: usize = 8;
 /// Pieces of long answers that are made at a time: all of them together have one CPU at most.
 const PIECES: usize = 1;
+const _: () = assert!(PIECES > 0 && LOOKS > 0 && WORKS > LOOKS, "each kind has a place");
 /// How long a look waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 

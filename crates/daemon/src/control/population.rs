@@ -101,3 +101,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 const CHECK_STEPS: u32 = 32;
 /// What is left to others.
 const LEFT_BYTES: u64 = 256 << 20;
+const _: () = assert!(
+    CHECK_STEPS as u64 * (2 << 20) < LEFT_BYTES,
+    "no more is taken between two looks than is left"
+);

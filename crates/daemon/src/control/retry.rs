@@ -12,6 +12,7 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn after(pause: Duration) -> Retry {
+        assert!(pause <= RETRY_PAUSE_MAX, "what failed is tried again soon");
         Retry { pause, due: Instant::now() + pause }
     }
 
@@ -26,3 +27,4 @@ impl Retry {
 
 pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(RETRY_PAUSE_MIN.as_nanos() < RETRY_PAUSE_MAX.as_nanos());

@@ -74,7 +74,10 @@ impl<T> DerefMut for Turn<'_, T> {
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.turns.held.lock().value = self.value.take();
+        let mut held = self.turns.held.lock();
+        assert!(held.value.is_none(), "one has it at a time");
+        held.value = self.value.take();
+        drop(held);
         self.turns.free.notify_one();
     }
 }

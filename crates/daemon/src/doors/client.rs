@@ -22,6 +22,7 @@ use crate::doors::api::error::{ApiError, ErrorBody};
 /// Time for a daemon to accept a connection where as many wait for that as may.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const BUSY_RETRY: Duration = Duration::from_millis(10);
+const _: () = assert!(BUSY_RETRY.as_nanos() < BUSY_MAX.as_nanos());
 /// Of what is sent as it is read.
 const PIECE_BYTES: usize = 64 << 10;
 

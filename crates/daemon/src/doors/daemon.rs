@@ -360,6 +360,7 @@ const METRICS_LIMITS: Limits = Limits {
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 /// An address that is taken is tried again after this time.
 const BIND_PERIOD: Duration = Duration::from_secs(1);
+const _: () = assert!(LOOK_PERIOD.as_nanos() < BIND_PERIOD.as_nanos(), "what costs more is rarer");
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 
 #[cfg(test)]

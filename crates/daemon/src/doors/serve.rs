@@ -394,7 +394,8 @@ impl Door {
 
     fn give_back(&self, guest: &Guest) {
         let bytes = guest.bytes.swap(0, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let free = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        assert!(free <= self.limits.bodies_bytes, "no more comes back than was taken");
     }
 }
 
@@ -423,7 +424,8 @@ struct Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         self.guest.unsent.store(0, Ordering::Relaxed);
-        self.door.answers.fetch_add(self.bytes, Ordering::Relaxed);
+        let free = self.door.answers.fetch_add(self.bytes, Ordering::Relaxed) + self.bytes;
+        assert!(free <= self.door.limits.answers_bytes, "no more comes back than was taken");
         self.door.left.notify_waiters();
     }
 }
@@ -495,6 +497,7 @@ const ROOM_TRIES: usize = 64;
 const RETRY: Duration = Duration::from_millis(20);
 /// A request's line and headers; bodies come in pieces of that size.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(SMALL_BYTES <= HEAD_BYTES_MAX, "a piece of a body fits where a head does");
 
 #[cfg(test)]
 mod tests {

@@ -238,3 +238,4 @@ const XSK: &str = "application socket";
 const PERIOD: Duration = Duration::from_millis(200);
 /// What can't be made is tried again after this time.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
+const _: () = assert!(PERIOD.as_nanos() < RETRY_PERIOD.as_nanos());

@@ -290,6 +290,7 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
 
 /// What programs are charged for in the kernel.
 const PAGE_BYTES: usize = 4096;
+const _: () = assert!(PAGE_BYTES.is_power_of_two());
 
 /// How full a ring buffer is.
 fn ring(ring: &Ringbuf) -> RingView {

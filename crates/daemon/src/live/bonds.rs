@@ -107,7 +107,10 @@ impl Live {
         let done = self.engine.change(|config| {
             Ok(names.iter().map(|name| enslave(config, name)).collect::<Vec<_>>())
         });
-        done.unwrap_or_else(|error| names.iter().map(|_| Err(error.to_string())).collect())
+        let done: Vec<Result<(), String>> =
+            done.unwrap_or_else(|error| names.iter().map(|_| Err(error.to_string())).collect());
+        assert_eq!(done.len(), names.len(), "each has an outcome");
+        done
     }
 
     /// Starts the control side of a bond.

@@ -145,3 +145,4 @@ fn hook(direction: Direction) -> Hook {
 
 /// The number of a guest's link on its own hooks.
 const GUEST_LINK: u32 = 1;
+const _: () = assert!(GUEST_LINK != super::devices::FOREIGN, "a guest's program has an id");

@@ -165,7 +165,7 @@ pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
 }
 
 /// Larger than any object a compiler makes of one program.
-const OBJECT_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads a file of tables; the error begins with its name.
 pub(crate) fn load_tables(path: &Path) -> Result<HostState, String> {

@@ -46,4 +46,4 @@ pub(crate) fn wrap(
 }
 
 /// A burst of the engine.
-const BURST: u32 = 64;
+const BURST: u32 = towpath_engine::BURST as u32;

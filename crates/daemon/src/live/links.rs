@@ -101,6 +101,7 @@ impl Live {
             let numbers = names.iter().filter_map(|name| action_number(name));
             numbers.fold(0, |mask, action| mask | 1 << action)
         });
+        assert_eq!((live.id, live.id), (live.link.id, live.object.id()), "one id everywhere");
         live.attach = attach.clone();
         live.link.priority = attach.prio.unwrap_or(program.run_config.priority);
         live.link.chain_call_actions = actions.unwrap_or(program.run_config.actions);
@@ -141,6 +142,7 @@ impl Live {
             }
         }
         let stay: HashSet<u32> = next.iter().map(|link| link.id).collect();
+        assert_eq!(stay.len(), next.len(), "links have ids of their own");
         for gone in std::mem::replace(&mut self.links, next) {
             if !stay.contains(&gone.id) {
                 gone.object.detach();

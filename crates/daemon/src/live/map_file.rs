@@ -253,6 +253,7 @@ impl Found {
     fn told(self, stored: &Stored) -> Result<usize, ContentsError> {
         let Found { whole, lost, count } = self;
         let Stored { count: stored, refused } = *stored;
+        assert!(stored <= whole, "what is damaged is not stored");
         let lost = count.map_or(lost, |count| count.saturating_sub(whole));
         match refused {
             _ if lost > 0 && stored == 0 => Err(ContentsError::Damaged),
@@ -379,10 +380,12 @@ impl Blocks {
         self.block.extend_from_slice(key);
         values.into_iter().for_each(|bytes| self.block.extend_from_slice(bytes));
         (self.count, self.all) = (self.count + 1, self.all + 1);
+        assert!(self.count <= BLOCK, "a full block was put");
         if self.count < BLOCK { Ok(()) } else { self.put() }
     }
 
     fn put(&mut self) -> io::Result<()> {
+        assert!(self.number < TAIL, "a block has a number of its own");
         self.out.write_all(&self.block)?;
         self.out.write_all(&checksum(self.number, &self.block))?;
         self.block.clear();
@@ -502,6 +505,10 @@ const BLOCK: usize = 16;
 const PIECE: usize = 256;
 /// What comes before an element of the first version.
 const MORE: u8 = 1;
+const _: () = assert!(VERSION_WHOLE < VERSION);
+const _: () =
+    assert!(TAIL > u32::MAX as u64 * BLOCK as u64 && HEAD > TAIL, "no block has their numbers");
+const _: () = assert!(CHECK_BYTES <= SUM_BYTES, "a checksum is part of a sum");
 
 #[cfg(test)]
 mod tests {

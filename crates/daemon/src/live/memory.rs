@@ -55,6 +55,7 @@ fn cgroup_left() -> Option<u64> {
 
 /// A frame's buffer, and what is known of it.
 const FRAME_BYTES: u64 = STRIDE_BYTES as u64 + 128;
+const _: () = assert!(FRAME_BYTES > STRIDE_BYTES as u64, "a frame has a header beside its buffer");
 
 #[cfg(test)]
 mod tests {

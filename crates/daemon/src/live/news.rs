@@ -121,3 +121,4 @@ impl News {
 
 /// Events a slow listener may lag behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
+const _: () = assert!(EVENTS_KEPT.is_power_of_two(), "a broadcast channel rounds up");

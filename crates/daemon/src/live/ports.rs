@@ -248,6 +248,7 @@ impl Live {
             Ok(placed) => placed,
             Err(error) => elements.iter().map(|_| Err(error.to_string())).collect(),
         };
+        assert_eq!(elements.len(), placed.len(), "each has an outcome");
         for ((ports, presence), ids) in elements.into_iter().zip(placed) {
             let is_new = ports.iter().any(|port| !self.ports.contains_key(&port.name));
             let done = ids.and_then(|ids| {
@@ -639,3 +640,5 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 const CLOSE_POLL: Duration = Duration::from_micros(500);
 /// Each takes a thread meanwhile.
 const OPENED_AT_ONCE: usize = 16;
+const _: () = assert!(OPENED_AT_ONCE > 0, "ports are opened");
+const _: () = assert!(CLOSE_POLL.as_nanos() < CLOSE_TIME_MAX.as_nanos());

@@ -14,7 +14,7 @@ use towpath_xdp::{Exec, Program, Trust};
 
 use super::Live;
 use super::contents::Contents;
-use super::parts::LiveProgram;
+use super::parts::{LiveLink, LiveProgram};
 use super::report::Report;
 use super::takeover::Takeover;
 use crate::model::failure::FailureCode;
@@ -153,6 +153,8 @@ impl Live {
         for key in gone {
             self.programs.remove(&key);
         }
+        let is_there = |link: &LiveLink| self.programs.contains_key(&link.attach.program);
+        assert!(self.links.iter().all(is_there), "a link keeps its program");
     }
 
     /// Reports programs whose machine code had to be stopped, whoever loaded them.

@@ -252,6 +252,10 @@ const DEFAULT_MAP: &str = "xsks_map";
 const DEFAULT_PRIORITY: u32 = 20;
 /// The number of its link: no other gets that far.
 const DEFAULT_LINK: u32 = u32::MAX;
+const _: () = assert!(
+    DEFAULT_PRIORITY < towpath_engine::DEFAULT_PRIORITY,
+    "sockets' program is before others"
+);
 /// In `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
 const XDP_PASS: i32 = 2;

@@ -345,5 +345,6 @@ fn copy(old: &Map, new: &Map) -> (usize, usize) {
         }
     }
     let copied = stored.iter().filter(|key| new.user().lookup(key, 0).is_ok()).count();
+    assert!(copied <= all, "no entry is copied twice");
     (copied, all - copied)
 }

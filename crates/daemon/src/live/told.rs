@@ -33,6 +33,7 @@ impl Told {
             left_out: 0,
             last: String::new(),
         });
+        assert!(window.lines <= LINES_MAX, "what is beyond is left out");
         if window.lines < LINES_MAX {
             window.lines += 1;
             return true;
@@ -64,6 +65,7 @@ impl Told {
 const LINES_MAX: u32 = 5;
 const PERIOD: Duration = Duration::from_secs(10);
 const SUBJECTS_MAX: usize = 256;
+const _: () = assert!(LINES_MAX > 0 && SUBJECTS_MAX > 0, "something is told");
 /// Subjects beyond [`SUBJECTS_MAX`], together.
 const OTHERS: &str = "others";
 

@@ -124,6 +124,7 @@ impl Wanted {
             let by = authors[&Thing::Attachment(attach.identity())].clone();
             authors.entry(Thing::Program(attach.program.clone())).or_default().extend(by);
         }
+        assert!(authors.values().all(|by| !by.is_empty()), "each wanted thing has an author");
         Wanted { state, file, authors: Arc::new(authors) }
     }
 

@@ -145,6 +145,7 @@ impl Standing {
         let place = (failure.code, failure.subject.clone());
         let before = all.get(&place);
         if let Some(before) = before {
+            assert_eq!(before.subject, failure.subject, "failures have places of their own");
             failure.since = before.since;
         }
         let is_new = before != Some(&failure);

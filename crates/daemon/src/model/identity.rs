@@ -114,8 +114,9 @@ fn keys(
         let key = kept(pair).unwrap_or_else(|| {
             let numbered = (2..).map(|number: u32| format!("{own}#{number}"));
             let mut all = std::iter::once(own.clone()).chain(numbered);
-            all.find(|key| !taken.contains(key)).unwrap_or_default()
+            all.find(|key| !taken.contains(key)).expect("there are more numbers than programs")
         });
+        assert!(!key.is_empty(), "each program has a key");
         taken.insert(key.clone());
         keys.insert(own.clone(), key);
     }
@@ -133,7 +134,7 @@ pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
     let is_free = |key: &String| programs.iter().all(|program| program.key != *key);
     let numbered = (2..).map(|number: u32| format!("{base}#{number}"));
     let mut keys = std::iter::once(base.to_owned()).chain(numbered);
-    keys.find(is_free).unwrap_or_default()
+    keys.find(is_free).expect("there are more numbers than programs")
 }
 
 #[cfg(test)]

@@ -195,8 +195,10 @@ fn helper(name: &str) -> Result<u32, Problem> {
 
 /// `sockaddr_un.sun_path` has 108, with a zero behind.
 const PATH_BYTES_MAX: usize = 107;
+const _: () = assert!(PATH_BYTES_MAX < 108, "sun_path ends with a zero");
 /// 0 to 2 are the hypervisor, the local machine and the host.
 const CID_MIN: u32 = 3;
+const _: () = assert!(CID_MIN > 2, "VMADDR_CID_HOST is the last reserved one");
 
 #[cfg(test)]
 mod tests {

@@ -164,5 +164,6 @@ pub const SOCKET: &str = "/run/towpath/towpath.sock";
 const XSK_SOCKET: &str = "/run/towpath/xsk.sock";
 /// Owner and group may use the API.
 const SOCKET_MODE: u32 = 0o660;
+const _: () = assert!(SOCKET_MODE & 0o117 == 0, "others have no access");
 /// What nobody guesses, at the length that `openssl rand -hex 8` gives.
 const TOKEN_BYTES_MIN: usize = 16;

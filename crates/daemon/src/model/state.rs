@@ -403,6 +403,7 @@ fn default_ageing() -> u64 {
 pub const VERSION: u32 = 1;
 /// Linux's default.
 const AGEING_SECONDS: u64 = 300;
+const _: () = assert!(VERSION > 0, "a document without one is not ours");
 
 /// The hash of an object file that couldn't be read.
 pub const UNREAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";

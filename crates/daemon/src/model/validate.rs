@@ -391,10 +391,14 @@ fn check_name(name: &str) -> Result<(), String> {
 
 /// `IFNAMSIZ` without the final NUL.
 const NAME_BYTES_MAX: usize = 15;
+const _: () = assert!(NAME_BYTES_MAX < 16, "IFNAMSIZ counts the zero at the end");
 pub(crate) const WORKERS_MAX: usize = 256;
 const FRAMES_MIN: usize = 256;
 /// 64 GiB.
 const FRAMES_MAX: usize = 1 << 24;
+const _: () =
+    assert!(FRAMES_MIN < FRAMES_MAX && FRAMES_MIN >= 2 * towpath_engine::BURST, "two bursts fit");
 /// `ETH_MIN_MTU` and `ETH_MAX_MTU`.
 const MTU_MIN: u32 = 68;
 const MTU_MAX: u32 = 65535;
+const _: () = assert!(MTU_MIN < MTU_MAX);

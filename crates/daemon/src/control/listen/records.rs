@@ -196,6 +196,8 @@ const BURST: u64 = 256;
 const CHUNKS_MAX: usize = 16;
 /// Room for the samples of each CPU.
 const PERF_RING_BYTES: usize = 1 << 20;
+const _: () = assert!(PERF_RING_BYTES.is_power_of_two(), "perf_mmap wants it");
 /// Between two looks at a map that has something new now and then, and nothing for long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+const _: () = assert!(PAUSE_MIN.as_nanos() < PAUSE_MAX.as_nanos());

@@ -355,6 +355,8 @@ impl Kept {
         let mut edits = self.edits.get(&id).cloned().unwrap_or_default();
         edits.retain(|key, _| !is_replace && !rows.has(key));
         let number = self.number + 1;
+        let is_older = |edit: &Edit| edit.number < number;
+        assert!(edits.values().all(is_older), "edits come before the rows");
         if is_replace {
             // Configuration would bring these back.
             let absent = self.configured(it).into_iter().filter(|key| !rows.has(key));
@@ -574,3 +576,4 @@ const LOST_SHOWN: usize = 5;
 /// How long a change of an element waits for one of many, and how long another one of many does.
 const EDIT_WAIT_MAX: Duration = Duration::from_secs(2);
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(60);
+const _: () = assert!(EDIT_WAIT_MAX.as_nanos() < LOAD_WAIT_MAX.as_nanos(), "a load may take long");

@@ -33,3 +33,4 @@ pub(super) fn checksum(text: &str) -> String {
 }
 
 const CHECKSUM_DIGITS: usize = 16;
+const _: () = assert!(CHECKSUM_DIGITS <= 64, "part of a SHA-256");

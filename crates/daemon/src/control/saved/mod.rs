@@ -474,5 +474,6 @@ const BEFORE: &str = "state.before";
 const OBJECTS: &str = "objects";
 const MAPS: &str = "maps";
 const HASH_DIGITS: usize = 64;
+const _: () = assert!(HASH_DIGITS == 2 * map_file::SUM_BYTES, "two digits a byte");
 /// Larger than any that a daemon writes.
 const DOCUMENT_BYTES_MAX: u64 = 4 << 30;

@@ -143,3 +143,5 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Parts of a body that wait to be read.
 const PIECES: usize = 8;
 const BUFFER_BYTES: usize = 64 << 10;
+const _: () =
+    assert!((PIECES * BUFFER_BYTES) as u64 <= BODY_BYTES_MAX, "less is held than may come");

@@ -113,3 +113,7 @@ const ABOUT: &str =
     "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}.";
 /// Objects are the largest thing that is sent.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(
+    BODY_BYTES_MAX as u64 >= crate::live::files::OBJECT_BYTES_MAX,
+    "any object can be uploaded"
+);

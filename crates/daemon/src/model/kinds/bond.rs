@@ -372,3 +372,4 @@ fn ms(milliseconds: u32) -> Duration {
 const USER_KEY_MAX: u16 = 1023;
 /// `BOND_MAX_ARP_TARGETS`, `BOND_MAX_NS_TARGETS`
 const TARGETS_MAX: usize = 16;
+const _: () = assert!(USER_KEY_MAX < 1 << 10, "AD_PORT_KEY has ten bits for it");

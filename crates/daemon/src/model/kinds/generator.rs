@@ -125,6 +125,7 @@ fn udp(mac: [u8; 6], size: usize) -> Vec<u8> {
 const SIZE_MIN: usize = 60;
 /// What fits into one buffer.
 const SIZE_MAX: usize = 3520;
+const _: () = assert!(SIZE_MIN < SIZE_MAX);
 
 #[cfg(test)]
 mod tests {

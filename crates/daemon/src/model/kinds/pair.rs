@@ -66,3 +66,4 @@ fn open(ports: &[&PortState], _patience: Duration) -> super::kind::Opened {
 }
 
 const RING_MAX: usize = 65536;
+const _: () = assert!(RING_MAX.is_power_of_two(), "rings have masks");

@@ -101,3 +101,4 @@ fn open(ports: &[&PortState], _patience: Duration) -> super::kind::Opened {
 
 /// `sockaddr_un.sun_path` has 108, with a zero behind.
 const PATH_BYTES_MAX: usize = 107;
+const _: () = assert!(PATH_BYTES_MAX < 108, "sun_path ends with a zero");
