@@ -128,8 +128,9 @@ fn members_of_a_balancing_bond_are_asked_one_by_one() {
     let mut bond = Kept::new(asking(BondMode::BalanceXor), 2);
     bond.until("links", |status| status.members.iter().all(|it| it.can_send));
     bond.silent = vec![1];
-    bond.until("loss", |status| !status.members[1].can_send);
-    assert!(bond.controller.status().members[0].can_send);
+    // The other one may have missed an answer, too, on a busy machine.
+    let is_alone = |status: &Status| [true, false] == [0, 1].map(|it| status.members[it].can_send);
+    bond.until("loss", is_alone);
     bond.silent.clear();
     bond.until("return", |status| status.members.iter().all(|it| it.can_send));
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use towpath_bpf::program::MapType;
@@ -17,11 +17,13 @@ use towpath_xdp::Program;
 use crate::wire::{Wire, attach, engine, load, packet, set_target, wait_for};
 use crate::{PASS, upper};
 
-/// Keeps the first worker from its bursts, for a time between each two.
+/// Keeps the first worker from its bursts, for a time between each two. The first pause begins
+/// when all frames wait.
 struct Slow {
     program: Program,
     pauses: Vec<Duration>,
     begun: Sender<()>,
+    all_wait: Receiver<()>,
 }
 
 impl ControlTask for Slow {
@@ -30,7 +32,8 @@ impl ControlTask for Slow {
     }
 
     fn step(&mut self, _context: &mut TaskContext<'_>) -> bool {
-        let _nobody_waits = self.begun.send(());
+        let _test_is_past_that = self.begun.send(());
+        let _only_the_first_time = self.all_wait.recv();
         self.pauses.pop().map(std::thread::sleep).is_none()
     }
 }
@@ -64,14 +67,15 @@ impl Lab {
         act: impl FnOnce(&Engine) -> T + Send,
     ) -> T {
         let Lab { engine, a, .. } = self;
-        let (begun, begins) = channel();
-        let slow = Slow { program: load(small::returns(2)), pauses, begun };
+        let ((begun, begins), (wait, all_wait)) = (channel(), channel());
+        let slow = Slow { program: load(small::returns(2)), pauses, begun, all_wait };
         std::thread::scope(|scope| {
             scope.spawn(|| engine.run_task(slow));
             begins.recv().unwrap();
             let before = waiting(engine);
             a.send(&(0..count).map(|n| packet(0, n as u8)).collect::<Vec<_>>());
-            wait_for("frames", || waiting(engine) > before + count / 2);
+            wait_for("frames", || waiting(engine) == before + count);
+            drop(wait);
             act(engine)
         })
     }
