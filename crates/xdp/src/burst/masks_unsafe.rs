@@ -1,7 +1,10 @@
 //! The frames of each action as bits, so that what is done to some frames of a burst needs no
 //! branch for each of the others.
 
-#![expect(unsafe_code, reason = "safe code calls no instruction that compares many at once")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "safe code calls no instruction that compares many at once")
+)]
 
 use crate::verdict::Action;
 
