@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri parity chaos docs binary release semver libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri loom sanitize parity chaos docs binary release semver libraries \
 	install uninstall deb check-install check-container programs programs-all clean
 
 help: ## this list
@@ -67,6 +67,16 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 miri: export CARGO_TARGET_DIR := $(abspath $(TARGET))/miri
 miri: ## raw access to memory that others write, under Miri (a nightly toolchain)
 	@cd tests/miri && $(CARGO) +$(MIRI_TOOLCHAIN) miri test --quiet
+
+loom: export CARGO_TARGET_DIR := $(abspath $(TARGET))/loom
+loom: export RUSTFLAGS := --cfg loom
+loom: ## protocols between threads, in every interleaving that the memory model allows
+	@$(CARGO) test --release --quiet -p towpath-ring --lib
+	@$(CARGO) test --release --quiet -p towpath-ring --test model
+	@$(CARGO) test --release --quiet -p towpath-maps --lib model
+
+sanitize: ## what threads, applications and guests share, under Address- and ThreadSanitizer (nightly)
+	@scripts/sanitize.sh
 
 # Of the long comparisons, without the five programs of a hundred that take nine tenths of the time.
 parity: SOON := --verified-max 10000

@@ -8,7 +8,7 @@
 //!
 //! [`Producer`] and [`Consumer`] are the two ends over anything [`Shared`]: [`Mapped`] memory, or
 //! the model that the tests check. [`handoff`] is a ring for two threads of one process, which own
-//! what they move.
+//! what they move, and [`SleepFlag`] says whether the one that takes has to be woken.
 
 #![deny(unsafe_code)]
 
@@ -16,11 +16,13 @@ mod ends;
 mod entry;
 mod handoff_unsafe;
 mod mapped_unsafe;
+mod sleep_flag;
 
 pub use ends::{Consumer, Producer, Shared, Word};
 pub use entry::{Desc, Entry};
 pub use handoff_unsafe::{Giver, Progress, Taker, handoff};
 pub use mapped_unsafe::{Mapped, Memory};
+pub use sleep_flag::SleepFlag;
 
 use rustix::net::xdp::XdpRingOffset;
 

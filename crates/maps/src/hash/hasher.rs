@@ -56,6 +56,7 @@ fn seeded(seed: [u64; 2], key: &[u8]) -> u32 {
 }
 
 /// As [`seeded`], for a key of `size` bytes given as words, the last one filled up with zeroes.
+#[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn seeded_words<const WORDS: usize>(
     seed: [u64; 2],
