@@ -1,6 +1,17 @@
 //! No bytes make the capture reader panic, hang or take unbounded memory.
 
 use towpath_capture::{Error, PACKET_BYTES_MAX, Reader, pcap, pcapng};
+use towpath_fuzz::corpus;
+
+#[test]
+fn what_went_wrong_before_and_each_part_of_it() {
+    for file in known(&["pcap", "pcapng"]) {
+        (0..=file.len()).for_each(|len| read_all(&file[..len]));
+    }
+    for file in known(&["gz"]) {
+        (0..=file.len()).for_each(|len| read_packed(&file[..len]));
+    }
+}
 
 #[test]
 fn any_bytes_after_a_real_beginning() {
@@ -26,12 +37,20 @@ fn a_real_file_with_bytes_changed() {
     });
 }
 
-/// Nothing, a pcap file with a frame, a pcapng file with two interfaces and a frame.
+/// Captures of `corpus/`.
+fn known(extensions: &[&str]) -> Vec<Vec<u8>> {
+    let files = corpus("capture", extensions).expect("they are committed");
+    assert!(!files.is_empty());
+    files
+}
+
+/// Nothing, a pcap file with a frame, a pcapng file with two interfaces and a frame, and files that
+/// went wrong.
 fn starts() -> Vec<Vec<u8>> {
     let mut classic = Vec::new();
     let mut blocks = Vec::new();
     write_starts(&mut classic, &mut blocks).expect("writing to memory does not fail");
-    vec![Vec::new(), classic, blocks]
+    [vec![Vec::new(), classic, blocks], known(&["pcap", "pcapng"])].concat()
 }
 
 #[test]

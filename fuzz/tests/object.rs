@@ -6,6 +6,7 @@ use std::sync::Arc;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::object::GlobalValue;
 use towpath_bpf::{Env, Object};
+use towpath_fuzz::corpus;
 
 /// Real objects, small ones, that together have every part the loader knows.
 const OBJECTS: [&[u8]; 4] = [
@@ -17,12 +18,28 @@ const OBJECTS: [&[u8]; 4] = [
 const TYPES: &[u8] = include_bytes!("../../crates/bpf/tests/data/core_kernel.btf");
 
 #[test]
+fn what_went_wrong_before_and_each_part_of_it() {
+    let environments = environments();
+    for object in known() {
+        (0..=object.len()).for_each(|len| open_and_link(&object[..len], &environments));
+    }
+}
+
+#[test]
 fn objects_with_bytes_changed() {
     let environments = environments();
+    let objects = [OBJECTS.map(<[u8]>::to_vec).to_vec(), known()].concat();
     bolero::check!().with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(choice, changes)| {
-        let object = OBJECTS[usize::from(*choice) % OBJECTS.len()];
+        let object = &objects[usize::from(*choice) % objects.len()];
         open_and_link(&with_changes(object, changes), &environments);
     });
+}
+
+/// Objects of `corpus/`.
+fn known() -> Vec<Vec<u8>> {
+    let files = corpus("object", &["o"]).expect("they are committed");
+    assert!(!files.is_empty());
+    files
 }
 
 #[test]
