@@ -86,6 +86,8 @@ pub struct Row {
     pub is_advertised: bool,
     /// What came out of trying.
     pub outcome: Outcome,
+    /// Why the first try failed, if the second one did not.
+    pub first_failure: Option<String>,
 }
 
 /// What came out of trying a feature.
@@ -262,7 +264,8 @@ fn says(device: &dyn Device, feature: Feature) -> bool {
     }
 }
 
-/// Tries all features of a port. On a busy machine frames may be late: what fails is tried again.
+/// Tries all features of a port. On a busy machine frames may be late: what fails is tried again,
+/// and [`Row::first_failure`] says so.
 ///
 /// # Errors
 ///
@@ -271,11 +274,14 @@ pub fn qualify(subject: &dyn Subject) -> io::Result<Report> {
     let advertised = subject.advertised()?;
     let row = |&feature| {
         let is_advertised = advertised.contains(&feature);
-        let outcome = match subject.try_feature(feature)? {
-            Outcome::Fails(_) => subject.try_feature(feature)?,
-            outcome => outcome,
+        let (outcome, first_failure) = match subject.try_feature(feature)? {
+            Outcome::Fails(why) => match subject.try_feature(feature)? {
+                Outcome::Fails(why) => (Outcome::Fails(why), None),
+                outcome => (outcome, Some(why)),
+            },
+            outcome => (outcome, None),
         };
-        Ok(Row { feature, is_advertised, outcome })
+        Ok(Row { feature, is_advertised, outcome, first_failure })
     };
     let rows = Feature::ALL.iter().map(row).collect::<io::Result<_>>()?;
     Ok(Report { port: subject.name(), rows })

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx, Wake};
 use towpath_qualify::kinds::{Kind, Lab, Port};
-use towpath_qualify::{Far, Feature, Maker, Outcome, Purpose, Row, Setup, Subject, Verdict};
+use towpath_qualify::{
+    Far, Feature, Maker, Outcome, Purpose, Row, Setup, Subject, Verdict, qualify,
+};
 use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -222,6 +225,7 @@ fn row(subject: &dyn Subject, feature: Feature) -> Row {
         feature,
         is_advertised: subject.advertised().unwrap().contains(&feature),
         outcome: subject.try_feature(feature).unwrap(),
+        first_failure: None,
     }
 }
 
@@ -272,4 +276,41 @@ fn what_cannot_be_tried_is_said() {
         assert_eq!(row(&software, feature).verdict(), Verdict::Works, "{}", feature.name());
     }
     assert_eq!(row(&port(Kind::Pcap), Feature::XskZerocopy).verdict(), Verdict::Works);
+}
+
+/// A port on which each feature fails once, and one of them always.
+struct Late(RefCell<Vec<Feature>>);
+
+impl Subject for Late {
+    fn name(&self) -> String {
+        "late".to_owned()
+    }
+
+    fn advertised(&self) -> io::Result<Vec<Feature>> {
+        Ok(Feature::ALL.to_vec())
+    }
+
+    fn try_feature(&self, feature: Feature) -> io::Result<Outcome> {
+        let mut tried = self.0.borrow_mut();
+        if !tried.contains(&feature) || feature == Feature::Mtu {
+            tried.push(feature);
+            return Ok(Outcome::Fails(format!("try {}", tried.len())));
+        }
+        Ok(Outcome::Works)
+    }
+}
+
+#[test]
+fn what_passes_at_the_second_try_says_so() {
+    let report = qualify(&Late(RefCell::default())).unwrap();
+    for row in report.rows {
+        let name = row.feature.name();
+        if row.feature == Feature::Mtu {
+            assert_eq!((row.verdict(), row.first_failure), (Verdict::Fails, None), "{name}");
+        } else {
+            let first = row.first_failure.as_deref().unwrap_or_default();
+            assert!(first.starts_with("try "), "{name}: {first}");
+            assert_eq!(row.verdict(), Verdict::Works, "{name}");
+        }
+    }
 }

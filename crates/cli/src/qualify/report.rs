@@ -42,6 +42,12 @@ fn text(reports: &[Report], output: &mut Output) -> Result<(), CliError> {
         let line = format!("{}: {}: {}", report.port, row.feature.name(), row.note());
         output.line(&style.bad(&line))?;
     }
+    for (report, row) in rows(reports) {
+        let Some(why) = &row.first_failure else { continue };
+        let (port, feature) = (&report.port, row.feature.name());
+        output
+            .line(&format!("{port}: {feature}: passed at the second try; at the first: {why}"))?;
+    }
     let count = failures(reports).count();
     output.line(&match count {
         0 => "everything that is advertised works".to_owned(),
@@ -50,9 +56,12 @@ fn text(reports: &[Report], output: &mut Output) -> Result<(), CliError> {
     })
 }
 
+fn rows(reports: &[Report]) -> impl Iterator<Item = (&Report, &Row)> {
+    reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)))
+}
+
 fn failures(reports: &[Report]) -> impl Iterator<Item = (&Report, &Row)> {
-    let rows = reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)));
-    rows.filter(|(_, row)| row.verdict() == Verdict::Fails)
+    rows(reports).filter(|(_, row)| row.verdict() == Verdict::Fails)
 }
 
 fn cell(row: &Row, style: Style) -> String {
@@ -68,7 +77,7 @@ fn as_json(reports: &[Report]) -> serde_json::Value {
     let row = |row: &Row| {
         json!({
             "feature": row.feature.name(), "advertised": row.is_advertised,
-            "verdict": row.verdict(), "note": row.note(),
+            "verdict": row.verdict(), "note": row.note(), "first_failure": row.first_failure,
         })
     };
     let port = |report: &Report| {
@@ -89,7 +98,9 @@ fn junit(reports: &[Report]) -> String {
                 Verdict::Fails => TestCaseStatus::non_success(NonSuccessKind::Failure),
                 Verdict::No | Verdict::Untried => TestCaseStatus::skipped(),
             };
-            if !row.note().is_empty() {
+            if let Some(why) = &row.first_failure {
+                status.set_message(format!("passed at the second try; at the first: {why}"));
+            } else if !row.note().is_empty() {
                 status.set_message(row.note());
             }
             let mut case = TestCase::new(row.feature.name(), status);
