@@ -32,6 +32,7 @@ impl Worker {
         nodes.wires.flush_lingering(&mut nodes.graph.pool);
         self.park_queues(&next, number);
         self.nodes.adopt(&next);
+        self.lanes.adopt();
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
         self.runner.xdp.set_bridges(bridges);
         self.runner.forget_bursts();

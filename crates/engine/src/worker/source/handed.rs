@@ -1,5 +1,7 @@
 //! Frames that other workers hand over, by lanes.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use towpath_xdp::Frame;
@@ -8,8 +10,9 @@ use towpath_xdp::frame::RxInfo;
 use crate::counters::DropReason;
 use crate::hook::HookSpec;
 use crate::lane::{CpuEntry, Errand, Lane};
+use crate::numbers::PortId;
 use crate::options::BURST;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Port, Snapshot};
 use crate::target::{Owner, Side};
 use crate::worker::flush::flush;
 use crate::worker::graph::Graph;
@@ -25,12 +28,23 @@ pub(crate) struct Lanes {
     last: usize,
     /// Room for a burst that is taken apart.
     mixed: Vec<Frame>,
+    hooks: EntryHooks,
 }
+
+/// The programs of cpumap entries, by the port of first arrival. A hook is made once for each
+/// configuration: all workers share the count of references to its chain.
+#[derive(Default)]
+struct EntryHooks(HashMap<(PortId, u32), HookSpec>);
 
 impl Lanes {
     /// Learns which lanes there are.
     pub(crate) fn see(&mut self, inbox: &Inbox) {
         inbox.see_lanes(&mut self.known);
+    }
+
+    /// Forgets what belongs to the configuration before.
+    pub(crate) fn adopt(&mut self) {
+        self.hooks.0.clear();
     }
 
     #[inline]
@@ -71,7 +85,8 @@ impl Lanes {
         match lane.errand {
             Errand::Entry(entry) => {
                 std::mem::swap(&mut self.mixed, frames);
-                run_entry(snapshot, entry, &mut self.mixed, frames, nodes, runner);
+                let (mixed, hooks) = (&mut self.mixed, &mut self.hooks);
+                run_entry(snapshot, (entry, hooks), mixed, frames, nodes, runner);
             }
             Errand::Arrive => run_arrived(snapshot, frames, nodes, runner),
         }
@@ -92,11 +107,27 @@ impl Lanes {
     }
 }
 
+impl EntryHooks {
+    /// The hook of an entry's program, if the entry has one that is there, for frames of a port.
+    fn hook(&mut self, snapshot: &Snapshot, port: &Port, program: u32) -> Option<&HookSpec> {
+        match self.0.entry((port.id, program)) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(new) => {
+                let chain = snapshot.entry_programs.get(&program);
+                if chain.is_none() && program != 0 {
+                    return None;
+                }
+                Some(new.insert(HookSpec::cpumap(&port.rx, chain.map(Arc::clone))))
+            }
+        }
+    }
+}
+
 /// Works on a burst that was handed over for an entry of a cpumap (`cpu_map_kthread_run`); `frames`
 /// is room for a part of it.
 fn run_entry(
     snapshot: &Snapshot,
-    entry: CpuEntry,
+    (entry, hooks): (CpuEntry, &mut EntryHooks),
     burst: &mut Vec<Frame>,
     frames: &mut Vec<Frame>,
     nodes: &mut Nodes,
@@ -117,14 +148,12 @@ fn run_entry(
             nodes.graph.drop_removed(snapshot, frames);
             continue;
         };
-        let chain = snapshot.entry_programs.get(&entry.program);
-        if chain.is_none() && entry.program != 0 {
+        let Some(hook) = hooks.hook(snapshot, port, entry.program) else {
             let why = DropReason::BadTarget;
             nodes.graph.drop_all(snapshot, Owner::of(port.id), Side::Rx, why, frames);
             continue;
-        }
-        let chain = chain.map(Arc::clone);
-        runner.run(snapshot, &HookSpec::cpumap(&port.rx, chain), frames, None, nodes);
+        };
+        runner.run(snapshot, hook, frames, None, nodes);
         flush(snapshot, nodes, runner, false);
     }
 }
