@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use towpath_bench::hints::Hinting;
 use towpath_bench::{attach, load, median, ns_per_frame, rate, thread_cpu_ns};
-use towpath_bpf::program::{Linked, MapType};
+use towpath_bpf::program::{AttachType, Linked, MapType};
 use towpath_engine::port::Device;
 use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, UpperName, WorkerOptions};
 use towpath_maps::Value;
@@ -79,6 +79,10 @@ struct Case {
     has_hints: bool,
     /// Packets that arrive, one after the other and again from the first.
     packets: Vec<Vec<u8>>,
+    /// Ports that entries of a devmap lead to.
+    sinks: u32,
+    /// The program of each of these entries.
+    entry: Option<Program>,
 }
 
 fn cases() -> anyhow::Result<Vec<Case>> {
@@ -86,7 +90,7 @@ fn cases() -> anyhow::Result<Vec<Case>> {
         let programs = linked.into_iter().map(|linked| load(linked, 2));
         let (has_hints, packets) = (false, vec![packet()]);
         let programs = programs.collect::<Result<_, _>>()?;
-        Ok(Case { name, programs, upper, actions, has_hints, packets })
+        Ok(Case { name, programs, upper, actions, has_hints, packets, sinks: 4, entry: None })
     };
     let hints = |name, linked| -> anyhow::Result<Case> {
         Ok(Case { has_hints: true, ..case(name, vec![linked], false, 0)? })
@@ -106,11 +110,18 @@ fn cases() -> anyhow::Result<Vec<Case>> {
             packet[14] = 0;
             packet
         };
-        let linked = small::redirect_map_by_bytes(MapType::Devmap, 8);
+        let linked = small::redirect_map_by_bytes(MapType::Devmap, 256);
         Ok(Case {
             packets: keys.iter().map(packet).collect(),
             ..case(name, vec![linked], false, 0)?
         })
+    };
+    let entry = Linked { attach: AttachType::Devmap, ..small::returns(2) };
+    let many: Vec<u8> = (1..=200).collect();
+    let with_programs = Case {
+        sinks: 200,
+        entry: Some(load(entry, 2)?),
+        ..targets("997 packets: 200 targets with programs", &at_random(&many))?
     };
     let devmap = || small::redirect_map(MapType::Devmap, 4, 1, 0);
     let (one_passes, turns) = ([vec![1; 63], vec![2]].concat(), [1, 2].repeat(32));
@@ -135,6 +146,7 @@ fn cases() -> anyhow::Result<Vec<Case>> {
         filter("997 packets, filter, tx", &at_random(&[1, 2]))?,
         targets("997 packets: 1 target", &[1; 997])?,
         targets("997 packets: 4 targets", &at_random(&[1, 2, 3, 4]))?,
+        with_programs,
     ])
 }
 
@@ -151,7 +163,7 @@ impl Case {
     }
 
     fn set_up(&self, engine: &Engine, queues: u32) -> anyhow::Result<PortId> {
-        for number in 0..4 {
+        for number in 0..self.sinks {
             let name = if number == 0 { "sink".to_owned() } else { format!("sink{number}") };
             let sink = PortOptions { ifindex: Some(SINK + number), ..PortOptions::new(&name) };
             engine.add_port(sink, Box::new(Sink))?;
@@ -166,13 +178,18 @@ impl Case {
         let port = engine.add_port(PortOptions::new("gen"), device)?;
         for program in &self.programs {
             if let Some(map) = program.maps().by_name("targets") {
-                for key in 1..map.max_entries().min(5) {
-                    let target = [SINK + key - 1, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+                let program = if self.entry.is_some() { ENTRY_ID } else { 0 };
+                for key in 1..map.max_entries().min(self.sinks + 1) {
+                    let words = [SINK + key - 1, program];
+                    let target = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
                     map.user().update(&key.to_ne_bytes(), &Value::One(target), 0)?;
                 }
             }
         }
         engine.change(|config| {
+            if let Some(entry) = &self.entry {
+                config.set_entry_program(ENTRY_ID, Some(entry.clone()))?;
+            }
             if self.upper {
                 config.set_upper(port, UpperName::Named("sink".to_owned()))?;
             }
@@ -327,3 +344,5 @@ fn at_random(from: &[u8]) -> Vec<u8> {
 }
 
 const SINK: u32 = 77;
+/// The id of entries' programs.
+const ENTRY_ID: u32 = 5;

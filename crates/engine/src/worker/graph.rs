@@ -319,5 +319,5 @@ fn scan<const LIMITED: bool>(frames: &[Frame], longest: u32) -> (bool, usize) {
 /// [`Target::plain_max`] of what takes frames of any length.
 const ANY: u32 = u32::MAX;
 /// Targets of map entries that a worker remembers.
-const ENTRIES_MAX: usize = 256;
+const ENTRIES_MAX: usize = 4096;
 const _: () = assert!(ENTRIES_MAX >= BURST, "one burst's entries find room");

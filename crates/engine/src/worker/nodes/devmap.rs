@@ -13,13 +13,16 @@ use crate::worker::graph::Graph;
 #[derive(Default)]
 pub(crate) struct Entries {
     hooks: Vec<EntryHook>,
+    /// By port: the last of its hooks, if it has any.
+    last: Vec<Option<usize>>,
 }
 
 struct EntryHook {
-    to: PortId,
     program: u32,
     target: TargetId,
     hook: Arc<HookSpec>,
+    /// The hook of the same port before it.
+    before: Option<usize>,
 }
 
 impl Entries {
@@ -34,19 +37,28 @@ impl Entries {
         if program == 0 {
             return Exit::Redirect.at(to);
         }
-        let known = self.hooks.iter().find(|it| it.to == to && it.program == program);
-        if let Some(known) = known {
+        if let Some(known) = self.of_port(to).find(|it| it.program == program) {
             return known.target;
         }
         let (Some(port), Some(chain)) = (snapshot.port(to), snapshot.entry_programs.get(&program))
         else {
             return Exit::NoEntryProgram.at(to);
         };
-        let number = self.hooks.len() as u32;
-        let target = graph.add(|id| targets::entry(id, port, number));
+        let number = self.hooks.len();
+        let target = graph.add(|id| targets::entry(id, port, number as u32));
         let hook = Arc::new(HookSpec::devmap(to, port.ifindex, Arc::clone(chain)));
-        self.hooks.push(EntryHook { to, program, target, hook });
+        let place = to.0 as usize;
+        self.last.resize(self.last.len().max(place + 1), None);
+        let before = self.last[place].replace(number);
+        self.hooks.push(EntryHook { program, target, hook, before });
         target
+    }
+
+    /// The hooks of a port: one, unless entries of several maps lead there.
+    fn of_port(&self, to: PortId) -> impl Iterator<Item = &EntryHook> {
+        let last = self.last.get(to.0 as usize).copied().flatten();
+        let hook = |place: usize| &self.hooks[place];
+        std::iter::successors(last.map(hook), move |it| it.before.map(hook))
     }
 
     /// What becomes of frames there.
@@ -56,5 +68,6 @@ impl Entries {
 
     pub(super) fn clear(&mut self) {
         self.hooks.clear();
+        self.last.clear();
     }
 }
