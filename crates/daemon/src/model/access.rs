@@ -1,12 +1,12 @@
-//! Which users may connect to a socket, as configuration says it: octal digits, and names of users
-//! and groups.
+//! Access to a socket as configured: permissions in octal digits, owner and group by name or
+//! number.
 
 use nix::unistd::{Group, User};
 use towpath_host::socket::Access;
 
 use towpath_document::Problem;
 
-/// Keys of a socket that other users connect to, as they are written.
+/// Keys of a socket for other users, as written in configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AccessKeys<'a> {
     /// `socket_mode`
@@ -18,11 +18,11 @@ pub(crate) struct AccessKeys<'a> {
 }
 
 impl AccessKeys<'_> {
-    /// What they say.
+    /// Parses the mode and resolves the names of user and group.
     ///
     /// # Errors
     ///
-    /// A mode that is none, a user or a group that there is not.
+    /// Fails if the mode is not an octal number up to 777, or if the user or group does not exist.
     pub(crate) fn parse(self) -> Result<Access, Problem> {
         let mode = self
             .mode
@@ -41,21 +41,21 @@ impl AccessKeys<'_> {
     }
 }
 
-/// Permissions, in octal digits.
+/// Parses permission bits written in octal, up to 777, with or without a leading `0o`.
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
     bits.filter(|&bits| bits <= 0o777)
         .ok_or_else(|| format!("\"{text}\" is no mode: octal digits, like \"0660\""))
 }
 
-/// A group's number, by its name or by itself.
+/// Resolves a group name or a decimal gid to a gid.
 pub(crate) fn find_group(name: &str) -> Result<u32, String> {
     let known = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
     let found = name.parse().ok().or_else(known);
     found.ok_or_else(|| format!("there is no group \"{name}\": `groupadd {name}` makes it"))
 }
 
-/// A user's number, by its name or by itself.
+/// Resolves a user name or a decimal uid to a uid.
 fn find_user(name: &str) -> Result<u32, String> {
     let known = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
     let found = name.parse().ok().or_else(known);

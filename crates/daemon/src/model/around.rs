@@ -1,4 +1,4 @@
-//! What may be put around any port, as configuration says it: faults, limits, hints.
+//! Layers that configuration may put around any port: faults, limits, receive hints.
 
 use std::time::Duration;
 
@@ -7,85 +7,85 @@ use towpath_document::Problem;
 use towpath_ports::wrap::fault::Fault;
 use utoipa::ToSchema;
 
-/// A bad wire. Shares are of 1.0.
+/// Faults of a bad wire. Shares are fractions of 1.0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultState {
     /// Share of frames that are lost.
     pub loss: f64,
-    /// Share of frames of which one bit is inverted.
+    /// Share of frames in which one bit is inverted.
     pub corrupt: f64,
     /// Share of frames that arrive twice.
     pub duplicate: f64,
-    /// Share of frames that overtake the one before.
+    /// Share of frames that overtake the frame before them.
     pub reorder: f64,
-    /// Milliseconds that a frame is under way.
+    /// Delay of each frame, in milliseconds.
     pub delay_ms: f64,
-    /// Up to so many milliseconds more.
+    /// Upper bound of the random additional delay, in milliseconds.
     pub jitter_ms: f64,
-    /// The same seed makes the same faults.
+    /// Seed of the random numbers: the same seed makes the same faults.
     pub seed: u64,
-    /// Frames that are under way at a time; more are lost.
+    /// Frames that may be delayed at a time; frames beyond that are lost.
     pub limit: usize,
-    /// Which way frames are hurt.
+    /// Directions in which faults are applied.
     pub on: Way,
 }
 
-/// Which way frames go.
+/// Directions of traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// What arrives.
+    /// Received frames.
     #[default]
     Rx,
-    /// What leaves.
+    /// Transmitted frames.
     Tx,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
-/// Frames a second, for each queue and each worker.
+/// Rate limits in frames per second, for each queue and each worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitState {
-    /// On the way in: the rest waits in its queue.
+    /// Limit on reception: frames beyond it wait in the receive queue.
     pub rx: Option<u64>,
-    /// On the way out: the rest is dropped.
+    /// Limit on transmission: frames beyond it are dropped.
     pub tx: Option<u64>,
     /// Frames that may pass at once after a pause.
     pub burst: Option<u32>,
 }
 
-/// The hash of frames (`bpf_xdp_metadata_rx_hash`).
+/// Source of a frame's hash (`bpf_xdp_metadata_rx_hash`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HashState {
-    /// What the device tells.
+    /// The hash that the device reports, if any.
     #[default]
     Off,
-    /// As a NIC makes it, with Microsoft's published key.
+    /// A Toeplitz hash as NICs compute it, with Microsoft's published key.
     Toeplitz,
 }
 
-/// When frames arrived (`bpf_xdp_metadata_rx_timestamp`).
+/// Source of a frame's arrival time (`bpf_xdp_metadata_rx_timestamp`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TimestampState {
-    /// What the device tells.
+    /// The time that the device reports, if any.
     #[default]
     Off,
-    /// When the worker took them, in nanoseconds of `CLOCK_TAI`.
+    /// The time at which the worker received the frame, in nanoseconds of `CLOCK_TAI`.
     Software,
 }
 
-/// Outer VLAN tags (`bpf_xdp_metadata_rx_vlan_tag`).
+/// Handling of outer VLAN tags (`bpf_xdp_metadata_rx_vlan_tag`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VlanState {
-    /// They stay in the packet.
+    /// Tags stay in the packet.
     #[default]
     Keep,
-    /// They are taken off and told, as a NIC with `rxvlan on` does.
+    /// Tags are removed from the packet and reported as a hint, like a NIC with `rxvlan on`.
     Strip,
 }
 
@@ -142,5 +142,5 @@ impl FaultState {
     }
 }
 
-/// An hour: what is under way for longer is lost.
+/// One hour: the longest delay that configuration may ask for.
 const DELAY_MS_MAX: f64 = 3_600_000.0;

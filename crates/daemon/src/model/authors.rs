@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | none, or the same as before | the thing stays as it is; a removed one stays away |
 //! | a new thing, or a change | the thing is as this author says: the last word counts |
-//! | the file drops it | the thing goes, or stays as long as another author wants it |
-//! | the API removes it | the thing goes, and stays away until the file changes it |
+//! | the file drops it | the thing is removed, unless another author wants it |
+//! | the API removes it | the thing is removed, and stays away until the file changes it |
 //!
-//! A reload and a start are the same: both compare the file with what it said when it was read
-//! last. What an author does to another one's thing is told (`Wanted::reloaded`) or shown as long
-//! as it is so (`Wanted::overridden`).
+//! A reload and a start follow the same rule: both compare the file with its contents at the last
+//! reading. Effects on other authors' things are reported (`Wanted::reloaded`), or listed for as
+//! long as they last (`Wanted::overridden`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::model::thing::{Identified, Thing};
 pub enum Author {
     /// The configuration file.
     File,
-    /// A request to the API, or a command that makes one.
+    /// A request to the API, or a command that sends one.
     Api,
-    /// The saved state, which does not say who had asked for it: an earlier version wrote it, or
-    /// that part of it was damaged.
+    /// The saved state, where the author is unknown: an earlier version wrote it, or the list of
+    /// authors was damaged.
     Saved,
 }
 
 impl Author {
-    /// Its name in JSON.
+    /// The author's name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Author::File => "file",
@@ -46,7 +46,7 @@ impl Author {
     }
 }
 
-/// The authors of a thing other than the file, as they are saved.
+/// The authors of a thing other than the file, in the form that is saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -56,10 +56,10 @@ pub struct Claim {
     pub by: BTreeSet<Author>,
 }
 
-/// A thing that isn't as the configuration file has it.
+/// A thing that differs from the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Overridden {
-    /// The thing: `port p0`.
+    /// Name of the thing: `port p0`.
     pub subject: String,
     /// The API's effect on it.
     pub is: Override,
@@ -69,9 +69,9 @@ pub struct Overridden {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Override {
-    /// It was changed by the API.
+    /// The API changed the thing.
     Changed,
-    /// It was removed by the API.
+    /// The API removed the thing.
     Removed,
 }
 
@@ -92,7 +92,8 @@ impl Wanted {
         Wanted::new(Arc::clone(&file), file, |_| BTreeSet::new())
     }
 
-    /// A saved state. Things without a known author are the saved state's.
+    /// Builds the wanted state from a saved one. Things without a known author belong to
+    /// [`Author::Saved`].
     pub(crate) fn restored(state: State, file: State, claims: &[Claim]) -> Wanted {
         let claims: HashMap<&Thing, &BTreeSet<Author>> =
             claims.iter().map(|claim| (&claim.thing, &claim.by)).collect();
@@ -100,7 +101,8 @@ impl Wanted {
         Wanted::new(Arc::new(state), Arc::new(file), by)
     }
 
-    /// `others` gives the authors of a thing; the file is added where it wants it.
+    /// Collects the authors of each thing: those that `others` returns, and the file where `file`
+    /// contains the thing.
     fn new(
         state: Arc<State>,
         file: Arc<State>,
@@ -155,7 +157,7 @@ impl Wanted {
 
     /// The state after a change by the API.
     pub(crate) fn changed(&self, next: State) -> Wanted {
-        // Most changes are to a thing that is there, and that leaves its authors as they are.
+        // Most changes modify an existing thing, which leaves the list of authors as it is.
         if self.state.things().eq(next.things()) {
             return Wanted { state: Arc::new(next), ..self.clone() };
         }
@@ -166,13 +168,13 @@ impl Wanted {
         Wanted::new(Arc::new(next), Arc::clone(&self.file), by)
     }
 
-    /// The same things, of which something was read later than the rest.
+    /// Replaces both states by later readings of the same things; the authors stay.
     pub(crate) fn with(&self, state: State, file: State) -> Wanted {
         Wanted { state: Arc::new(state), file: Arc::new(file), authors: Arc::clone(&self.authors) }
     }
 
-    /// Takes the configuration file as it is now. Says what it did to other authors' things, a line
-    /// each.
+    /// Applies the rule to the configuration file as it is now. Also returns one line for each
+    /// effect on another author's thing.
     pub(crate) fn reloaded(&self, file: State) -> (Wanted, Vec<String>) {
         let (now, before) = (&*self.state, &*self.file);
         let mut notes = Vec::new();
@@ -196,8 +198,8 @@ impl Wanted {
         (Wanted::new(Arc::new(state), Arc::new(file), by), notes)
     }
 
-    /// Programs of these attachments: one whose attachments were all removed stays away with them,
-    /// and one that was away comes with an attachment that is there again.
+    /// The programs that belong to `attachments`: a program whose attachments were all removed
+    /// stays away, and an absent program returns with an attachment that is present again.
     fn merged_programs(
         &self,
         file: &State,
@@ -219,8 +221,8 @@ impl Wanted {
         programs
     }
 
-    /// The list of things that is wanted now, when the file had the second one and has the third.
-    /// The first of each thing counts.
+    /// Merges one list of things: `now` is wanted, the file contained `before` and contains
+    /// `after`. Of several items with the same identity the first counts.
     fn merged<T: Clone + PartialEq + Identified>(
         &self,
         [now, before, after]: [&[T]; 3],
@@ -251,13 +253,13 @@ impl Wanted {
         result
     }
 
-    /// What isn't as the configuration file has it, since the API changed or removed it.
+    /// Things of the configuration file that the API changed or removed.
     pub(crate) fn overridden(&self) -> Vec<Overridden> {
         let (now, file) = (&*self.state, &*self.file);
         let mut found = differing(now.host.as_slice(), file.host.as_slice());
         found.extend(differing(&now.bridges, &file.bridges));
         found.extend(differing(&now.ports, &file.ports));
-        // One that is gone went with its last attachment.
+        // A removed program is not listed: its removed attachment is.
         let programs = differing(&now.programs, &file.programs);
         found.extend(programs.into_iter().filter(|(_, is_there)| *is_there));
         found.extend(differing(&now.attachments, &file.attachments));
@@ -268,13 +270,13 @@ impl Wanted {
         found.into_iter().map(view).collect()
     }
 
-    /// Whether it is what the configuration file wants, and nothing else.
+    /// Whether the wanted state equals the configuration file's.
     pub(crate) fn is_as_in_file(&self) -> bool {
         self.state == self.file
     }
 
-    /// Without what doesn't fit together with the rest and isn't in the file, which is fine by
-    /// itself; and what that was, and why.
+    /// Removes or resets things that conflict with the rest and differ from the file, which is
+    /// consistent by itself. Also returns the name of each such thing and the reason.
     pub(crate) fn fitted(self) -> (Wanted, Vec<(String, String)>) {
         let mut state = State::clone(&self.state);
         let unfit = state.take_unfit(&self.file);
@@ -286,14 +288,14 @@ impl Wanted {
     }
 }
 
-/// Effect of a file on a thing that other authors made, changed or removed.
+/// Effect of the file on a thing that another author made, changed or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It takes the place of theirs.
+    /// The file's version replaced another author's.
     Replaced,
-    /// It lets go of what they want, too.
+    /// The file dropped the thing, which stays since another author wants it.
     Kept,
-    /// It brings back what they removed.
+    /// The file brought back a thing that the API had removed.
     Back,
 }
 
@@ -318,8 +320,8 @@ impl Outcome {
     }
 }
 
-/// The rule for one thing: what is wanted `now` of it, what the file had `before` and has `after`,
-/// and whether others want it, too.
+/// The rule for one thing: `now` is wanted, the file contained `before` and contains `after`;
+/// `is_others` says whether an author other than the file wants the thing.
 fn settle<T: PartialEq>(
     now: Option<T>,
     before: Option<&T>,
@@ -341,7 +343,7 @@ fn settle<T: PartialEq>(
     (Some(after), outcome)
 }
 
-/// Things of `file` that `now` has otherwise or not at all, and whether it has them.
+/// Things of `file` that are different or absent in `now`, and whether each is in `now`.
 fn differing<T: PartialEq + Identified>(now: &[T], file: &[T]) -> Vec<(Thing, bool)> {
     let now: HashMap<Thing, &T> = now.iter().rev().map(|it| (it.thing(), it)).collect();
     let here = file.iter().map(|it| (it.thing(), it));

@@ -1,4 +1,4 @@
-//! What is wanted and isn't so: one typed value, shown everywhere as long as it is so.
+//! Failures: differences between the wanted and the actual state, shown for as long as they last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,32 +9,32 @@ use utoipa::ToSchema;
 
 use crate::model::clock::wall_clock;
 
-/// Something that is wanted and isn't so.
+/// A part of the wanted state that could not be established.
 ///
-/// Two failures are equal when they say the same, since whenever.
+/// Two failures are equal if all but their times are equal.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Failure {
     /// The kind of failure.
     pub code: FailureCode,
-    /// What it is about: `port p0`, `program a.o:main`.
+    /// The thing that failed: `port p0`, `program a.o:main`.
     pub subject: String,
-    /// Since when it is so, in seconds since 1970.
+    /// Time at which the failure began, in seconds since 1970.
     pub since: f64,
-    /// Why.
+    /// The cause.
     pub why: String,
-    /// What to do about it.
+    /// The way to mend the failure.
     pub remedy: String,
 }
 
 impl Failure {
-    /// A failure that is noticed now.
+    /// A failure that begins now.
     pub fn new(code: FailureCode, subject: impl Into<String>, why: impl Into<String>) -> Failure {
         let since = wall_clock().as_secs_f64();
         let remedy = code.remedy().to_owned();
         Failure { code, subject: subject.into(), since, why: why.into(), remedy }
     }
 
-    /// Whether both are about the same trouble, whatever is known of its cause.
+    /// Whether both have the same kind and subject, whatever their causes.
     pub(crate) fn is_about(&self, other: &Failure) -> bool {
         (self.code, &self.subject) == (other.code, &other.subject)
     }
@@ -66,17 +66,17 @@ macro_rules! codes {
         }
 
         impl FailureCode {
-            /// All of them.
+            /// All kinds of failures.
             pub const ALL: &[FailureCode] = &[$(FailureCode::$variant),*];
 
-            /// Its name in JSON and metrics.
+            /// The kind's name in JSON and metrics.
             pub fn name(self) -> &'static str {
                 match self {
                     $(FailureCode::$variant => $name,)*
                 }
             }
 
-            /// What an operator does about it.
+            /// Advice to the operator.
             pub fn remedy(self) -> &'static str {
                 match self {
                     $(FailureCode::$variant => $remedy,)*
@@ -87,59 +87,60 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A port can't be opened.
+    /// A port cannot be opened.
     PortOpen "port-open" "mend what it names; it is tried again by itself",
-    /// A port is open and can't be set as it is wanted.
+    /// A port is open, but one of its settings cannot be applied.
     PortSet "port-set" "mend what it names; it is tried again by itself",
-    /// A port drops everything since a program that it is to have isn't there.
+    /// A port drops all frames since a program that it needs is missing.
     PortShut "port-shut" "mend its program, attach another one, or say on_failure = \"pass\"",
-    /// A port is open and something of it ended: a queue, or its recording.
+    /// A port is open, but a queue or its recording ended.
     PortBroken "port-broken" "mend what it names, then change the port or start again",
-    /// A port that is open and up has no link: its interface is down, or its other end.
+    /// A port is open and up, but has no link: its interface or the other end is down.
     PortLink "port-link" "look at the cable, the other end, and `ip link`",
-    /// A port's offload can't be offered.
+    /// A port's offload channel cannot be offered.
     PortOffload "port-offload" "mend what it names; it is tried again by itself",
-    /// A port's shadow can't be made.
+    /// A port's shadow interface cannot be created.
     PortShadow "port-shadow" "mend what it names; it is tried again by itself",
-    /// A bridge can't be made or changed.
+    /// A bridge cannot be created or changed.
     Bridge "bridge" "mend what it names; it is tried again by itself",
-    /// A bond or one of its members isn't as it is wanted.
+    /// A bond, or one of its members, differs from its configuration.
     Bond "bond" "mend what it names; it is tried again by itself",
-    /// An object file or a file of maps couldn't be read when the daemon started.
+    /// An object file or a map file could not be read when the daemon started.
     Object "object" "put the file there; it is read again by itself",
-    /// A program can't be loaded; the one before goes on where there was one.
+    /// A program cannot be loaded; its predecessor, if any, keeps running.
     Program "program" "mend the program or its configuration, then reload",
     /// A program was stopped while it ran.
     ProgramStopped "program-stopped" "mend the program and load it again",
-    /// A worker does not come round: none of its ports is served.
+    /// A worker does not finish its round: none of its ports is served.
     WorkerStuck "worker-stuck" "unload the program that it names",
-    /// A program can't be attached.
+    /// A program cannot be attached.
     Attach "attach" "mend what it names; it is tried again by itself",
-    /// A pinned object doesn't come back.
+    /// A pinned object cannot be restored.
     Pin "pin" "mend what it names, or unpin it",
-    /// What a map held or is to hold isn't in it.
+    /// A map lacks contents that were saved or configured.
     Map "map" "mend what it names; what was saved is kept",
-    /// Tables of the host's that programs see can't be had.
+    /// Host tables that programs see cannot be read.
     Host "host" "mend what it names; a file is read again by itself, anything else by a reload",
-    /// The engine can't do what it should.
+    /// An operation of the engine failed.
     Engine "engine" "look at the log, and start the daemon again",
-    /// Something of what was saved didn't come back.
+    /// A part of the saved state could not be restored.
     Saved "saved" "look at what is kept; a reload takes the configuration as it is and ends this",
-    /// An address of the configuration can't be listened on, or not as it is wanted.
+    /// A configured address cannot be listened on, or not with the configured access.
     Listen "listen" "free the address, or mend what it names; it is tried again by itself",
-    /// Lines of the log can't be written.
+    /// Lines of the log cannot be written.
     Log "log" "make room where standard error goes, or have somebody read it",
-    /// What there is can't be saved.
+    /// The current state cannot be saved.
     State "state" "make room, or mend the directory of [state]; it is tried again by itself",
 }
 
-/// Failures beside what is wanted of the data plane: who finds one says so here, and says again
-/// when it is over.
+/// Failures outside the wanted state of the data plane. The component that finds one calls
+/// [`Standing::set`], and [`Standing::clear`] when the failure is over.
 #[derive(Debug, Default)]
 pub struct Standing(Mutex<BTreeMap<(FailureCode, String), Failure>>);
 
 impl Standing {
-    /// Notes a failure; gives whether it is news. It keeps the time at which it was noted first.
+    /// Records a failure and says whether it is new or has a new cause. The time of the first
+    /// record is kept.
     pub fn set(&self, mut failure: Failure) -> bool {
         let mut all = self.0.lock();
         let place = (failure.code, failure.subject.clone());
@@ -153,30 +154,30 @@ impl Standing {
         is_new
     }
 
-    /// It is so no more; gives what was said of it.
+    /// Removes a failure that is over, and returns it.
     pub fn clear(&self, code: FailureCode, subject: &str) -> Option<Failure> {
         self.0.lock().remove(&(code, subject.to_owned()))
     }
 
-    /// Whether there is one.
+    /// Whether a failure of this kind and subject is recorded.
     pub(crate) fn has(&self, code: FailureCode, subject: &str) -> bool {
         self.0.lock().contains_key(&(code, subject.to_owned()))
     }
 
-    /// All of a kind are over.
+    /// Removes and returns all failures of a kind.
     pub(crate) fn clear_all(&self, code: FailureCode) -> Vec<Failure> {
         let mut all = self.0.lock();
         let gone: Vec<_> = all.keys().filter(|place| place.0 == code).cloned().collect();
         gone.into_iter().filter_map(|place| all.remove(&place)).collect()
     }
 
-    /// All there are.
+    /// All current failures.
     pub fn all(&self) -> Vec<Failure> {
         self.0.lock().values().cloned().collect()
     }
 }
 
-/// Failures that were there before keep the time at which they began.
+/// Copies to failures that already existed `before` the time at which they began.
 pub(crate) fn keep_since(now: &mut [Failure], before: &[Failure]) {
     for failure in now {
         if let Some(old) = before.iter().find(|old| old.is_about(failure)) {

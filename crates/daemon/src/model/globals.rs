@@ -3,7 +3,7 @@
 use towpath_bpf::object::GlobalValue;
 use towpath_maps::typed::from_hex;
 
-/// A value, or `None` when it has no known form.
+/// Parses a value; `None` if the form is unknown.
 pub fn parse_value(text: &str) -> Option<GlobalValue> {
     if let Some(digits) = text.strip_prefix("hex:") {
         return parse_hex(digits).map(GlobalValue::Bytes);
@@ -22,12 +22,12 @@ pub fn parse_value(text: &str) -> Option<GlobalValue> {
     Some(GlobalValue::Int(if negative { -value } else { value }))
 }
 
-/// Bytes as hex digits, two for each.
+/// Formats bytes as hexadecimal, two digits each.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from hex digits, with or without spaces and colons between bytes.
+/// Parses hexadecimal digits, with or without spaces and colons between bytes.
 pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
     from_hex(&text.replace([' ', ':'], ""))
 }

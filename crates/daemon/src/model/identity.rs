@@ -1,14 +1,14 @@
-//! Which attachment of a configuration is which of the one before: its object file and program are
-//! properties of it, and may be others.
+//! Matching of attachments between two configurations: the object file and the program are
+//! properties of an attachment, and may change without changing its identity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::state::{HookState, ProgramState, State, UNREAD};
 
-/// Gives programs of the file's `next` contents the keys that they had `before`, where they are the
-/// same attachment: by name, or by port, hook and priority, or by port and hook in their order. One
-/// that is found nowhere is new, unless others have the same in what is `wanted`: the same code at
-/// the same place. Keys of theirs are left to them.
+/// Gives the programs of the file's `next` contents the keys that they had `before`, where both are
+/// the same attachment: by name, or by port, hook and priority, or by port and hook in order. An
+/// unmatched program gets a new key, unless another author runs the same code at the same place
+/// according to `wanted`. Keys of other authors' programs are never reused otherwise.
 pub(crate) fn adopt(before: &State, wanted: &State, next: &mut State) {
     let mut old: Vec<Identified<'_>> = identified(before);
     let (files, wanted) = (old.len(), identified(wanted));
@@ -40,7 +40,7 @@ pub(crate) fn adopt(before: &State, wanted: &State, next: &mut State) {
     }
 }
 
-/// A program, and where it is attached.
+/// A program with the places where it is attached.
 struct Identified<'a> {
     program: &'a ProgramState,
     places: BTreeSet<(&'a str, HookState, Option<u32>)>,
@@ -63,7 +63,7 @@ impl Identified<'_> {
         source(self.program) == source(other.program)
     }
 
-    /// Both have names, and other ones.
+    /// Whether both have names that differ.
     fn is_named_otherwise(&self, other: &Identified<'_>) -> bool {
         let names = self.program.name.as_ref().zip(other.program.name.as_ref());
         names.is_some_and(|(one, other)| one != other)
@@ -72,7 +72,7 @@ impl Identified<'_> {
 
 type Rule = fn(&Identified<'_>, &Identified<'_>) -> bool;
 
-/// What makes two the same attachment; the first rule that finds one counts.
+/// Rules that make two programs the same attachment; the first rule that matches counts.
 const RULES: [Rule; 5] = [
     |old, new| new.program.name.is_some() && old.program.name == new.program.name,
     |old, new| old.is_from(new) && old.is_at(new, false),
@@ -81,7 +81,7 @@ const RULES: [Rule; 5] = [
     |old, new| old.is_from(new),
 ];
 
-/// Others have the same bytes of code at the same port and hook.
+/// Whether both have the same object, program and section at the same port and hook.
 fn is_same_code(old: &Identified<'_>, new: &Identified<'_>) -> bool {
     fn code(it: &ProgramState) -> impl PartialEq {
         (&it.sha256, &it.program, &it.section)
@@ -98,8 +98,8 @@ fn identified(state: &State) -> Vec<Identified<'_>> {
     programs.map(|program| Identified { program, places: places(program) }).collect()
 }
 
-/// Keys of new programs, by those that the file alone gave them. The first `files` of the old ones
-/// are the file's: keys of others are taken.
+/// Keys for new programs, by the keys that the file alone gave them. The first `files` of `old`
+/// belong to the file; the keys of the others are taken.
 fn keys(
     pairs: &[Option<usize>],
     (old, files): (&[Identified<'_>], usize),
@@ -129,7 +129,7 @@ fn rename(keys: &BTreeMap<String, String>, key: &mut String) {
     }
 }
 
-/// A key that no program has: the base, or the base with a number.
+/// A key that no program has: the base, or the base with a number appended.
 pub(crate) fn free_key(base: &str, programs: &[ProgramState]) -> String {
     let is_free = |key: &String| programs.iter().all(|program| program.key != *key);
     let numbered = (2..).map(|number: u32| format!("{base}#{number}"));
@@ -161,7 +161,7 @@ mod tests {
         state
     }
 
-    /// Keys of the second after the first.
+    /// The keys that `next` gets after `before`.
     fn keys_of(before: &State, mut next: State) -> Vec<String> {
         adopt(before, before, &mut next);
         assert!(next.programs.iter().zip(&next.attachments).all(|(a, b)| a.key == b.program));
@@ -173,14 +173,14 @@ mod tests {
         let before = state(&[("a.o", "p0", None, None), ("b.o", "p0", None, None)]);
         let next = state(&[("a2.o", "p0", None, None), ("b.o", "p0", None, None)]);
         assert_eq!(keys_of(&before, next), ["a.o", "b.o"]);
-        // One that is new in front of them takes no other one's place.
+        // A new program in front of them takes neither program's place.
         let next = state(&[
             ("c.o", "p0", None, None),
             ("a.o", "p0", None, None),
             ("b.o", "p0", None, None),
         ]);
         assert_eq!(keys_of(&before, next), ["c.o", "a.o", "b.o"]);
-        // The file of one comes to another port, while its own gets another one.
+        // The object file of one program moves to another port, whose program moves away.
         let before = state(&[("a.o", "p0", None, None), ("b.o", "p1", None, None)]);
         let next = state(&[("b.o", "p0", None, None), ("c.o", "p1", None, None)]);
         assert_eq!(keys_of(&before, next), ["a.o", "b.o"]);
@@ -225,7 +225,7 @@ mod tests {
         };
         assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), "1")), "a.o");
         assert_eq!(keys(hashed(state(&[("b.o", "p0", None, None)]), "1")), "a.o");
-        // Another program, or another port: it is another thing.
+        // Other code, or another port: a different program.
         assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), "2")), "a.o#2");
         assert_eq!(keys(hashed(state(&[("a.o", "p1", None, None)]), "1")), "a.o#2");
         assert_eq!(keys(hashed(state(&[("a.o", "p0", None, None)]), UNREAD)), "a.o#2");

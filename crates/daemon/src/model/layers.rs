@@ -1,11 +1,11 @@
-//! Checks of what may be put around any port: faults, shadows, offload.
+//! Checks of the layers around a port: faults, shadow, offload.
 
 use towpath_document::Problem;
 
 use crate::model::around::FaultState;
 use crate::model::state::PortState;
 
-/// Finds what is wrong with a port's layers.
+/// Checks a port's layers.
 pub(crate) fn check(port: &PortState) -> Result<(), Problem> {
     check_shadow(port)?;
     if let Some(offload) = &port.offload {
@@ -14,7 +14,7 @@ pub(crate) fn check(port: &PortState) -> Result<(), Problem> {
     port.fault.as_ref().map_or(Ok(()), FaultState::check)
 }
 
-/// A shadow is above its port, and gives it its number.
+/// Checks a port's shadow, which is above the port and determines its ifindex.
 fn check_shadow(port: &PortState) -> Result<(), Problem> {
     let Some(name) = port.shadow() else { return Ok(()) };
     let taken = [("upper", port.upper.is_some()), ("ifindex", port.ifindex.is_some())];

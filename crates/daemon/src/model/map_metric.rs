@@ -1,5 +1,5 @@
-//! Metrics that are made of maps, as configuration says them (`[[metrics.map]]`): which map, which
-//! part of its values, and which parts of its keys tell series apart.
+//! Metrics that are made of maps (`[[metrics.map]]`): the map, the member of its values that is
+//! exported, and the members of its keys that label the series.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use towpath_document::Problem;
 /// A metric that is made of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapMetric {
-    /// The map: its name, its id, or the path of a pin.
+    /// The map's name, id, or pin path.
     pub(crate) map: String,
-    /// Behind `towpath_map_`.
+    /// The metric's name, without the prefix `towpath_map_`.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) help: String,
-    /// Path of the member of values that is read; empty for the value itself.
+    /// Path of the exported member of values; empty for the whole value.
     pub(crate) value: String,
-    /// Names of labels and the paths of members of keys; all members when nothing is said.
+    /// Names of labels and paths of members of keys; unset for all members.
     pub(crate) labels: Option<Vec<(String, String)>>,
-    /// Elements that are read at most.
+    /// Largest number of elements that are read.
     pub(crate) limit: usize,
 }
 
@@ -59,11 +59,11 @@ fn limit() -> usize {
 }
 
 impl MapMetric {
-    /// Of what a file says.
+    /// Makes a metric from the keys of a section.
     ///
     /// # Errors
     ///
-    /// A name that no metric or label can have.
+    /// Fails if a name cannot be that of a metric or label.
     pub(crate) fn new(keys: MapMetricKeys) -> Result<MapMetric, Problem> {
         let MapMetricKeys { map, name, kind, help, value, labels, limit } = keys;
         let short = map.rsplit('/').next().unwrap_or_default();
@@ -93,7 +93,7 @@ impl MapMetric {
         Ok(MapMetric { map, name, kind, help, value, labels, limit })
     }
 
-    /// Its name, behind `towpath_map_`.
+    /// The metric's name, without the prefix `towpath_map_`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +105,7 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A path as a label's name: `ports.dst` is `ports_dst`.
+/// A path as a label name: `ports.dst` becomes `ports_dst`.
 pub(crate) fn label(path: &str) -> String {
     let replaced = path.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' });
     let text: String = replaced.collect();
@@ -116,7 +116,7 @@ pub(crate) fn label(path: &str) -> String {
     text.to_owned()
 }
 
-/// Elements that are read when nothing is said.
+/// Default of the largest number of elements that are read.
 const ELEMENTS: usize = 10_000;
-/// Of a map, where several have one name.
+/// The label with a map's id, where several maps share a name.
 pub(crate) const MAP_LABEL: &str = "map_id";

@@ -1,9 +1,10 @@
-//! What is wanted, and every word in which it is asked for or answered: documents, validation,
+//! The wanted state, and the data in which it is requested and reported: documents, validation,
 //! identities, settings, messages.
 //!
-//! Plain data and what can be said of it alone. Nothing here opens, reads or changes anything, and
-//! nothing knows the engine's state, or HTTP. Two things look further: a port kind's row names the
-//! function that opens its devices, which nothing here calls, and `access` looks up users' names.
+//! Plain data, and functions of that data alone. Nothing here performs I/O or changes anything, and
+//! nothing depends on the engine's state or on HTTP. There are two exceptions: a port kind contains
+//! the function that opens its devices, which nothing here calls, and `access` looks up names of
+//! users.
 
 pub(crate) mod access;
 pub(crate) mod around;

@@ -1,15 +1,15 @@
-//! The order of names in which people count: `eth2` before `eth10`.
+//! Natural order of names: `eth2` sorts before `eth10`.
 
 use std::cmp::Ordering;
 
-/// Compares names piece by piece: digits by the number they are, other text as it is.
+/// Compares names piece by piece: digits by value, other text as it is.
 pub fn natural(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one, other);
     while !left.is_empty() && !right.is_empty() {
         let (a, b) = (piece(&mut left), piece(&mut right));
         let (x, y) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
         let order = match (is_number(a), is_number(b)) {
-            // Without zeros in front the longer number is the larger one.
+            // Without leading zeros, the longer number is the larger one.
             (true, true) => x.len().cmp(&y.len()).then_with(|| x.cmp(y)),
             _ => a.cmp(b),
         };
@@ -17,11 +17,11 @@ pub fn natural(one: &str, other: &str) -> Ordering {
             return order;
         }
     }
-    // Nothing is left of the shorter one; names that differ in zeros alone still differ.
+    // Equal so far: the shorter name is first; names that differ only in zeros still differ.
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// Takes what is all digits, or has none, off the front.
+/// Takes the longest prefix that consists only of digits, or contains none.
 fn piece<'a>(rest: &mut &'a str) -> &'a str {
     let is_digit = is_number(rest);
     let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());

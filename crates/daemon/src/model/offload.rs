@@ -1,4 +1,4 @@
-//! Guest offload as configuration knows it: what a port's guest may have its host run.
+//! Guest offload in configuration: the channel and the limits of a port's guest.
 
 use serde::{Deserialize, Serialize};
 use towpath_bpf::proto;
@@ -10,91 +10,91 @@ use utoipa::ToSchema;
 
 use crate::model::access::AccessKeys;
 
-/// The channel by which a port's guest asks its host to run programs, and what it may have.
+/// The channel by which a port's guest has the host run programs, and the guest's limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OffloadState {
-    /// The socket of the guest's channel (a chardev of the monitor).
+    /// Path of the channel's unix socket (a chardev of the monitor).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Who listens there.
+    /// The side that listens on the socket.
     pub mode: ChannelMode,
-    /// Where we listen: permissions of the socket in octal digits, `"0660"` when not given.
+    /// Mode `server`: permissions of the socket in octal digits; defaults to `"0660"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<String>,
-    /// Where we listen: the user that the socket belongs to, by name or number.
+    /// Mode `server`: owner of the socket, by name or number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket_owner: Option<String>,
-    /// Where we listen: the group that the socket belongs to.
+    /// Mode `server`: group of the socket, by name or number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket_group: Option<String>,
-    /// The guest's virtio sockets instead: its CID and the port at which we listen, `"3:5000"`.
+    /// A vsock instead of a unix socket: the guest's CID and the port to listen on, `"3:5000"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vsock: Option<String>,
-    /// Ports that its programs may redirect to: the guest's ifindexes 1, 2 and so on.
+    /// Ports that the guest's programs may redirect to, as the guest's ifindexes 1, 2 and so on.
     pub targets: Vec<String>,
-    /// Helpers that its programs may call, by name; those that tell nothing of the host when not
-    /// given.
+    /// Names of helpers that the guest's programs may call. Defaults to helpers that reveal nothing
+    /// about the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Vec<String>>,
-    /// Programs.
+    /// Largest number of programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<u64>,
-    /// Instructions of all programs together.
+    /// Largest number of instructions of all programs together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<u64>,
-    /// Maps.
+    /// Largest number of maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maps: Option<u64>,
-    /// Elements that all maps together have room for.
+    /// Largest capacity in elements of all maps together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
-    /// Bytes of maps, programs and types.
+    /// Largest size in bytes of all maps, programs and BTF objects together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Requests a second, and elements of requests for many.
+    /// Largest number of requests per second; each element of a batch request counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// Instructions that a burst of 64 frames may take; each frame has its part.
+    /// Instructions that a burst of 64 frames may take; each frame may take 1/64 of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_instructions: Option<u64>,
     /// Microseconds that a burst may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_us: Option<u64>,
-    /// By which rules its programs are verified.
+    /// Verifier rules for the guest's programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<RulesState>,
 }
 
-/// By which rules a guest's programs are verified; by both no address leaves them.
+/// Verifier rules for a guest's programs. Both prevent programs from leaking addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RulesState {
-    /// Without those that only serve the kernel's compiler to mask accesses against speculation:
-    /// ours masks every access, by either rules.
+    /// The kernel's rules without those that only help its compiler to mask accesses against
+    /// speculation: Towpath's compiler masks every access under either rules.
     #[default]
     Masked,
-    /// All that the kernel has for programs without `CAP_PERFMON`.
+    /// All rules of the kernel for programs without `CAP_PERFMON`.
     Kernel,
 }
 
-/// Who listens at a channel's socket.
+/// The side that listens on a channel's socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelMode {
-    /// We do.
+    /// The daemon listens.
     #[default]
     Server,
-    /// The monitor does.
+    /// The monitor listens.
     Client,
 }
 
 impl OffloadState {
-    /// Finds what is wrong.
+    /// Checks the section.
     ///
     /// # Errors
     ///
-    /// The first key that is wrong.
+    /// Fails with the first key whose value is invalid.
     pub fn check(&self) -> Result<(), Problem> {
         self.endpoint()?;
         self.limits()?;
@@ -109,7 +109,7 @@ impl OffloadState {
         Ok(())
     }
 
-    /// Where the guest's agent is.
+    /// The address of the guest's agent.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, Problem> {
         match (&self.path, &self.vsock) {
             (Some(path), None) if (1..=PATH_BYTES_MAX).contains(&path.len()) => {
@@ -153,7 +153,7 @@ impl OffloadState {
         keys.parse()
     }
 
-    /// What the guest may have.
+    /// The guest's limits.
     pub(crate) fn limits(&self) -> Result<Limits, Problem> {
         let helpers = match &self.helpers {
             None => HELPERS_DEFAULT.to_vec(),
@@ -177,13 +177,13 @@ impl OffloadState {
         })
     }
 
-    /// The ports that its programs may redirect to, by the guest's numbers.
+    /// The ports that the guest's programs may redirect to, by the guest's ifindexes.
     pub(crate) fn numbered_targets(&self) -> Vec<(u32, String)> {
         (1..).zip(self.targets.iter().cloned()).collect()
     }
 }
 
-/// The number of a helper, by its name with or without `bpf_`.
+/// The number of a helper by its name, with or without `bpf_`.
 fn helper(name: &str) -> Result<u32, Problem> {
     let plain = |name: &str| name.trim_start_matches("bpf_").to_owned();
     let found = proto::helpers().find(|helper| plain(helper.name) == plain(name));
@@ -193,10 +193,10 @@ fn helper(name: &str) -> Result<u32, Problem> {
     })
 }
 
-/// `sockaddr_un.sun_path` has 108, with a zero behind.
+/// Longest path of a socket: `sockaddr_un.sun_path` has 108 bytes, with a NUL at the end.
 const PATH_BYTES_MAX: usize = 107;
 const _: () = assert!(PATH_BYTES_MAX < 108, "sun_path ends with a zero");
-/// 0 to 2 are the hypervisor, the local machine and the host.
+/// The smallest CID of a guest: 0 to 2 are the hypervisor, the local machine and the host.
 const CID_MIN: u32 = 3;
 const _: () = assert!(CID_MIN > 2, "VMADDR_CID_HOST is the last reserved one");
 

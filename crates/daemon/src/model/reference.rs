@@ -1,4 +1,4 @@
-//! Elements of maps that refer to programs and maps, as JSON.
+//! Map elements that refer to programs and maps, as JSON.
 //!
 //! ```text
 //! 7   "egress"   {"id": 7}   {"name": "egress"}   {"tag": "b424cb1e9fdf5fe3"}
@@ -11,11 +11,11 @@ use towpath_bpf::map::{MapType, Refers};
 use towpath_bpf::suggest;
 use towpath_objects::{BPFFS_ROOT, Reference, Selector, Tag};
 
-/// What a value of a map of this kind refers to; `None` for kinds whose values are bytes.
+/// The reference in a value of a map of this kind; `None` for kinds whose values are bytes.
 ///
 /// # Errors
 ///
-/// The first mistake, by its path.
+/// Fails with the first mistake, by its path.
 pub(crate) fn of(kind: MapType, value: &Json) -> Result<Option<Reference>, String> {
     Ok(Some(match kind.values().refers() {
         Some(Refers::Program) => Reference::Program(selector("value", value)?),
@@ -26,7 +26,7 @@ pub(crate) fn of(kind: MapType, value: &Json) -> Result<Option<Reference>, Strin
     }))
 }
 
-/// `3`, or `{"ifindex": 3, "prog": WHICH}`; the listing's `prog_id` is understood, too.
+/// Parses `3`, or `{"ifindex": 3, "prog": WHICH}`; the listing's `prog_id` is accepted, too.
 fn target(value: &Json, word: &'static str) -> Result<Reference, String> {
     let wanted = || format!("value: expected a number, or {{\"{word}\": N, \"prog\": WHICH}}");
     let Json::Object(object) = value else {
@@ -40,7 +40,8 @@ fn target(value: &Json, word: &'static str) -> Result<Reference, String> {
     Ok(Reference::Target { number, program })
 }
 
-/// Which program or map: an id, a name, or an object of one of bpftool's words.
+/// Parses a reference to a program or map: an id, a name, or an object with one of bpftool's
+/// keywords.
 fn selector(path: &str, value: &Json) -> Result<Selector, String> {
     let wanted = || {
         format!("{path}: expected an id, a name, or one of \"id\", \"name\", \"tag\", \"pinned\"")
@@ -63,7 +64,7 @@ fn selector(path: &str, value: &Json) -> Result<Selector, String> {
     found.ok_or_else(|| format!("{path}.{word}: {value} is none"))
 }
 
-/// The path of a pin; a relative one begins at the root of the virtual bpffs.
+/// An absolute pin path; relative paths begin at the root of the virtual bpffs.
 pub(crate) fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("{BPFFS_ROOT}/{path}") }
 }

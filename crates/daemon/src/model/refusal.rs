@@ -1,59 +1,59 @@
-//! Why something that was asked for was not done.
+//! Refusals: requests that were not carried out, with the reason.
 
-/// Something that was asked for and was not done; nothing changed.
+/// A request that was not carried out; nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// The kind of reason.
     pub reason: Reason,
-    /// What is wrong and what to do.
+    /// The error, with advice.
     pub message: String,
 }
 
-/// The kinds of reasons.
+/// The kinds of reasons for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The request makes no sense.
+    /// The request is malformed.
     Bad,
-    /// There is no such thing.
+    /// The request names a thing that does not exist.
     Missing,
-    /// It makes sense, but not with what there is.
+    /// The request is valid, but conflicts with the current state.
     Conflict,
-    /// It was tried and refused, by the verifier or by the system.
+    /// The verifier or the system refused.
     Refused,
-    /// The request was right, and it went wrong.
+    /// The request is valid, but failed.
     Failed,
-    /// Others are at work: it can be tried again.
+    /// Another change is in progress: the client can try again.
     Busy,
 }
 
 impl Refusal {
-    /// The request makes no sense.
+    /// A refusal with [`Reason::Bad`].
     pub fn bad(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Bad, message: message.into() }
     }
 
-    /// There is no such thing.
+    /// A refusal with [`Reason::Missing`].
     pub fn missing(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Missing, message: message.into() }
     }
 
-    /// It makes sense, but not with what there is.
+    /// A refusal with [`Reason::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Conflict, message: message.into() }
     }
 
-    /// It was tried and refused, by the verifier or by the system.
+    /// A refusal with [`Reason::Refused`].
     pub fn refused(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Refused, message: message.into() }
     }
 
-    /// The request was right, and it went wrong.
+    /// A refusal with [`Reason::Failed`].
     pub fn failed(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Failed, message: message.into() }
     }
 
-    /// Others are at work: it can be tried again.
+    /// A refusal with [`Reason::Busy`].
     pub fn busy(message: impl Into<String>) -> Refusal {
         Refusal { reason: Reason::Busy, message: message.into() }
     }

@@ -7,12 +7,12 @@ use towpath_bpf::Object;
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 use towpath_engine::{DEFAULT_ACTIONS, DEFAULT_PRIORITY};
 
-/// When a program runs, and when the next one does.
+/// A program's priority, and the verdicts after which the next program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunConfig {
-    /// Smaller runs earlier.
+    /// Programs with smaller values run earlier.
     pub priority: u32,
-    /// Verdicts after which the next program runs: bit `1 << action`.
+    /// Verdicts after which the next program runs, as a mask of bits `1 << action`.
     pub actions: u32,
 }
 
@@ -22,7 +22,7 @@ impl Default for RunConfig {
     }
 }
 
-/// What the object says about a program; libxdp's defaults for what it does not say.
+/// Reads the object's settings for a program; libxdp's defaults for absent ones.
 pub fn run_config(object: &Object, program: &str) -> RunConfig {
     let btf = object.btf();
     let found = btf.and_then(|btf| read(btf, program));
@@ -47,7 +47,7 @@ fn read(btf: &Btf, program: &str) -> Option<RunConfig> {
     Some(config)
 }
 
-/// The length of the array that a pointer leads to.
+/// The length of the array that a pointer points to.
 fn length(btf: &Btf, ty: TypeId) -> Option<u32> {
     let Kind::Ptr(to) = btf.resolved(ty) else { return None };
     match btf.resolved(*to) {
@@ -56,7 +56,7 @@ fn length(btf: &Btf, ty: TypeId) -> Option<u32> {
     }
 }
 
-/// `XDP_PASS`, `pass` or `PASS` as a number.
+/// The number of `XDP_PASS`, `pass` or `PASS`.
 pub fn action_number(name: &str) -> Option<u32> {
     let upper = name.to_ascii_uppercase();
     let name = upper.strip_prefix("XDP_").unwrap_or(&upper);

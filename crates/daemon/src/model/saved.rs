@@ -1,4 +1,4 @@
-//! What is saved, as data: what was wanted, pins, and what users put into maps.
+//! The saved state as data: the wanted state, pins, and changes of map contents by users.
 
 use std::collections::BTreeMap;
 
@@ -9,58 +9,58 @@ use crate::model::authors::Claim;
 use crate::model::state::{ProgramState, State};
 use crate::model::thing::Identity;
 
-/// Everything that is not in files of its own.
+/// The main document: everything except map contents that have files of their own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Document {
-    /// Which journal goes on from here.
+    /// Serial number of the journal that continues this document.
     pub serial: u64,
-    /// What the configuration file wanted when it was read last. A start is a reload: what differs
-    /// in the file since then is made, and everything else stays.
+    /// The configuration file's state when it was last read. A start is a reload: changes in the
+    /// file since then are applied, and everything else stays.
     pub file: State,
-    /// What was wanted.
+    /// The wanted state.
     pub wanted: State,
-    /// Who wanted it besides the configuration file. Documents of earlier versions don't say.
+    /// Authors of things besides the configuration file. Documents of earlier versions lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<Claim>,
-    /// Programs that run nowhere any more, and are there because they or their maps are pinned.
+    /// Programs that are attached nowhere, but kept since they or their maps are pinned.
     #[serde(default)]
     pub retired: Vec<ProgramState>,
-    /// Programs that run in place of the wanted ones of the same keys, which were refused.
+    /// Programs that run in place of wanted ones with the same keys, which were refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub running: Vec<ProgramState>,
     /// Maps of all of these programs.
     #[serde(default)]
     pub maps: Vec<SavedMap>,
-    /// Pins of programs: their keys by path.
+    /// Keys of pinned programs, by pin path.
     #[serde(default)]
     pub program_pins: BTreeMap<String, String>,
-    /// Pins of links: what they were, by path.
+    /// Identities of pinned links, by pin path.
     #[serde(default)]
     pub link_pins: BTreeMap<String, Identity>,
 }
 
-/// A map, and what is known of its contents.
+/// A map, and the saved part of its contents.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedMap {
-    /// The id that it had: the journal names it so.
+    /// The map's id, by which the journal refers to it.
     pub id: u32,
-    /// Keys of the programs that have it, and what it is called there.
+    /// Keys of the programs that use the map, each with the map's name in that program.
     pub owners: Vec<(String, String)>,
-    /// Paths of its pins.
+    /// Paths of the map's pins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
-    /// The file with its contents.
+    /// Name of the file with the map's contents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
-    /// What users changed since, in this order.
+    /// Changes by users since then, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
 
 impl SavedMap {
-    /// Adds what the journal says of it.
+    /// Applies a line of the journal.
     pub(crate) fn add(&mut self, what: What) {
         match what {
             What::Element { change } => self.changes.push(change),
@@ -75,12 +75,12 @@ impl SavedMap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Its key.
+    /// The element's key.
     pub key: Json,
-    /// Its value; nothing when it was deleted.
+    /// The element's value; unset if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
-    /// The port that its ifindex stands for: that may be another one next time.
+    /// The port of the ifindex in the value, since ifindexes may change between starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }
@@ -88,14 +88,14 @@ pub struct Change {
 /// A line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// The map's id, as the document has it.
+    /// The map's id in the document.
     pub map: u32,
-    /// What became of it.
+    /// The change of the map.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What became of a map.
+/// A change of a map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum What {
@@ -104,17 +104,17 @@ pub enum What {
         /// The element.
         change: Change,
     },
-    /// Many were, at once.
+    /// Many elements changed at once.
     Contents {
-        /// The file with what it has now.
+        /// Name of the file with the new contents.
         contents: String,
-        /// What users had changed beyond that, in this order.
+        /// Changes by users since that file was written, in order.
         changes: Vec<Change>,
     },
 }
 
 impl Line {
-    /// The file that it names.
+    /// Name of the contents file that the change refers to.
     pub(crate) fn file(&self) -> Option<String> {
         match &self.what {
             What::Element { .. } => None,

@@ -1,5 +1,5 @@
-//! How the daemon itself runs: sockets, the page, metrics, where state is saved, and the command's
-//! options.
+//! Settings of the daemon itself: sockets, the web page, metrics, the directory for saved state,
+//! and options of the command line.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,56 +9,57 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::map_metric::MapMetric;
 
-/// How a daemon is started.
+/// Options with which the daemon is started.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Its configuration; none is a daemon without ports.
+    /// Path of the configuration; without one, the daemon starts without ports.
     pub config: Option<PathBuf>,
-    /// The API's socket, instead of the configuration's.
+    /// Path of the API's socket, in place of the configured one.
     pub socket: Option<PathBuf>,
-    /// Ends by itself after this time.
+    /// Time after which the daemon ends by itself.
     pub runs_for: Option<Duration>,
-    /// Logs more.
+    /// Additional verbosity of the log.
     pub verbose: u8,
-    /// Logs JSON, an object a line.
+    /// Whether the log is JSON, one object per line.
     pub json: bool,
-    /// Logs nothing but what goes wrong, unless more is asked for.
+    /// Whether only problems are logged, unless `verbose` asks for more.
     pub quiet: bool,
-    /// The process ends when the daemon does: memory and locks are left to that.
+    /// Whether the process ends with the daemon, in which case memory and locks are left to the
+    /// kernel.
     pub ends_process: bool,
 }
 
-/// How the daemon itself runs. A reload does not change it, but for metrics of maps.
+/// Settings of the daemon itself. A reload changes only `map_metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The socket of the API.
+    /// Path of the API's socket.
     pub socket: PathBuf,
-    /// Its permissions.
+    /// Permissions of the API's socket.
     pub mode: u32,
-    /// The group it belongs to, instead of the daemon's own.
+    /// Group of the API's socket, in place of the daemon's own.
     pub group: Option<u32>,
-    /// Where the page is served, if anywhere.
+    /// Settings of the web page, if it is served.
     pub http: Option<HttpSettings>,
-    /// Where applications get AF_XDP sockets, if not in the usual place.
+    /// Path of the socket for AF_XDP applications, if not the default one.
     pub xsk: Option<PathBuf>,
-    /// Its permissions.
+    /// Permissions of that socket.
     pub xsk_mode: u32,
-    /// The group it belongs to, instead of the daemon's own.
+    /// Group of that socket, in place of the daemon's own.
     pub xsk_group: Option<u32>,
-    /// Where metrics are served, if anywhere.
+    /// Address on which metrics are served, if they are.
     pub metrics: Option<SocketAddr>,
-    /// Metrics that are made of maps; a reload changes these.
+    /// Metrics that are made of maps.
     pub map_metrics: Vec<MapMetric>,
-    /// Where what is changed while the daemon runs is saved, if anywhere.
+    /// Settings for saving changes made at run time, if they are saved.
     pub state: Option<StateSettings>,
 }
 
-/// Where and when the daemon saves what is changed while it runs.
+/// Settings for saving changes made at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateSettings {
-    /// A directory of its own.
+    /// A directory used only by the daemon.
     pub dir: PathBuf,
-    /// How often contents of pinned maps are saved.
+    /// Interval at which contents of pinned maps are saved.
     pub interval: Duration,
 }
 
@@ -80,9 +81,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The sections that say something else in `other`.
+    /// Names of the sections that differ from `other`.
     pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
-        // A token that is read later is the one that was meant.
+        // A token that was read late equals the token that was configured.
         let is_late = self.http.as_ref().is_some_and(|http| http.unread_token.is_some());
         let http = |it: &Settings| {
             let mut http = it.http.clone();
@@ -102,7 +103,7 @@ impl Settings {
         sections.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Where applications get AF_XDP sockets: beside the API's socket when nothing is said.
+    /// Path of the socket for AF_XDP applications; by default it is beside the API's socket.
     pub fn xsk_socket(&self) -> PathBuf {
         match &self.xsk {
             Some(path) => path.clone(),
@@ -116,31 +117,32 @@ impl Settings {
     }
 }
 
-/// Where the page is served, and to whom.
+/// Settings of the web page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// The address.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Who knows it may do everything; without one, everybody may look.
+    /// The token that grants full access; without one, all users may only look.
     pub token: Option<Token>,
-    /// The token's file, when it couldn't be read at the start: there is no page until it can.
+    /// Path of the token, if it could not be read at the start: the page is not served until it
+    /// can.
     pub unread_token: Option<PathBuf>,
-    /// Names by which browsers may ask for it, besides addresses and `localhost`.
+    /// Host names allowed in requests, besides addresses and `localhost`.
     pub names: Vec<String>,
 }
 
-/// What a token is compared by; the token itself is not kept.
+/// Hash of a token, to compare with; the token itself is not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     sha256: [u8; 32],
 }
 
 impl Token {
-    /// Of the text of a file.
+    /// Hashes the token in the text of a file.
     ///
     /// # Errors
     ///
-    /// It is too short to be kept secret, or has characters that no header can carry.
+    /// Fails if the token is too short, or has characters that are not allowed in a header.
     pub fn new(text: &str) -> Result<Token, String> {
         let text = text.trim();
         if text.len() < TOKEN_BYTES_MIN {
@@ -152,18 +154,19 @@ impl Token {
         Ok(Token { sha256: Sha256::digest(text).into() })
     }
 
-    /// How long it takes says nothing of the token: sums are compared.
+    /// Whether `text` is the token. Hashes are compared, so that timing reveals nothing of the
+    /// token.
     pub(crate) fn is(&self, text: &str) -> bool {
         self.sha256 == <[u8; 32]>::from(Sha256::digest(text))
     }
 }
 
-/// Where the daemon listens when nothing else is said.
+/// Default path of the API's socket.
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
-/// Where applications get AF_XDP sockets then.
+/// Default path of the socket for AF_XDP applications, with the default API socket.
 const XSK_SOCKET: &str = "/run/towpath/xsk.sock";
-/// Owner and group may use the API.
+/// Default permissions of the API's socket: owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
 const _: () = assert!(SOCKET_MODE & 0o117 == 0, "others have no access");
-/// What nobody guesses, at the length that `openssl rand -hex 8` gives.
+/// Shortest token, in bytes: 64 random bits, as `openssl rand -hex 8` prints.
 const TOKEN_BYTES_MIN: usize = 16;

@@ -1,7 +1,7 @@
-//! What is wanted: plain, versioned data.
+//! The wanted state: plain, versioned data.
 //!
-//! Nothing here knows the engine. Names are the identity of ports and bridges, keys that of
-//! programs (`thing.rs`); who wants what is beside it (`authors.rs`).
+//! Nothing here depends on the engine. Ports and bridges are identified by name, programs by key
+//! (`thing.rs`); the authors of each thing are kept separately (`authors.rs`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -14,21 +14,21 @@ use utoipa::ToSchema;
 use crate::model::around::{FaultState, HashState, LimitState, TimestampState, VlanState};
 use crate::model::offload::OffloadState;
 
-/// Everything that is wanted.
+/// The whole wanted state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
     /// Version of this format: 1.
     pub version: u32,
-    /// Threads that move frames. Fixed while the daemon runs.
+    /// Worker threads. Fixed while the daemon runs.
     pub workers: Vec<WorkerState>,
-    /// Frames there are, 4096 bytes each. Fixed while the daemon runs.
+    /// Number of frames, 4096 bytes each. Fixed while the daemon runs.
     pub frames: Option<usize>,
-    /// Milliseconds after which a program is stopped that does not return. Fixed while the daemon
+    /// Milliseconds after which a program that does not return is stopped. Fixed while the daemon
     /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck_ms: Option<u64>,
-    /// The host that programs see in place of the running one.
+    /// The host whose tables programs see, in place of the running one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostState>,
     /// Bridges.
@@ -37,10 +37,9 @@ pub struct State {
     pub ports: Vec<PortState>,
     /// Programs that are loaded.
     pub programs: Vec<ProgramState>,
-    /// Where they run.
+    /// Attachments of programs to ports.
     pub attachments: Vec<AttachState>,
-    /// The programs' object files in hex, by their SHA-256, in a document that goes to another
-    /// daemon.
+    /// The programs' object files in hex, by SHA-256; only in documents for another daemon.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objects: BTreeMap<String, String>,
 }
@@ -49,17 +48,17 @@ pub struct State {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerState {
-    /// The core it stays on.
+    /// The CPU to which the worker is pinned.
     pub cpu: Option<usize>,
-    /// How it waits for frames.
+    /// The way in which the worker waits for frames.
     pub mode: WorkerMode,
 }
 
-/// How a worker waits.
+/// The way in which a worker waits for frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerMode {
-    /// Spins for a while, then sleeps.
+    /// Polls for a while, then sleeps.
     #[default]
     Adaptive,
     /// Never sleeps.
@@ -70,9 +69,9 @@ pub enum WorkerMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BridgeState {
-    /// Its name.
+    /// The bridge's name.
     pub name: String,
-    /// Seconds after which an address is forgotten that was not heard of.
+    /// Seconds without traffic after which an address is forgotten.
     #[serde(default = "default_ageing")]
     pub ageing: u64,
 }
@@ -81,146 +80,144 @@ pub struct BridgeState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortState {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// What it is.
+    /// The port's kind.
     pub kind: String,
-    /// Where passed frames go: a port or a bridge.
+    /// Name of the port or bridge that receives frames with verdict XDP_PASS.
     pub upper: Option<String>,
-    /// Whether it sends and receives.
+    /// Whether the port sends and receives.
     #[serde(default = "yes")]
     pub up: bool,
-    /// Largest payload it sends, in bytes; what the device says when not given.
+    /// Largest payload in bytes; defaults to the device's.
     pub mtu: Option<u32>,
     /// Whether frames of several buffers are made linear for programs without frags support.
     #[serde(default = "yes")]
     pub linearize: bool,
-    /// Its ifindex; that of the interface behind it, or one of our own, when not given.
+    /// The port's ifindex; defaults to that of its host interface, or to one chosen by the daemon.
     pub ifindex: Option<u32>,
-    /// Workers that poll its queues, in turn; when empty, the daemon chooses, and may move them.
+    /// Workers that poll the port's queues in turn; if empty, the daemon chooses and may move them.
     #[serde(default)]
     pub workers: Vec<usize>,
-    /// Whether several workers run its programs: those of `workers`, or all there are when that is
+    /// How the port's programs are spread over workers: those of `workers`, or all if that is
     /// empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<SpreadState>,
-    /// Faults of its wire.
+    /// Faults of the port's wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultState>,
-    /// Frames a second that it takes.
+    /// Rate limits in frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitState>,
-    /// The hash that programs are told of a frame, where its device tells none.
+    /// Source of the hash hint, for devices that report none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_hash: Option<HashState>,
-    /// What becomes of a frame's outer VLAN tag.
+    /// Handling of a frame's outer VLAN tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_vlan: Option<VlanState>,
-    /// When programs are told that a frame arrived, where its device tells nothing.
+    /// Source of the timestamp hint, for devices that report none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<TimestampState>,
-    /// File that everything it receives and sends is captured in.
+    /// Capture file for all frames received and sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
-    /// File that gets a line of text for each frame.
+    /// File for a line of text per frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// An interface of the host's that stands for it: `true` for one of its name, or a name.
+    /// Host interface that represents the port: `true` for one of the same name, or a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowState>,
-    /// What the guest behind it may have its host run, and how it asks for that.
+    /// Offload channel and limits of the guest behind the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<OffloadState>,
-    /// What ports of this kind have beside.
+    /// Options of the port's kind.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub options: Map<String, Json>,
 }
 
-/// Which workers run the programs of a port.
+/// Distribution of a port's frames over the workers that run its programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpreadState {
-    /// The one that polls a queue, on what comes by it.
+    /// Each worker runs the programs on the queues that it polls.
     #[default]
     Off,
-    /// Each flow has one, whichever polls the queue: both directions the same.
+    /// Each flow has one worker, whichever worker polls the queue; both directions share it.
     Flow,
 }
 
-/// A shadow netdev.
+/// A shadow interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected true, false, or the name of an interface")]
 pub enum ShadowState {
-    /// One of the port's name, or none.
+    /// An interface with the port's name, or none.
     Is(bool),
-    /// One of this name.
+    /// An interface with this name.
     Named(String),
 }
 
-/// A program and what it is linked with.
+/// A program, and the settings with which it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramState {
-    /// What attachments call it.
+    /// Key by which attachments refer to the program.
     pub key: String,
-    /// What its attachment is called in the configuration, if it has a name there.
+    /// Name of its attachment in the configuration, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where the object file came from.
+    /// Path from which the object file was read.
     pub object: String,
     /// SHA-256 of the object file, in hex.
     pub sha256: String,
-    /// Its C function; not needed when the object has only one program.
+    /// The C function of the program; optional if the object has only one program.
     pub program: Option<String>,
-    /// Or its section.
+    /// The section of the program, instead of `program`.
     pub section: Option<String>,
-    /// Values of global variables.
+    /// Values of global variables, by name.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
     /// Sizes of maps (`max_entries`) that the object leaves to its loader.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub map_sizes: BTreeMap<String, u32>,
-    /// What its maps hold when it is loaded, in the format of map files.
+    /// Initial contents of maps, in the format of map files.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub maps: Option<Map<String, Json>>,
-    /// Maps that are there already and stand for its own, by name: their ids or the paths of their
-    /// pins.
+    /// Existing maps to be used in place of the program's own, by name: ids or pin paths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared_maps: BTreeMap<String, String>,
-    /// Starts with maps of its own when it takes the place of another program, whose maps it keeps
-    /// otherwise.
+    /// Starts with empty maps when the program replaces another one, whose maps are kept otherwise.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fresh_maps: bool,
-    /// What becomes of the entries of maps that the program before had with another shape.
+    /// Treatment of entries of the predecessor's maps that have another shape, by map.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub map_migrate: BTreeMap<String, MigrateState>,
-    /// Maps of the program before that have other names in this one: new names by old ones.
+    /// Old names of renamed maps, by their new names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub map_rename: BTreeMap<String, String>,
-    /// Entries of maps that it has no room for, or no map, may go.
+    /// Allows the loss of entries for which the new program has no room or no map.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lossy: bool,
-    /// The program whose maps it keeps, if it isn't the one that had its key.
+    /// Key of the program whose maps are kept, if it is not the predecessor of the same key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maps_of: Option<String>,
-    /// How it is executed; the best there is when not given.
+    /// Way of execution; defaults to the fastest available.
     pub exec: Option<ExecState>,
-    /// How far the verifier is trusted.
+    /// Trust in the verifier.
     #[serde(default)]
     pub trust: TrustState,
-    /// The port that it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`), if it is: it runs there only, and
-    /// may ask for receive hints.
+    /// Port that the program is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`): it runs only there, and may
+    /// use receive hints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<String>,
-    /// Another number loads it anew, from the same bytes.
+    /// A changed number loads the program again from the same bytes.
     #[serde(default)]
     pub generation: u64,
 }
 
 impl ProgramState {
-    /// What was asked for, for messages: `firewall.o:firewall`. The key may be of what it replaces.
+    /// File and program for messages: `firewall.o:firewall`. The key may be the predecessor's.
     pub(crate) fn file_and_program(&self) -> String {
         let file = self.object.rsplit('/').next().unwrap_or_default();
         match self.program.as_ref().or(self.section.as_ref()) {
@@ -231,39 +228,39 @@ impl ProgramState {
     }
 }
 
-/// What becomes of a map's entries when its shape changes.
+/// Treatment of a map's entries when its shape changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MigrateState {
-    /// They are copied: the parts of keys and values that both shapes have, by name.
+    /// Copies the members of keys and values that both shapes have, by name.
     Copy,
-    /// They go.
+    /// Deletes the entries.
     Drop,
 }
 
-/// How a program is executed.
+/// Ways to execute a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecState {
-    /// By the interpreter.
+    /// The interpreter.
     Interp,
-    /// As machine code of tier 1.
+    /// Machine code of tier 1.
     Jit,
-    /// As machine code of tier 1, then tier 2.
+    /// Machine code of tier 1, replaced by tier 2.
     Llvm,
 }
 
-/// How far the verifier is trusted.
+/// Trust in the verifier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrustState {
-    /// No access of machine code is checked again.
+    /// Full: machine code contains no checks of accesses.
     #[default]
     Verified,
-    /// Every access is checked as the program runs, and its time is limited.
+    /// Little: every access is checked at run time, and run time is limited.
     Checked,
-    /// The same, and it is verified by the kernel's rules for programs without `CAP_PERFMON`: no
-    /// address leaves it.
+    /// As `Checked`, and programs are verified by the kernel's rules for those without
+    /// `CAP_PERFMON`: no address leaks.
     Guest,
 }
 
@@ -271,31 +268,30 @@ pub enum TrustState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AttachState {
-    /// The program's key.
+    /// Key of the program.
     pub program: String,
     /// The port.
     pub port: String,
     /// The hook.
     #[serde(default)]
     pub hook: HookState,
-    /// Smaller runs earlier; what the object says, else 50, when not given.
+    /// Priority: smaller values run earlier. Defaults to the object's, else to 50.
     pub prio: Option<u32>,
-    /// Verdicts after which the next program runs; what the object says, else XDP_PASS, when not
-    /// given.
+    /// Verdicts after which the next program runs. Defaults to the object's, else to XDP_PASS.
     pub actions: Option<Vec<String>>,
-    /// What becomes of frames while its program isn't there.
+    /// Treatment of frames while the program is missing.
     #[serde(default, skip_serializing_if = "OnFailure::is_drop")]
     pub on_failure: OnFailure,
 }
 
-/// What becomes of a port's frames while a program that it is to have isn't there.
+/// Treatment of a port's frames while a wanted program is missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// All are dropped, and counted as `no_program`.
+    /// All frames are dropped, and counted as `no_program`.
     #[default]
     Drop,
-    /// The port goes on without the program.
+    /// The port works without the program.
     Pass,
 }
 
@@ -306,7 +302,7 @@ impl OnFailure {
     }
 }
 
-/// A hook.
+/// A hook of a port.
 #[derive(
     Debug,
     Clone,
@@ -323,16 +319,16 @@ impl OnFailure {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum HookState {
-    /// What arrives.
+    /// Received frames.
     #[default]
     Rx,
-    /// What leaves.
+    /// Frames to be sent.
     Tx,
-    /// Which packet of a queue leaves next.
+    /// Choice of the next packet of a packet queue.
     Dequeue,
 }
 
-/// As configuration has it.
+/// Formats the hook as in configuration.
 impl fmt::Display for HookState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -340,8 +336,8 @@ impl fmt::Display for HookState {
 }
 
 impl HookState {
-    /// In which section its program is looked for where nothing is said: an object may have
-    /// programs for several hooks.
+    /// The section to look for the program in. Defaults to `dequeue` for dequeue programs, since an
+    /// object may have programs for several hooks.
     pub(crate) fn section(self, program: Option<&str>, section: Option<&str>) -> Option<String> {
         let is_said = program.is_some() || section.is_some();
         let own = (self == HookState::Dequeue && !is_said).then_some(DEQUEUE_SECTION);
@@ -352,7 +348,7 @@ impl HookState {
 const DEQUEUE_SECTION: &str = "dequeue";
 
 impl PortState {
-    /// The name of the interface that stands for this port, if one is wanted.
+    /// Name of the shadow interface, if one is wanted.
     pub fn shadow(&self) -> Option<&str> {
         match self.shadow.as_ref()? {
             ShadowState::Is(false) => None,
@@ -363,19 +359,19 @@ impl PortState {
 }
 
 impl State {
-    /// Nothing, in this version of the format.
+    /// An empty state in the current version of the format.
     pub fn new() -> State {
         State { version: VERSION, ..State::default() }
     }
 
-    /// The port of that name.
+    /// Finds a port by its name.
     pub fn port(&self, name: &str) -> Option<&PortState> {
         self.ports.iter().find(|port| port.name == name)
     }
 
-    /// All ports by name, for whoever looks for many of them.
+    /// All ports by name, for callers that look up many of them.
     pub(crate) fn ports_by_name(&self) -> HashMap<&str, &PortState> {
-        // The first of a name counts, as in [`State::port`].
+        // The first port of a name counts, as in [`State::port`].
         self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
     }
 
@@ -401,9 +397,9 @@ fn default_ageing() -> u64 {
 
 /// Version of the format.
 pub const VERSION: u32 = 1;
-/// Linux's default.
+/// Default ageing of bridges in seconds, as in Linux.
 const AGEING_SECONDS: u64 = 300;
 const _: () = assert!(VERSION > 0, "a document without one is not ours");
 
-/// The hash of an object file that couldn't be read.
+/// Stands for the hash of an object file that could not be read.
 pub const UNREAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";

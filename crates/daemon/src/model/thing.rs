@@ -1,4 +1,4 @@
-//! The names of what can be wanted: saved state, messages and failures call a thing the same.
+//! Identities of wanted things, shared by the saved state, messages and failures.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use towpath_host::tables::HostState;
 use crate::model::state::{AttachState, BridgeState, HookState, PortState};
 use crate::model::state::{ProgramState, State};
 
-/// The identity of something that can be wanted.
+/// The identity of a wanted thing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Thing {
-    /// The tables of the host that programs see.
+    /// The host tables that programs see.
     Host,
     /// A bridge, by its name.
     Bridge(String),
-    /// A port, by its name; a bond is one, too.
+    /// A port or bond, by its name.
     Port(String),
     /// A program, by its key.
     Program(String),
@@ -24,7 +24,7 @@ pub enum Thing {
     Attachment(Identity),
 }
 
-/// What makes it the same attachment, with whatever priority and actions.
+/// The identity of an attachment, which does not depend on priority and actions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -37,13 +37,13 @@ pub struct Identity {
 }
 
 impl Thing {
-    /// The port of that name.
+    /// The identity of a port.
     pub(crate) fn port(name: &str) -> Thing {
         Thing::Port(name.to_owned())
     }
 }
 
-/// As failures, events and messages call it.
+/// Formats the thing as failures, events and messages show it.
 impl fmt::Display for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,7 +62,7 @@ impl fmt::Display for Thing {
 }
 
 impl AttachState {
-    /// What tells it from others.
+    /// The attachment's identity.
     pub fn identity(&self) -> Identity {
         let AttachState { port, hook, program, .. } = self;
         Identity { port: port.clone(), hook: *hook, program: program.clone() }
@@ -71,7 +71,7 @@ impl AttachState {
 
 /// A part of a state that has an identity.
 pub(crate) trait Identified {
-    /// Its identity.
+    /// The identity.
     fn thing(&self) -> Thing;
 }
 
@@ -106,14 +106,14 @@ impl Identified for AttachState {
 }
 
 impl State {
-    /// All that it wants.
+    /// The identities of all things in the state.
     pub(crate) fn things(&self) -> impl Iterator<Item = Thing> {
         let (host, bridges) = (things(self.host.as_slice()), things(&self.bridges));
         let (ports, programs) = (things(&self.ports), things(&self.programs));
         host.chain(bridges).chain(ports).chain(programs).chain(things(&self.attachments))
     }
 
-    /// The thing that a problem's path leads to: `ports[2].mtu` is of the third port.
+    /// The thing that a problem's path leads to: `ports[2].mtu` leads to the third port.
     pub(crate) fn thing_at(&self, path: &str) -> Option<Thing> {
         let (list, at) = place(path)?;
         match list {
@@ -130,7 +130,7 @@ fn things<T: Identified>(list: &[T]) -> impl Iterator<Item = Thing> {
     list.iter().map(T::thing)
 }
 
-/// The list and the index that a path begins with.
+/// The list and the index at the start of a path.
 pub(crate) fn place(path: &str) -> Option<(&str, usize)> {
     let (list, rest) = path.split_once('[')?;
     Some((list, rest.split_once(']')?.0.parse().ok()?))

@@ -1,5 +1,5 @@
-//! What of a saved state doesn't fit together with the configuration file of today. The file is
-//! fine by itself: where both don't go together, what others made of it gives way.
+//! Resolution of conflicts between a saved state and the current configuration file. The file is
+//! consistent by itself: where both conflict, changes by other authors give way.
 
 use towpath_document::Problem;
 
@@ -7,14 +7,14 @@ use crate::model::state::State;
 use crate::model::thing::{Identified, place};
 
 impl State {
-    /// Takes out what doesn't fit together with the rest and isn't in `file`; what the file has
-    /// otherwise becomes as it is there. Gives what that was, and why.
+    /// Removes or resets things that conflict with the rest and differ from `file`. Returns their
+    /// names and the reasons.
     pub(crate) fn take_unfit(&mut self, file: &State) -> Vec<(String, String)> {
         let mut unfit = Vec::new();
         while let Some(problem) = self.problems().into_iter().next() {
             let taken = self.take_at(&problem.path, file);
             let Some(what) = taken.or_else(|| self.take_cause(&problem, file)) else {
-                // Nothing of it can be told apart.
+                // The conflict cannot be attributed to a thing.
                 unfit.push(("changes".to_owned(), problem.to_string()));
                 *self = file.clone();
                 break;
@@ -25,7 +25,8 @@ impl State {
         unfit
     }
 
-    /// Takes out what a problem is about, if the file doesn't have the same.
+    /// Removes the thing at the path of a problem, or resets it to the file's version. `None` if it
+    /// equals the file's version.
     fn take_at(&mut self, path: &str, file: &State) -> Option<String> {
         let name = self.thing_at(path)?.to_string();
         let (list, at) = place(path)?;
@@ -47,8 +48,8 @@ impl State {
         Some(name)
     }
 
-    /// A problem of something that the file has as well is due to something that it hasn't, such as
-    /// a bridge of the same name: takes the first thing out without which it is over.
+    /// Removes the cause of a problem with a thing of the file. The cause is a thing that is not in
+    /// the file, such as a bridge of the same name: the first one whose removal solves the problem.
     fn take_cause(&mut self, problem: &Problem, file: &State) -> Option<String> {
         let about = self.thing_at(&problem.path);
         let is_there = |state: &State| {
@@ -73,8 +74,8 @@ impl State {
     }
 }
 
-/// Takes an item out, or puts the file's in its place; nothing, if it is the file's. Gives what was
-/// there, and whether it is gone.
+/// Removes an item, or resets it to the file's version. Returns the old item, and whether it was
+/// removed; `None` if it equals the file's version.
 fn take<T: Clone + PartialEq + Identified>(
     list: &mut Vec<T>,
     at: usize,
@@ -117,16 +118,16 @@ mod tests {
             let ports = [file.ports.clone(), ports].concat();
             State { bridges, ports, ..file.clone() }
         };
-        // A port that others added, and what it is above is gone.
+        // Another author's port above a missing one is removed.
         let (left, names) =
             unfit(more(vec![], vec![port("x", None), port("y", Some("gone"))]), &file);
         assert_eq!((left, names), (more(vec![], vec![port("x", None)]), vec!["port y".to_owned()]));
-        // A bridge of theirs has the name of a port that is the file's.
+        // Another author's bridge has the name of a port of the file.
         let (left, names) =
             unfit(more(vec![bridge("b"), bridge("br")], vec![port("x", Some("br"))]), &file);
         let there = more(vec![bridge("br")], vec![port("x", Some("br"))]);
         assert_eq!((left, names), (there, vec!["bridge b".to_owned()]));
-        // A port of the file's that they changed is as the file has it again.
+        // A changed port of the file is reset to the file's version.
         let mut changed = file.clone();
         changed.ports[1].upper = Some("gone".to_owned());
         assert_eq!(unfit(changed, &file), (file.clone(), vec!["port b".to_owned()]));

@@ -1,4 +1,4 @@
-//! What must hold between the parts of a state: names, references, no loops.
+//! Consistency checks between the parts of a state: names, references, loops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -10,19 +10,19 @@ use crate::model::kinds;
 use crate::model::run_config::action_number;
 use crate::model::state::{AttachState, PortState, ProgramState, State, VERSION};
 
-/// What is found by name while a state is checked.
+/// Indexes by name for the checks of a state.
 struct Named<'a> {
     ports: HashMap<&'a str, &'a PortState>,
     bridges: HashSet<&'a str>,
-    /// Bonds by their members: of two that have the same one, the first.
+    /// Bonds by the names of their members; the first bond counts if several share a member.
     masters: HashMap<&'a str, &'a PortState>,
-    /// Ports by what is above them, in their order.
+    /// Ports by the name of their upper, in order.
     below: HashMap<&'a str, Vec<&'a PortState>>,
     programs: HashMap<&'a str, &'a ProgramState>,
 }
 
 impl State {
-    /// Everything that is wrong with it, by path; nothing when it can be applied.
+    /// All problems of the state, by path; empty if it can be applied.
     pub fn problems(&self) -> Vec<Problem> {
         let mut found = Vec::new();
         if self.version != VERSION {
@@ -133,9 +133,9 @@ impl State {
         }
     }
 
-    /// A frame that arrives at a port and passes must not come back to it by itself.
+    /// Reports loops: a frame that passes at a port must not return to it without a program's help.
     fn check_loops(&self, named: &Named<'_>, found: &mut Vec<Problem>) {
-        // Only by a peer does anything come back.
+        // Frames return only through a peer.
         if self.ports.iter().all(|port| kinds::peer(port).is_none()) {
             return;
         }
@@ -158,7 +158,7 @@ impl State {
         }
     }
 
-    /// Members of a bond: ports that exist, with nothing above them, and in no other bond.
+    /// Checks members of a bond: existing ports without an upper, each in at most one bond.
     fn check_members(
         &self,
         index: usize,
@@ -195,7 +195,8 @@ impl State {
         }
     }
 
-    /// Every interface that the tables name is there, or will be when all ports are open.
+    /// Checks that every interface in the host tables exists, or will exist once all ports are
+    /// open.
     fn check_host(&self, found: &mut Vec<Problem>) {
         let Some(host) = &self.host else { return };
         let stand_in = |(port, free): (&PortState, u32)| Interface {
@@ -209,7 +210,7 @@ impl State {
             addresses: Vec::new(),
             vlan: None,
         };
-        // Numbers that nobody gives to anything.
+        // Stand-in ifindexes that are not in use.
         let numbers = (0..=u32::MAX).rev();
         let ports: Vec<Interface> = self.ports.iter().zip(numbers).map(stand_in).collect();
         let (_, problems) = host.tables(&ports);
@@ -299,33 +300,33 @@ impl<'a> Named<'a> {
         self.ports.get(name).copied()
     }
 
-    /// Whether there is a port or a bridge of that name.
+    /// Whether a port or bridge has this name.
     fn has(&self, name: &str) -> bool {
         self.ports.contains_key(name) || self.bridges.contains(name)
     }
 
-    /// The bond that is to have a port as a member.
+    /// The bond that has the port as a member.
     fn master(&self, name: &str) -> Option<&'a PortState> {
         self.masters.get(name).copied()
     }
 
-    /// The bond around a port, and so on, the port itself first. A loop ends somewhere.
+    /// The port, the bond around it, and so on outward. Limited in length, in case of a loop.
     fn around(&self, port: &'a PortState) -> impl Iterator<Item = &'a PortState> {
         let around = std::iter::successors(Some(port), |port| self.master(&port.name));
         around.take(self.ports.len() + 1)
     }
 
-    /// The outermost bond around a port; the port itself without any.
+    /// The outermost bond around a port; the port itself if it is in no bond.
     fn outermost(&self, port: &'a PortState) -> &'a PortState {
         self.around(port).last().unwrap_or(port)
     }
 
-    /// Whether a bond is the other port, or in it.
+    /// Whether `bond` is `other`, or is inside it.
     fn is_inside(&self, bond: &'a PortState, other: &PortState) -> bool {
         self.around(bond).any(|port| port.name == other.name)
     }
 
-    /// The ports that a bond's frames can leave by; any other port itself.
+    /// The ports by which a bond's frames leave; for any other port, the port itself.
     fn innermost(&self, port: &'a PortState) -> Vec<&'a PortState> {
         let members = kinds::bond::members(port);
         if members.is_empty() {
@@ -335,7 +336,7 @@ impl<'a> Named<'a> {
         members.flat_map(|port| self.innermost(port)).collect()
     }
 
-    /// Ports where a frame that passes at `port` arrives next.
+    /// Names of the ports that receive a frame after it passed at `port`.
     fn next_arrivals(&self, port: &'a PortState) -> Vec<&'a str> {
         let outermost = self.outermost(port);
         let Some(upper) = outermost.upper.as_deref() else { return Vec::new() };
@@ -351,7 +352,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The ports on the way from a port back to itself, the port itself first.
+/// The ports on a path from a port back to itself, beginning with the port.
 fn way_back<'a>(edges: &BTreeMap<&'a str, Vec<&'a str>>, from: &'a str) -> Option<Vec<&'a str>> {
     let mut came_from: BTreeMap<&str, &str> = BTreeMap::new();
     let mut work = vec![from];
@@ -374,7 +375,7 @@ fn way_back<'a>(edges: &BTreeMap<&'a str, Vec<&'a str>>, from: &'a str) -> Optio
     None
 }
 
-/// Names are what the kernel takes for netdevs: a shadow of the same name must be possible.
+/// Checks a name by the kernel's rules for netdevs, so that a shadow of the same name is possible.
 fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a name is needed".to_owned());
@@ -389,12 +390,12 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `IFNAMSIZ` without the final NUL.
+/// Longest name in bytes: `IFNAMSIZ` without the final NUL.
 const NAME_BYTES_MAX: usize = 15;
 const _: () = assert!(NAME_BYTES_MAX < 16, "IFNAMSIZ counts the zero at the end");
 pub(crate) const WORKERS_MAX: usize = 256;
 const FRAMES_MIN: usize = 256;
-/// 64 GiB.
+/// Largest number of frames: 64 GiB.
 const FRAMES_MAX: usize = 1 << 24;
 const _: () =
     assert!(FRAMES_MIN < FRAMES_MAX && FRAMES_MIN >= 2 * towpath_engine::BURST, "two bursts fit");

@@ -1,4 +1,4 @@
-//! Every history of a few words about one thing, against what its words alone say.
+//! Checks every short history of words about one thing against an independent rule.
 
 use std::fmt::Debug;
 
@@ -6,16 +6,16 @@ use super::*;
 use crate::model::saved::Document;
 use crate::model::state::{AttachState, BridgeState, PortState, ProgramState};
 
-/// What somebody says of a thing. Values are numbers.
+/// One step of a history. Values are numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
-    /// The file is read, and has this of it.
+    /// The file is read, and contains the thing with this value, or lacks it.
     File(Option<u32>),
     /// The API adds it, changes it, or removes it.
     Add(u32),
     Change(u32),
     Remove,
-    /// The daemon is started again, with the same file.
+    /// The daemon restarts with the same file.
     Restart,
 }
 
@@ -30,7 +30,7 @@ const WORDS: [Word; 8] = [
     Word::Restart,
 ];
 
-/// The thing, by its history alone. A file that says the same again says nothing.
+/// The expected value, from the history alone. A file that repeats its last value has no effect.
 fn expected(history: &[Word]) -> Option<u32> {
     let (last, before) = history.split_last()?;
     match *last {
@@ -43,7 +43,7 @@ fn expected(history: &[Word]) -> Option<u32> {
     }
 }
 
-/// What the file had when it was read last.
+/// The value in the file when it was last read.
 fn in_file(history: &[Word]) -> Option<u32> {
     let read = |word: &Word| match word {
         Word::File(value) => Some(*value),
@@ -52,7 +52,7 @@ fn in_file(history: &[Word]) -> Option<u32> {
     history.iter().rev().find_map(read).flatten()
 }
 
-/// Whether the API added it and did not remove it since.
+/// Whether the API added the thing and has not removed it since.
 fn was_added(history: &[Word]) -> bool {
     let last = history.iter().rev().find(|word| matches!(word, Word::Add(_) | Word::Remove));
     matches!(last, Some(Word::Add(_)))
@@ -113,12 +113,12 @@ fn attachments(value: Option<u32>) -> State {
     State { programs, attachments, ..State::new() }
 }
 
-/// A program, whose attachment changes with it.
+/// A state with a program, whose attachment changes with it.
 fn programs(value: Option<u32>) -> State {
     State { programs: value.into_iter().map(program).collect(), ..attachments(value) }
 }
 
-/// What a start makes of what was saved, as JSON.
+/// The wanted state after it was saved as JSON and restored by a start.
 fn restarted(wanted: &Wanted) -> Wanted {
     let document = Document {
         file: State::clone(wanted.file()),
@@ -134,7 +134,7 @@ fn restarted(wanted: &Wanted) -> Wanted {
     wanted
 }
 
-/// Says a word; nothing, if it makes no sense now: the API answers 404 or 409.
+/// Applies a word. `None` if it does not apply now: the API answers 404 or 409.
 fn say(wanted: &Wanted, word: Word, (_, make, read): &Kind) -> Option<Wanted> {
     let is_there = read(wanted.state()).is_some();
     Some(match word {
@@ -152,7 +152,7 @@ fn walk(wanted: &Wanted, history: &mut Vec<Word>, kind: &Kind, depth: usize) -> 
     let mut count = 1;
     assert_eq!(read(wanted.state()), expected(history), "{thing}: {history:?}");
     assert_eq!(wanted.authors(thing), expected_authors(history), "{thing}: {history:?}");
-    // It is as the file has it, or it is shown that it isn't.
+    // The thing is as in the file, or it is listed as overridden.
     let (now, file) = (expected(history), in_file(history));
     let overridden = match (now, file) {
         (None, Some(_)) => Some(Override::Removed),
@@ -162,7 +162,7 @@ fn walk(wanted: &Wanted, history: &mut Vec<Word>, kind: &Kind, depth: usize) -> 
     let is_program = matches!(thing, Thing::Program(_));
     let shown = wanted.overridden();
     let shown = shown.iter().find(|it| it.subject == thing.to_string()).map(|it| it.is);
-    // What a program was removed from is named in its place.
+    // A removed program is not listed: its attachment is.
     let overridden = overridden.filter(|it| !is_program || *it == Override::Changed);
     assert_eq!(shown, overridden, "{thing}: {history:?}");
     for word in WORDS.iter().filter(|_| depth > 0) {
@@ -183,8 +183,8 @@ fn every_history_ends_as_its_words_say() {
     }
 }
 
-/// Every two states of the file, with what others made of the first: what the file does not touch
-/// stays as it is.
+/// Covers every pair of file contents, with API changes in between: things that the file does not
+/// change stay as they are.
 #[test]
 fn a_reload_moves_the_difference_and_nothing_else() {
     let state = |ports: &[(&str, u32)]| State {
@@ -192,7 +192,7 @@ fn a_reload_moves_the_difference_and_nothing_else() {
         ..State::new()
     };
     let file = Wanted::of_file(state(&[("a", 100), ("b", 100), ("c", 100)]));
-    // Meanwhile a was changed, and e added, by the API.
+    // Meanwhile the API changed a and added e.
     let wanted = file.changed(state(&[("a", 900), ("b", 100), ("c", 100), ("e", 100)]));
     let (next, notes) = wanted.reloaded(state(&[("a", 100), ("b", 200), ("d", 100)]));
     let there = state(&[("a", 900), ("b", 200), ("e", 100), ("d", 100)]);
@@ -232,7 +232,7 @@ fn what_a_file_does_to_things_of_others_is_told() {
             &[Word::File(Some(100)), Word::Remove, Word::File(Some(200))],
             "was removed by the API, and is there again",
         ),
-        // Both want the same, or one wants it no more: there is nothing to tell.
+        // Both authors want the same, or one of them dropped the thing: nothing is reported.
         (&[Word::Add(100), Word::File(Some(100))], ""),
         (&[Word::File(Some(100)), Word::Change(300), Word::File(None)], ""),
     ];
@@ -249,7 +249,7 @@ fn a_state_that_does_not_say_who_wanted_a_thing_is_its_author() {
     for (thing, make, read) in kinds() {
         let saved = Wanted::restored(make(Some(100)), State::new(), &[]);
         assert_eq!(saved.authors(&thing), [Author::Saved]);
-        // It is there after every reload and start, until the API removes it.
+        // The thing is present after every reload and start, until the API removes it.
         let (with, _) = restarted(&saved).reloaded(make(Some(100)));
         assert_eq!(with.authors(&thing), [Author::File, Author::Saved]);
         let (without, notes) = with.reloaded(State::new());
@@ -259,7 +259,7 @@ fn a_state_that_does_not_say_who_wanted_a_thing_is_its_author() {
         let removed = without.changed(State::new());
         assert!(removed.authors(&thing).is_empty() && removed.claims().is_empty());
     }
-    // What the file had then is the file's, as always.
+    // Things that were in the file at that time belong to the file.
     let saved = Wanted::restored(ports(Some(300)), ports(Some(100)), &[]);
     assert_eq!(saved.authors(&Thing::port("p")), [Author::File]);
     assert!(saved.reloaded(State::new()).0.state().ports.is_empty());
@@ -289,14 +289,14 @@ fn a_program_stays_as_long_as_anybody_runs_it() {
     assert_eq!((wanted.authors(&key), notes.len()), (vec![Author::Api], 1));
 }
 
-/// Somebody detached a program of the file's: another version of it runs nowhere, either.
+/// The API detached a program of the file: a new version of the program is not attached, either.
 #[test]
 fn another_version_of_a_detached_program_stays_away() {
     let of = |version| State { programs: vec![program(version)], ..attachments(Some(7)) };
     let wanted = Wanted::of_file(of(1)).changed(State::new());
     let (wanted, notes) = wanted.reloaded(of(2));
     assert_eq!((&**wanted.state(), notes), (&State::new(), Vec::new()));
-    // It comes with its attachment.
+    // The program returns with its attachment.
     let of = |prio| State { programs: vec![program(2)], ..attachments(Some(prio)) };
     assert_eq!(**wanted.reloaded(of(8)).0.state(), of(8));
 }

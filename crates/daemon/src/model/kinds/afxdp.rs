@@ -1,4 +1,4 @@
-//! `afxdp`: an interface of the host's that is ours alone (`AF_XDP`).
+//! `afxdp`: a host interface used exclusively by Towpath (`AF_XDP`).
 
 use std::time::Duration;
 

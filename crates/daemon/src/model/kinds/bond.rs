@@ -1,4 +1,4 @@
-//! `bond`: several ports that are one, with the keys and values of `ip link ... type bond`.
+//! `bond`: several ports combined into one, with keys and values of `ip link ... type bond`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,7 +18,7 @@ use super::kind::{Kind, OptionDoc, doc, options};
 use super::mac;
 use crate::model::state::PortState;
 
-/// The kind that no device is opened for.
+/// Name of the only kind for which no device is opened.
 pub(crate) const NAME: &str = "bond";
 
 pub(super) static KIND: Kind = Kind::new(NAME, "ports that are one", OPTIONS, check, open);
@@ -103,7 +103,7 @@ struct Keys {
     broadcast_neighbor: Option<Name>,
 }
 
-/// A word, or the kernel's number or truth value for it.
+/// A word, or the kernel's number or truth value for the word.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a word, or the kernel's number for it")]
 enum Name {
@@ -122,23 +122,23 @@ impl Name {
     }
 }
 
-/// A bond as configuration has it.
+/// A bond as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Names of its members, in order.
+    /// Names of the members, in order.
     pub(crate) members: Vec<String>,
-    /// Its own address.
+    /// The bond's Ethernet address, if configured.
     pub(crate) mac: Option<[u8; 6]>,
-    /// Everything else.
+    /// All other settings.
     pub(crate) settings: Settings,
 }
 
-/// What is wanted of a bond; nothing for a port of another kind.
+/// The configuration of a bond; `None` for ports of other kinds.
 pub(crate) fn wanted(port: &PortState) -> Option<Result<Wanted, Problem>> {
     (port.kind == KIND.name).then(|| read(port))
 }
 
-/// Takes members out of a bond: ports that go.
+/// Removes the members for which `goes` is true from a bond, also as `primary` and `active_slave`.
 pub(crate) fn release(port: &mut PortState, goes: &impl Fn(&str) -> bool) {
     if members(port).into_iter().any(goes)
         && let Some(Json::Array(list)) = port.options.get_mut("members")
@@ -153,7 +153,7 @@ pub(crate) fn release(port: &mut PortState, goes: &impl Fn(&str) -> bool) {
     }
 }
 
-/// Names of a bond's members; of another kind of port, none.
+/// Names of a bond's members; empty for ports of other kinds.
 pub(crate) fn members(port: &PortState) -> Vec<&str> {
     match port.options.get("members") {
         Some(Json::Array(list)) if port.kind == KIND.name => {
@@ -254,7 +254,7 @@ fn delays(keys: &Keys) -> Result<Settings, Problem> {
     })
 }
 
-/// `bond_option_arp_interval_set` and what belongs to it.
+/// Settings of the ARP monitor (`bond_option_arp_interval_set` and related options).
 fn arp(keys: &Keys) -> Result<ArpSettings, Problem> {
     if keys.arp_interval > 0 && keys.miimon > 0 {
         return Err(Problem::new("arp_interval", "not together with miimon: choose one (EINVAL)"));
@@ -304,7 +304,7 @@ fn lacp(keys: &Keys, port: &PortState) -> Result<LacpSettings, Problem> {
     })
 }
 
-/// Keys that only some modes have (`unsuppmodes` of the kernel's option table).
+/// Refuses keys that the mode does not support (`unsuppmodes` of the kernel's option table).
 fn check_modes(port: &PortState, mode: BondMode) -> Result<(), Problem> {
     use BondMode::{ActiveBackup, BalanceRr, BalanceXor, Broadcast, Lacp};
     for key in port.options.keys() {
@@ -343,7 +343,7 @@ fn word<T: Word + Default>(key: &str, name: Option<&Name>) -> Result<T, Problem>
     T::from_word(&text).ok_or_else(|| unknown(key, &text, T::WORDS.iter().map(|(name, _)| *name)))
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 fn switch(key: &str, name: Option<&Name>, usual: bool) -> Result<bool, Problem> {
     if name.is_none() {
         return Ok(usual);
@@ -351,7 +351,7 @@ fn switch(key: &str, name: Option<&Name>, usual: bool) -> Result<bool, Problem> 
     choice(key, name, &["off", "on"]).map(|number| number == 1)
 }
 
-/// The number of one of these words; 0 without one.
+/// The index of the given word among `words`; 0 if no word is given.
 fn choice(key: &str, name: Option<&Name>, words: &[&'static str]) -> Result<usize, Problem> {
     let Some(name) = name else { return Ok(0) };
     let text = name.text();

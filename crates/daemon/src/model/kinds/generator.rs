@@ -1,4 +1,4 @@
-//! `generator`: frames made from templates, at a rate or as fast as they are taken.
+//! `generator`: frames made from templates, at a fixed rate or as fast as the worker takes them.
 
 use std::time::Duration;
 
@@ -115,15 +115,15 @@ fn udp(mac: [u8; 6], size: usize) -> Vec<u8> {
     frame.extend(9_u16.to_be_bytes());
     frame.extend(9_u16.to_be_bytes());
     frame.extend((ip_len - 20).to_be_bytes());
-    // No checksum.
+    // UDP checksum 0: none.
     frame.extend([0, 0]);
     frame.resize(size, 0);
     frame
 }
 
-/// The smallest Ethernet frame, without its checksum.
+/// The smallest Ethernet frame, in bytes without its FCS.
 const SIZE_MIN: usize = 60;
-/// What fits into one buffer.
+/// The largest frame that fits into one buffer, in bytes.
 const SIZE_MAX: usize = 3520;
 const _: () = assert!(SIZE_MIN < SIZE_MAX);
 

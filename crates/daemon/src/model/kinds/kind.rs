@@ -1,4 +1,4 @@
-//! What is known of a port kind, and how its options are read.
+//! The description of a port kind, and the parsing of its options.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::model::state::PortState;
 /// A kind of port.
 #[derive(Debug)]
 pub struct Kind {
-    /// Its name in configuration.
+    /// The kind's name in configuration.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub summary: &'static str,
-    /// The keys it has beside those that all ports have.
+    /// The kind's keys, besides those of all ports.
     pub options: &'static [OptionDoc],
-    /// Finds what is wrong with options.
+    /// Checks a port's options.
     pub check: fn(&PortState) -> Result<(), Problem>,
-    /// Opens devices: one for a port alone, two for a port and its peer. What the kernel has not
-    /// let go of yet is waited for, for at most so long.
+    /// Opens devices: one for a port alone, two for a port and its peer. Waits for at most
+    /// `patience` where the kernel has not yet released an old device.
     pub open: fn(&[&PortState], patience: Duration) -> Opened,
-    /// Whether ports come in twos, and an option `peer` names the other.
+    /// Whether ports come in pairs, in which the option `peer` names the other port.
     pub has_peer: bool,
-    /// What becomes of a device that is of no more use.
+    /// Recovery of a port whose device is gone.
     pub comeback: Comeback,
     /// Whether an interface can be opened again before an old device on it is closed.
     pub is_shared: bool,
-    /// Whether the kernel gets all frames' memory, and so needs all of its pages at once.
+    /// Whether the kernel pins the memory of all frames, and so needs all of its pages at once.
     pub pins_frames: bool,
 }
 
 impl Kind {
-    /// A kind whose ports are alone, and whose devices don't go by themselves.
+    /// A kind whose ports have no peer, and whose devices do not disappear by themselves.
     pub(super) const fn new(
         name: &'static str,
         summary: &'static str,
@@ -56,28 +56,28 @@ impl Kind {
     }
 }
 
-/// How a port works again by itself whose device is gone.
+/// Recovery of a port whose device is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comeback {
-    /// Devices of this kind don't go.
+    /// None is needed: devices of this kind do not disappear.
     Never,
-    /// Its interface has come back under its name.
+    /// The port reopens when its interface reappears under the same name.
     WithInterface,
-    /// Its interface is made anew.
+    /// The port reopens at once, and thereby creates its interface again.
     AtOnce,
 }
 
-/// Devices in the order of their ports, or why there are none.
+/// Devices in the order of their ports, or the reason why none was opened.
 pub type Opened = Result<Vec<Box<dyn Device>>, String>;
 
-/// A key of a kind.
+/// Documentation of a key of a kind.
 #[derive(Debug)]
 pub struct OptionDoc {
-    /// Its name.
+    /// The key.
     pub key: &'static str,
-    /// What holds without it.
+    /// The default, as shown to the user.
     pub default: &'static str,
-    /// What it means, with the unit.
+    /// The key's meaning, with its unit.
     pub text: &'static str,
 }
 
@@ -85,19 +85,19 @@ pub(super) const fn doc(key: &'static str, default: &'static str, text: &'static
     OptionDoc { key, default, text }
 }
 
-/// Of kinds that need an interface of the host's.
+/// The key `interface` of kinds that need an interface of the host.
 pub(super) const INTERFACE: OptionDoc =
     doc("interface", "the port's name", "name of the interface");
 
-/// As [`INTERFACE`].
+/// The key `netns` of kinds that need an interface of the host.
 pub(super) const NETNS: OptionDoc = doc("netns", "ours", "its network namespace: a name or a path");
 
-/// A kind's options as its type.
+/// Deserializes a port's options into the kind's type.
 pub(super) fn options<T: DeserializeOwned>(kind: &Kind, port: &PortState) -> Result<T, Problem> {
     typed(Json::Object(port.options.clone())).map_err(|problem| explained(kind, problem))
 }
 
-/// With what the key means, which says what is allowed.
+/// Appends the meaning of the key to a problem, since it says which values are allowed.
 fn explained(kind: &Kind, problem: Problem) -> Problem {
     match kind.options.iter().find(|option| option.key == problem.path) {
         Some(option) => {
@@ -108,8 +108,8 @@ fn explained(kind: &Kind, problem: Problem) -> Problem {
     }
 }
 
-/// The same for kinds that need an interface of the host's: the port's name is its name if nothing
-/// else is said. `null` says nothing.
+/// Deserializes options of a kind that needs an interface of the host: `interface` defaults to the
+/// port's name. `null` counts as absent.
 pub(super) fn interface_options<T: DeserializeOwned>(
     kind: &Kind,
     port: &PortState,
@@ -120,7 +120,7 @@ pub(super) fn interface_options<T: DeserializeOwned>(
     typed(Json::Object(options)).map_err(|problem| explained(kind, problem))
 }
 
-/// Refuses a number that is not in the range.
+/// Refuses a number outside the range.
 pub(super) fn within<T: PartialOrd + Copy>(
     key: &str,
     number: Option<T>,

@@ -5,7 +5,7 @@ use towpath_maps::typed;
 
 use towpath_document::Problem;
 
-/// `02:00:00:00:00:01`; without one, an address of our own that is always the same for a name.
+/// Parses `02:00:00:00:00:01`; without a text, makes an address that is always the same for a name.
 pub(super) fn parse_or_make(text: Option<&str>, name: &str) -> Result<[u8; 6], Problem> {
     let Some(text) = text else { return Ok(made_for(name)) };
     let wrong = || {
@@ -19,7 +19,7 @@ pub(super) fn parse_or_make(text: Option<&str>, name: &str) -> Result<[u8; 6], P
     Ok(mac)
 }
 
-/// Locally administered, from the name.
+/// A locally administered address derived from the name.
 fn made_for(name: &str) -> [u8; 6] {
     let digest = Sha256::digest(name.as_bytes());
     let mut mac = [0x02, 0, 0, 0, 0, 0];

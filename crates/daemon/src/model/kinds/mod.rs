@@ -1,4 +1,4 @@
-//! Port kinds as configuration knows them: their options, and how a device is made of them.
+//! Port kinds as configuration knows them: their options, and the functions that open devices.
 
 mod afxdp;
 pub(crate) mod bond;
@@ -29,7 +29,7 @@ pub(crate) fn interface(port: &PortState) -> Option<(Option<&str>, &str)> {
     (comeback != Comeback::Never).then(named)
 }
 
-/// All kinds there are.
+/// All port kinds.
 pub static KINDS: &[&Kind] = &[
     &afxdp::KIND,
     &bond::KIND,
@@ -42,11 +42,11 @@ pub static KINDS: &[&Kind] = &[
     &vhost_user::KIND,
 ];
 
-/// The kind of that name.
+/// Finds a kind by its name.
 ///
 /// # Errors
 ///
-/// Which kinds there are.
+/// Fails if there is no such kind; the message suggests a similar one.
 pub fn find(name: &str) -> Result<&'static Kind, Problem> {
     let found = KINDS.iter().find(|kind| kind.name == name);
     found.copied().ok_or_else(|| {
@@ -55,17 +55,17 @@ pub fn find(name: &str) -> Result<&'static Kind, Problem> {
     })
 }
 
-/// The port a port goes together with.
+/// The name of the port's peer, if its kind has peers.
 pub fn peer(port: &PortState) -> Option<&str> {
     find(&port.kind).ok().filter(|kind| kind.has_peer)?;
     port.options.get("peer")?.as_str()
 }
 
-/// A port as people write it: the keys that all ports have and those of its kind in one table.
+/// Parses a port as users write it: one table with the keys of all ports and those of its kind.
 ///
 /// # Errors
 ///
-/// The first key or value that is none, by its path in the table.
+/// Fails with the first invalid key or value, by its path in the table.
 pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Problem> {
     let Some(Json::String(name)) = table.get("kind") else {
         let message = "a port needs a kind, e.g. kind = \"pair\"";
@@ -95,11 +95,11 @@ pub fn port_from_table(mut table: Map<String, Json>) -> Result<PortState, Proble
     Ok(port)
 }
 
-/// Checks a port that came as data.
+/// Checks a port that was received as data.
 ///
 /// # Errors
 ///
-/// What is wrong, by its path in the port.
+/// Fails with the first problem, by its path in the port.
 pub fn check(port: &PortState) -> Result<(), Problem> {
     let kind = find(&port.kind)?;
     (kind.check)(port).map_err(|problem| problem.inside("options"))?;

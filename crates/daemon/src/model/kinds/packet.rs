@@ -1,4 +1,4 @@
-//! `packet`: an interface of the host's, shared with its stack (`AF_PACKET`).
+//! `packet`: a host interface shared with the host's network stack (`AF_PACKET`).
 
 use std::time::Duration;
 

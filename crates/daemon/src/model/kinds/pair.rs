@@ -1,4 +1,4 @@
-//! `pair`: two ports in this process. What one sends arrives at the other.
+//! `pair`: two connected ports in this process. Frames sent by one are received by the other.
 
 use std::time::Duration;
 

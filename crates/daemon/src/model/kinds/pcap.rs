@@ -1,4 +1,4 @@
-//! `pcap`: replays a capture, and writes what is sent to it into another.
+//! `pcap`: replays a capture file, and writes transmitted frames to another one.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `sink`: takes every frame and forgets it.
+//! `sink`: accepts and discards every frame.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `tap`: an interface of the host's whose other end we are.
+//! `tap`: a TAP interface of the host, with the daemon at its other end.
 
 use std::time::Duration;
 

@@ -99,6 +99,6 @@ fn open(ports: &[&PortState], _patience: Duration) -> super::kind::Opened {
     Ok(vec![Box::new(device)])
 }
 
-/// `sockaddr_un.sun_path` has 108, with a zero behind.
+/// Longest path of a socket: `sockaddr_un.sun_path` has 108 bytes, with a NUL at the end.
 const PATH_BYTES_MAX: usize = 107;
 const _: () = assert!(PATH_BYTES_MAX < 108, "sun_path ends with a zero");

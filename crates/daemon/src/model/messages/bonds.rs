@@ -1,4 +1,4 @@
-//! Bonds: what `/proc/net/bonding` says, as data.
+//! Bonds: the contents of `/proc/net/bonding` as data.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,127 +8,127 @@ use crate::model::authors::Author;
 /// A bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BondView {
-    /// Its name.
+    /// The bond's name.
     pub name: String,
-    /// Who wants it: `file`, `api`, `saved`.
+    /// Authors of the bond: `file`, `api`, `saved`.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
-    /// Its ifindex.
+    /// The bond's ifindex.
     pub ifindex: u32,
-    /// How it chooses members.
+    /// The mode: how a member is chosen for a frame.
     pub mode: String,
-    /// What balance-xor and 802.3ad hash.
+    /// The header fields that balance-xor and 802.3ad hash.
     pub xmit_hash_policy: String,
-    /// Its Ethernet address.
+    /// The bond's Ethernet address.
     pub mac: String,
-    /// Whether it has a carrier: `up` or `down`.
+    /// Carrier of the bond: `up` or `down`.
     pub mii_status: String,
-    /// Milliseconds between two looks at links; 0 is never.
+    /// Milliseconds between two checks of the links; 0 for none.
     pub miimon: u64,
-    /// Milliseconds a link must be up before it is used.
+    /// Milliseconds for which a link must be up before it is used.
     pub updelay: u64,
-    /// Milliseconds a link must be down before it is given up.
+    /// Milliseconds for which a link must be down before it is given up.
     pub downdelay: u64,
-    /// The ARP and neighbour monitor, if there is one.
+    /// The ARP and neighbour monitor, if it is on.
     pub arp: Option<ArpView>,
-    /// Milliseconds between two announcements.
+    /// Milliseconds between two announcements of the bond's addresses.
     pub peer_notif_delay: u64,
-    /// Active-backup: the member to use whenever it works.
+    /// Active-backup: the member that is used whenever its link works.
     pub primary: Option<String>,
-    /// When it is taken again.
+    /// When the primary becomes active again.
     pub primary_reselect: String,
-    /// What becomes of addresses on a fail-over.
+    /// Treatment of Ethernet addresses on a fail-over.
     pub fail_over_mac: String,
-    /// Active-backup: the member in use.
+    /// Active-backup: the active member.
     pub active: Option<String>,
-    /// Whether control frames are kept away from programs.
+    /// Whether control frames are hidden from programs.
     pub protect_control: bool,
-    /// Programs that its members run.
+    /// Programs attached to the bond, which its members run.
     pub programs: Vec<String>,
-    /// 802.3ad.
+    /// 802.3ad: the state of LACP.
     pub lacp: Option<LacpView>,
-    /// Its members, in the order in which they joined.
+    /// The members, in the order in which they joined.
     pub members: Vec<MemberView>,
 }
 
 /// The ARP and neighbour monitor of a bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ArpView {
-    /// Milliseconds between two questions.
+    /// Milliseconds between two requests.
     pub interval: u64,
-    /// Intervals without an answer before a link is down.
+    /// Intervals without an answer before a link counts as down.
     pub missed_max: u8,
-    /// Which arrivals count.
+    /// Members on which arriving answers are validated.
     pub validate: String,
-    /// Who is asked by ARP.
+    /// Addresses that are asked by ARP.
     pub ip_targets: Vec<String>,
-    /// Who is asked by neighbour solicitations.
+    /// Addresses that are asked by neighbour solicitations.
     pub ns_targets: Vec<String>,
 }
 
 /// LACP of a bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LacpView {
-    /// Whether it begins by itself.
+    /// Whether the bond starts LACP on its own (`lacp_active`).
     pub active: bool,
     /// `slow` or `fast`
     pub rate: String,
-    /// Working members without which there is no carrier.
+    /// Working members required for a carrier.
     pub min_links: u32,
-    /// By what aggregators are compared.
+    /// Criterion by which aggregators are compared.
     pub ad_select: String,
     /// Priority of the system.
     pub system_priority: u16,
     /// Address of the system.
     pub system: String,
-    /// The aggregate in use.
+    /// The active aggregator.
     pub aggregator: Option<AggregatorView>,
 }
 
-/// An aggregate in use.
+/// An active aggregator.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AggregatorView {
-    /// Its id.
+    /// Id of the aggregator.
     pub id: u16,
-    /// Ports in it whose link is up.
+    /// Ports in the aggregator whose link is up.
     pub ports: usize,
-    /// Key of its ports.
+    /// Key of the aggregator's ports.
     pub actor_key: u16,
     /// Key of the partner's ports.
     pub partner_key: u16,
-    /// Address of the partner; zero when there is none.
+    /// Ethernet address of the partner; zero without a partner.
     pub partner_mac: String,
 }
 
 /// A member of a bond.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct MemberView {
-    /// The port.
+    /// The member's port.
     pub name: String,
-    /// Its link: `up`, `going down`, `down` or `going back`.
+    /// State of the link: `up`, `going down`, `down` or `going back`.
     pub mii_status: String,
-    /// Mbit/s of its link; nothing while it has no carrier.
+    /// Speed of the link in Mbit/s; unset without a carrier.
     pub speed: Option<u32>,
-    /// Whether frames leave and arrive at the same time: `full` or `half`.
+    /// Duplex mode of the link: `full` or `half`; unset without a carrier.
     pub duplex: Option<String>,
-    /// How often its link was given up.
+    /// Number of times that the link was given up.
     pub link_failure_count: u32,
-    /// Its own address.
+    /// The member's own Ethernet address.
     pub permanent_mac: String,
-    /// Whether frames may leave by it.
+    /// Whether frames may leave by this member.
     pub can_send: bool,
-    /// Whether what passes on it is delivered.
+    /// Whether frames that pass on this member are delivered.
     pub is_active: bool,
-    /// Its preference.
+    /// The member's priority.
     pub prio: i32,
-    /// 802.3ad: its port.
+    /// 802.3ad: the member's LACP port.
     pub lacp: Option<PortView>,
 }
 
 /// A member's LACP port.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PortView {
-    /// Id of the aggregator it is in.
+    /// Id of the aggregator that the port is in.
     pub aggregator_id: Option<u16>,
     /// State of the receive machine.
     pub receive: String,
@@ -136,17 +136,17 @@ pub struct PortView {
     pub periodic: String,
     /// State of the mux machine.
     pub mux: String,
-    /// Whether this end got in sync in time.
+    /// Churn state of this end: whether it got in sync in time.
     pub actor_churn: String,
-    /// How often it did not.
+    /// Number of times that this end did not get in sync in time.
     pub actor_churned: u32,
-    /// Whether the other end did.
+    /// Churn state of the other end.
     pub partner_churn: String,
-    /// How often it did not.
+    /// Number of times that the other end did not get in sync in time.
     pub partner_churned: u32,
-    /// This end.
+    /// Parameters of this end.
     pub actor: EndView,
-    /// The other end.
+    /// Parameters of the other end.
     pub partner: EndView,
     /// LACPDUs sent.
     pub lacpdu_tx: u64,
@@ -159,9 +159,9 @@ pub struct PortView {
 /// One end of a link, as it describes itself.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EndView {
-    /// Priority of its system.
+    /// Priority of the system.
     pub system_priority: u16,
-    /// Address of its system.
+    /// Address of the system.
     pub system_mac: String,
     /// Key of the port.
     pub key: u16,

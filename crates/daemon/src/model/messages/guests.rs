@@ -1,75 +1,75 @@
-//! Guests that have their host run programs.
+//! Guests (virtual machines) whose programs run in the host.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A guest, and what its host runs for it.
+/// A guest, and its programs and objects in the host.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GuestView {
-    /// Its port.
+    /// The guest's port.
     pub port: String,
-    /// Whether somebody is at the other end of its channel.
+    /// Whether an agent is connected to the guest's channel.
     pub connected: bool,
-    /// Programs that run.
+    /// Programs that are attached.
     pub programs: Vec<GuestProgramView>,
-    /// Everything that it has.
+    /// All objects of the guest.
     pub objects: Vec<GuestObjectView>,
-    /// Its limits.
+    /// The guest's limits.
     pub limits: Vec<GuestLimitView>,
-    /// Requests so far.
+    /// Requests received.
     pub requests: u64,
-    /// Those that were refused.
+    /// Requests refused.
     pub refused: u64,
-    /// Messages that were none.
+    /// Invalid messages received.
     pub damaged: u64,
-    /// How often it lost everything, as it began anew.
+    /// Number of resets, each of which removed all of the guest's objects.
     pub resets: u64,
     /// The last refusal.
     pub refusal: Option<String>,
 }
 
-/// A guest's program that runs.
+/// An attached program of a guest.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GuestProgramView {
-    /// `ingress`: what is to reach the guest. `egress`: what it sends.
+    /// `ingress`: frames for the guest. `egress`: frames from the guest.
     pub direction: String,
-    /// The guest's number for it.
+    /// The guest's handle for the program.
     pub handle: u32,
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// A hash of its instructions, in hexadecimal.
     pub tag: String,
-    /// Frames that it judged.
+    /// Frames that the program judged.
     pub runs: u64,
-    /// Its verdicts: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
+    /// Verdicts in this order: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
     pub actions: [u64; 5],
-    /// Runs that were ended: out of time, or a rule was broken.
+    /// Runs that were ended since they took too long or broke a rule.
     pub faults: u64,
-    /// Why it runs no more, if it doesn't: every frame is aborted until it goes.
+    /// Why the program was halted, if it was: every frame is aborted until it is detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<String>,
 }
 
-/// Something that a guest has.
+/// An object of a guest.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GuestObjectView {
-    /// The guest's number for it.
+    /// The guest's handle for the object.
     pub handle: u32,
     /// `btf`, `map` or `program`.
     pub kind: String,
-    /// Its name.
+    /// The object's name.
     pub name: String,
-    /// Memory that it takes.
+    /// Bytes of memory that the object takes.
     pub bytes: u64,
 }
 
-/// A limit and how much of it is used.
+/// A limit of a guest, and the amount used.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GuestLimitView {
-    /// As in the configuration.
+    /// The limit's name in configuration.
     pub name: String,
-    /// Most there may be.
+    /// The largest amount allowed.
     pub limit: u64,
-    /// How much there is.
+    /// The amount in use.
     pub used: u64,
 }

@@ -1,57 +1,57 @@
-//! What the last minutes were like.
+//! Rates of the last minutes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Rates of the last minutes.
+/// Rates of the last minutes, one point per period.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct HistoryView {
-    /// Seconds since 1970 of the last point; 0 while there is none.
+    /// Time of the last point, in seconds since 1970; 0 without points.
     pub time: f64,
-    /// Seconds from one point to the next.
+    /// Seconds between two points.
     pub period: f64,
-    /// Points there are.
+    /// Number of points.
     pub points: usize,
     /// Ports by name.
     pub ports: BTreeMap<String, TrafficPast>,
-    /// Frames a second that programs judged, by link.
+    /// Frames per second that programs judged, by link id.
     pub links: BTreeMap<u32, Vec<f32>>,
     /// Workers by number.
     pub workers: Vec<WorkerPast>,
-    /// All ports together, as `total` of `/v1/stats`.
+    /// Sums over ports, as `total` of `/v1/stats`.
     pub total: TrafficPast,
 }
 
-/// Rates of a port. In each list the last point comes last; it is shorter where there was nothing
-/// before, and empty when all of it is 0.
+/// Rates of a port, in lists whose last element is the latest point. A list is shorter if the port
+/// is younger than the history, and empty if all its points are 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficPast {
-    /// Frames received a second.
+    /// Frames received per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rx: Vec<f32>,
-    /// Bits received a second.
+    /// Bits received per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rx_bits: Vec<f32>,
-    /// Frames sent a second.
+    /// Frames sent per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tx: Vec<f32>,
-    /// Bits sent a second.
+    /// Bits sent per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tx_bits: Vec<f32>,
-    /// Frames dropped a second, for whatever reason.
+    /// Frames dropped per second, for any reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<f32>,
 }
 
-/// What a worker did.
+/// Load of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerPast {
-    /// Share of the time that it had something to do, 0 to 1.
+    /// Share of time in which the worker had work, 0 to 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<f32>,
-    /// Frames a second.
+    /// Frames per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<f32>,
 }

@@ -1,4 +1,4 @@
-//! Requests and answers: plain data, the same for both ends.
+//! Requests and answers: plain data, shared by the daemon and its client.
 
 pub mod bonds;
 mod guests;
@@ -30,121 +30,121 @@ pub use workers::{FlowView, PolledView, ProgramShare, WorkerView};
 /// A port.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PortView {
-    /// What is wanted of it.
+    /// The port's wanted state.
     #[serde(flatten)]
     pub state: PortState,
-    /// Who wants it: `file`, `api`, `saved`.
+    /// Authors of the port: `file`, `api`, `saved`.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
-    /// Its ifindex; 0 as long as it could not be opened.
+    /// The port's ifindex; 0 until the port is open.
     pub index: u32,
-    /// Its Ethernet address.
+    /// The port's Ethernet address.
     pub mac: String,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u32,
-    /// Largest payload it sends.
+    /// Largest payload that the port sends now, in bytes.
     pub mtu_now: u32,
     /// Whether frames can leave and arrive now.
     pub link: bool,
-    /// Why it is of no more use, if it is not.
+    /// Why the port is unusable, if it is.
     pub failure: Option<String>,
-    /// What went wrong last when sending; frames were dropped as `tx_error`.
+    /// The last error in sending; the frames were dropped with reason `tx_error`.
     pub tx_error: Option<String>,
-    /// All its queues came to their end: a capture was read to the end.
+    /// Whether all queues have ended, as at the end of a capture file.
     pub finished: bool,
-    /// The bond it is a member of.
+    /// The bond that the port is a member of.
     pub master: Option<String>,
-    /// The bond whose programs run here, delegated.
+    /// The bond whose programs this port runs.
     pub delegated_by: Option<String>,
-    /// What else its kind has to say.
+    /// Further properties, specific to the kind.
     pub details: BTreeMap<String, String>,
 }
 
-/// A program, with bpftool's keys, and some more.
+/// A program, with bpftool's keys and some more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProgramView {
-    /// Its id.
+    /// The program's id.
     pub id: u32,
     /// `xdp`
     pub r#type: String,
-    /// Its name, at most 15 characters.
+    /// The program's name, at most 15 characters.
     pub name: String,
-    /// First 8 bytes of the hash of its instructions.
+    /// The first 8 bytes of the hash of the instructions.
     pub tag: String,
-    /// Whether its licence allows GPL-only helpers.
+    /// Whether the program's licence allows GPL-only helpers.
     pub gpl_compatible: bool,
-    /// When it was loaded, seconds since 1970.
+    /// Load time, in seconds since 1970.
     pub loaded_at: u64,
-    /// The user that loaded it.
+    /// The uid of the user that loaded the program.
     pub uid: u32,
-    /// Bytes of its instructions.
+    /// Size of the instructions in bytes.
     pub bytes_xlated: usize,
-    /// Whether it runs as machine code.
+    /// Whether the program runs as machine code.
     pub jited: bool,
-    /// Bytes of machine code.
+    /// Size of the machine code in bytes.
     pub bytes_jited: usize,
-    /// Bytes of memory its instructions take, in whole pages.
+    /// Memory of the instructions in bytes, in whole pages.
     #[serde(default)]
     pub bytes_memlock: usize,
-    /// Ids of its maps.
+    /// Ids of the program's maps.
     pub map_ids: Vec<u32>,
-    /// The id of its types, 0 for none.
+    /// Id of the program's BTF; 0 for none.
     pub btf_id: u32,
-    /// Paths of its pins.
+    /// Paths of the program's pins.
     pub pinned: Vec<String>,
-    /// Its C function.
+    /// The program's C function.
     pub function: String,
-    /// What the state calls it; nothing when nobody wants it but a pin or another program's map.
+    /// The program's key in the state; unset if only a pin or another program's map keeps it.
     pub key: Option<String>,
-    /// Who wants it to run somewhere: `file`, `api`, `saved`.
+    /// Authors of the program: `file`, `api`, `saved`.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
-    /// Where its object file came from.
+    /// Path of the object file that the program came from.
     pub object: Option<String>,
     /// SHA-256 of the object file.
     pub sha256: Option<String>,
-    /// The port it is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`); empty when that is gone.
+    /// The port that the program is bound to (`BPF_F_XDP_DEV_BOUND_ONLY`); empty if it is gone.
     pub bound_to: Option<String>,
-    /// Takes frames of several buffers.
+    /// Whether the program accepts frames of several buffers.
     pub frags: bool,
-    /// Instructions.
+    /// Number of instructions.
     pub insns: usize,
-    /// How it is executed now: `interp`, `jit`, `llvm`.
+    /// Current execution: `interp`, `jit`, `llvm`.
     pub exec: String,
-    /// Why not as it was meant to be.
+    /// Why the program is not executed as requested, if so.
     pub fallback: Option<String>,
-    /// What made the choice between the compiler's tiers, where they were measured.
+    /// The measurement that decided between the compiler's tiers, if there was one.
     pub measured: Option<String>,
 }
 
-/// What came of a test run.
+/// Result of a test run.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RunView {
-    /// What the last run returned; 0 of live frames.
+    /// Return value of the last run; 0 for live frames.
     pub retval: u32,
-    /// Metadata and packet as the last run left them, in hex; nothing of live frames.
+    /// Metadata and packet after the last run, in hex; empty for live frames.
     pub data_out: String,
-    /// Bytes of metadata.
+    /// Size of the metadata in bytes.
     pub metadata: u32,
-    /// Where the packet's first buffer ends.
+    /// End of the packet's first buffer, as an offset in bytes.
     pub linear_end: u32,
-    /// Nanoseconds of one run, on average.
+    /// Average duration of a run in nanoseconds.
     pub duration_ns: u64,
 }
 
 /// A program on a hook.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LinkView {
-    /// Its id.
+    /// The link's id.
     pub id: u32,
     /// `xdp`
     pub r#type: String,
-    /// The port; empty when it was detached and only a pin is left.
+    /// The port; empty if the link was detached and only a pin is left.
     pub port: String,
-    /// Who wants the program here; nobody, when it came through `bpf(2)`: `file`, `api`, `saved`.
+    /// Authors of the attachment: `file`, `api`, `saved`. Empty if it was made through `bpf(2)`.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
-    /// The port's ifindex, 0 when it was detached.
+    /// The port's ifindex; 0 if the link was detached.
     pub ifindex: u32,
     /// The hook.
     pub hook: HookState,
@@ -154,64 +154,64 @@ pub struct LinkView {
     pub name: String,
     /// The program's tag.
     pub tag: String,
-    /// Smaller runs earlier.
+    /// Priority: programs with smaller values run earlier.
     pub prio: u32,
     /// Verdicts after which the next program runs.
     pub actions: Vec<String>,
-    /// Paths of its pins.
+    /// Paths of the link's pins.
     pub pinned: Vec<String>,
-    /// How the program is executed now.
+    /// Current execution of the program: `interp`, `jit`, `llvm`.
     pub exec: String,
-    /// Why not as it was meant to be.
+    /// Why the program is not executed as requested, if so.
     pub fallback: Option<String>,
-    /// What made the choice between the compiler's tiers, where they were measured.
+    /// The measurement that decided between the compiler's tiers, if there was one.
     pub measured: Option<String>,
-    /// Frames it judged.
+    /// Frames that the program judged.
     pub runs: u64,
-    /// Its verdicts.
+    /// Frames by verdict.
     pub verdicts: BTreeMap<String, u64>,
-    /// Runs that did what no verified program can do.
+    /// Runs that broke a rule which verified programs cannot break.
     pub faults: u64,
 }
 
-/// A map, with bpftool's keys, and some more.
+/// A map, with bpftool's keys and some more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct MapView {
-    /// Its id.
+    /// The map's id.
     pub id: u32,
-    /// Its kind.
+    /// The map's type.
     pub r#type: String,
-    /// Its name, at most 15 characters.
+    /// The map's name, at most 15 characters.
     pub name: String,
-    /// `BPF_F_*`
+    /// Flags, `BPF_F_*`.
     pub flags: u32,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub bytes_key: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub bytes_value: u32,
-    /// Capacity.
+    /// Capacity in entries.
     pub max_entries: u32,
-    /// Bytes of memory it takes.
+    /// Memory of the map in bytes.
     #[serde(default)]
     pub bytes_memlock: u64,
-    /// Of maps of programs that have one: whether all of them are machine code.
+    /// Whether the owner programs of the map are machine code; only for maps with owners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_jited: Option<bool>,
-    /// Elements now, for kinds that count.
+    /// Current number of entries, for map types that count them.
     pub entries: Option<u64>,
-    /// How much of the memory that its entries will take is there, in percent: it is made be there
-    /// in the background. Nothing for kinds whose memory comes with their entries.
+    /// Percentage of the entries' memory that has been populated in the background. Unset for map
+    /// types that allocate memory with each entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub populated_percent: Option<u8>,
-    /// Whether users may not write any more.
+    /// Whether the map is read-only for users (`BPF_MAP_FREEZE`).
     pub frozen: bool,
-    /// The id of its types, 0 for none.
+    /// Id of the map's BTF; 0 for none.
     pub btf_id: u32,
-    /// Paths of its pins.
+    /// Paths of the map's pins.
     pub pinned: Vec<String>,
-    /// Programs that use it.
+    /// Ids of the programs that use the map.
     pub prog_ids: Vec<u32>,
-    /// How full it is, of a ring buffer.
+    /// Level of a ring buffer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingView>,
 }
@@ -219,36 +219,36 @@ pub struct MapView {
 /// A bridge.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BridgeView {
-    /// Its name.
+    /// The bridge's name.
     pub name: String,
-    /// Seconds after which an address is forgotten.
+    /// Seconds without traffic after which an address is forgotten.
     pub ageing: u64,
-    /// Who wants it: `file`, `api`, `saved`.
+    /// Authors of the bridge: `file`, `api`, `saved`.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
-    /// Ports whose upper it is.
+    /// Ports with this bridge as their upper.
     pub ports: Vec<String>,
-    /// Addresses it knows, old ones too.
+    /// Number of addresses known, including expired ones.
     pub addresses: usize,
 }
 
-/// An address that a bridge knows.
+/// An entry of a bridge's forwarding database.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FdbView {
-    /// The address.
+    /// The Ethernet address.
     pub mac: String,
-    /// Its VLAN, 0 for untagged.
+    /// VLAN of the address; 0 for untagged.
     pub vlan: u16,
-    /// The port it is behind.
+    /// The port behind which the address is.
     pub port: String,
-    /// Seconds since it was heard of; nothing for one that stays.
+    /// Seconds since the last frame from the address; unset for permanent entries.
     pub age: Option<f64>,
 }
 
 /// A pin.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PinView {
-    /// Its path.
+    /// The pin's path.
     pub path: String,
     /// `prog`, `map` or `link`.
     pub kind: String,
@@ -259,179 +259,179 @@ pub struct PinView {
 /// An element of a map.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EntryView {
-    /// Its key, through its type.
+    /// The key, formatted through its type.
     #[schema(value_type = Object)]
     pub key: Json,
-    /// Its value.
+    /// The value, formatted through its type.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
-    /// Its values by CPU.
+    /// Values by CPU, for per-CPU maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>)]
     pub values: Option<Vec<Json>>,
-    /// Its bytes, when they were asked for.
+    /// Raw bytes of the entry, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<BytesView>,
 }
 
-/// What became of a map that was loaded from a file.
+/// Result of loading a map from a file.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoadView {
-    /// Rows of the file, each key once.
+    /// Distinct keys in the file.
     pub rows: usize,
-    /// Rows of which another one with the same key came after.
+    /// Rows that a later row with the same key replaced.
     pub duplicates: usize,
-    /// Rows that were written.
+    /// Rows that were written to the map.
     pub written: usize,
-    /// Rows that were there already.
+    /// Rows that the map already had.
     pub unchanged: usize,
-    /// Elements that were not in the file and went, or became zero.
+    /// Entries absent from the file that were deleted or zeroed.
     pub deleted: usize,
 }
 
 /// An element's bytes, in hex.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct BytesView {
-    /// Of its key; nothing for queues and stacks.
+    /// Bytes of the key; empty for queues and stacks.
     pub key: String,
-    /// Of its value.
+    /// Bytes of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Of its values, by CPU.
+    /// Bytes of the values, by CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
-    /// Key and value through their types, as bpftool shows them; nothing without types.
+    /// Key and value formatted as bpftool does; unset without BTF.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub formatted: Option<Json>,
 }
 
-/// The key behind another one.
+/// The key that follows another one.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NextView {
-    /// The key, through its type.
+    /// The key, formatted through its type.
     #[schema(value_type = Object)]
     pub key: Json,
-    /// Its bytes, in hex.
+    /// Bytes of the key, in hex.
     pub bytes: String,
-    /// Those of the key that was asked for; nothing without one.
+    /// Bytes of the key that was given; unset for the first key.
     pub after: Option<String>,
 }
 
-/// An object that was uploaded.
+/// An uploaded object file.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct UploadView {
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the file.
     pub sha256: String,
 }
 
-/// A port, its links, and what there is beside.
+/// Status of the daemon: ports, links, and everything around them.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
     /// Ports.
     pub ports: Vec<PortView>,
     /// Bridges.
     pub bridges: Vec<BridgeState>,
-    /// Programs on hooks, in the order they run.
+    /// Programs on hooks, in the order in which they run.
     pub links: Vec<LinkView>,
-    /// Queues of packets.
+    /// Packet queues.
     #[serde(default)]
     pub queues: Vec<QueueView>,
-    /// Ports that take packets out of them.
+    /// Ports with dequeue programs.
     #[serde(default)]
     pub dequeues: Vec<DequeueView>,
-    /// Virtual machines that have programs run.
+    /// Virtual machines with programs in the host.
     #[serde(default)]
     pub guests: Vec<GuestView>,
-    /// What is wanted and is not there.
+    /// Parts of the wanted state that could not be established.
     pub failures: Vec<Failure>,
     /// Lines of the log that could not be written since the daemon started.
     #[serde(default)]
     pub log_lines_lost: u64,
-    /// What is there and probably not what was meant.
+    /// Probable mistakes in the current state.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// What isn't as the configuration file has it, since the API changed or removed it.
+    /// Things of the configuration file that the API changed or removed.
     #[serde(default)]
     pub overridden: Vec<Overridden>,
-    /// What is wanted and comes when the daemon is started again.
+    /// Wanted changes that take effect at the next start of the daemon.
     #[serde(default)]
     pub restart: Vec<String>,
-    /// What would be lost with the daemon, if anything.
+    /// Changes that would be lost if the daemon ended, if there are any.
     pub not_saved: Option<String>,
-    /// Where the page for people is, if it is served.
+    /// Address of the web page, if one is served.
     pub page: Option<String>,
     /// Version of the daemon.
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// What each of them does.
+    /// Load of each worker.
     #[serde(default)]
     pub worker_loads: Vec<WorkerView>,
-    /// Frames that there is memory for.
+    /// Number of frames for which there is memory.
     #[serde(default)]
     pub frames: usize,
     /// Whether that memory is in huge pages.
     #[serde(default)]
     pub huge_pages: bool,
-    /// Memory of maps that is still being made; absent where all is there.
+    /// Population of map memory in the background; absent when it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub population: Option<PopulationView>,
 }
 
-/// Memory of maps that is being made in the background, so that no packet waits for it.
+/// Map memory that is being populated in the background, so that no packet waits for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PopulationView {
-    /// Maps whose memory is not all there yet.
+    /// Maps whose memory is not completely populated.
     pub maps: usize,
-    /// Bytes of these maps that are there.
+    /// Bytes of these maps that are populated.
     pub bytes_done: u64,
-    /// Bytes that these maps have in all.
+    /// Size of these maps in bytes.
     pub bytes: u64,
 }
 
-/// Counters of everything.
+/// Counters of all ports and queues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct StatsView {
-    /// Seconds since 1970 when it was read.
+    /// Time of reading, in seconds since 1970.
     pub time: f64,
     /// Ports by name.
     pub ports: BTreeMap<String, PortStats>,
-    /// All ports together, each frame once: without bonds, whose frames are their members', and
-    /// without pairs, whose frames come from other ports, where there are others. Drops are those
-    /// of all.
+    /// Sums over ports that count each frame once: bonds are left out, since their members count
+    /// the frames, and pairs, whose frames come from other ports, unless there are only pairs.
+    /// Drops are summed over all ports.
     #[serde(default)]
     pub total: TrafficView,
-    /// What became of all frames.
+    /// Accounting of all frames.
     pub frames: FrameStats,
-    /// Queues of packets.
+    /// Packet queues.
     #[serde(default)]
     pub queues: Vec<QueueView>,
-    /// Ports that take packets out of them.
+    /// Ports with dequeue programs.
     #[serde(default)]
     pub dequeues: Vec<DequeueView>,
 }
 
-/// Frames of one port, or of all.
+/// Traffic of one port, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficView {
     /// Frames received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes received.
     pub rx_bytes: u64,
     /// Frames sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub tx_bytes: u64,
-    /// Frames dropped, for whatever reason, or missed.
+    /// Frames dropped for any reason, or missed.
     pub drops: u64,
 }
 
 impl TrafficView {
-    /// Adds frames received and sent, and no drops.
+    /// Adds the counts of received and sent frames, without drops.
     pub(crate) fn add_frames(&mut self, other: &TrafficView) {
         self.rx_packets += other.rx_packets;
         self.rx_bytes += other.rx_bytes;
@@ -445,24 +445,24 @@ impl TrafficView {
 pub struct PortStats {
     /// Frames received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes received.
     pub rx_bytes: u64,
-    /// Frames lost before they could be received.
+    /// Frames that were lost before reception.
     pub rx_missed: u64,
     /// Frames sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub tx_bytes: u64,
-    /// Verdicts on what arrived.
+    /// Verdicts on received frames.
     pub verdicts: BTreeMap<String, u64>,
-    /// Frames that arrived here and were dropped, by reason.
+    /// Received frames that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Frames on their way out that were not taken, by reason.
+    /// Frames for transmission that were not sent, by reason.
     pub tx_drops: BTreeMap<String, u64>,
 }
 
 impl PortStats {
-    /// Its frames, and all that it dropped.
+    /// Sums of the port's frames and drops.
     pub(crate) fn traffic(&self) -> TrafficView {
         let dropped = self.drops.values().chain(self.tx_drops.values());
         TrafficView {
@@ -475,35 +475,35 @@ impl PortStats {
     }
 }
 
-/// Counts of all frames: received + created = delivered + dropped + freed + in flight + held +
+/// Accounting of all frames: received + created = delivered + dropped + freed + in flight + held +
 /// missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameStats {
-    /// Taken out of a receive queue.
+    /// Frames taken out of a receive queue.
     pub received: u64,
-    /// Made here.
+    /// Frames made by the daemon.
     pub created: u64,
-    /// Taken by a transmitter.
+    /// Frames taken by a transmitter.
     pub delivered: u64,
-    /// Dropped for some reason.
+    /// Frames dropped for any reason.
     pub dropped: u64,
-    /// Used up without being dropped.
+    /// Frames freed without being dropped.
     pub freed: u64,
-    /// Waiting for another worker.
+    /// Frames waiting for another worker.
     pub in_flight: u64,
-    /// In the hands of workers that are at one burst for more than 5 ms.
+    /// Frames held by workers that have been busy with one burst for more than 5 ms.
     #[serde(default)]
     pub held: u64,
-    /// Lost: 0, unless a worker panicked, or there is a fault in the daemon.
+    /// Frames unaccounted for: 0 unless a worker panicked or the daemon has a bug.
     pub missing: i64,
 }
 
-/// What a port can do, by the names of the kernel's feature flags.
+/// Features of a port, by the names of the kernel's flags.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FeaturesView {
     /// The port.
     pub port: String,
-    /// Its kind.
+    /// The port's kind.
     pub kind: String,
     /// Flags in the kernel's order.
     pub features: Vec<FeatureView>,
@@ -512,58 +512,58 @@ pub struct FeaturesView {
 /// One flag.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FeatureView {
-    /// Its name, e.g. `NETDEV_XDP_ACT_BASIC`.
+    /// The flag's name, such as `NETDEV_XDP_ACT_BASIC`.
     pub name: String,
     /// Whether the port has it.
     pub supported: bool,
-    /// What it means here, or why it is missing.
+    /// The flag's meaning here, or why the port lacks it.
     pub note: String,
 }
 
-/// Something that happened.
+/// An event in the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Counts up by one; a gap means that events were missed.
+    /// Sequence number; a gap means that events were missed.
     pub number: u64,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub time: f64,
     /// `change`, `failure`, `recovery` or `warning`.
     pub kind: String,
-    /// What happened.
+    /// Text for people.
     pub text: String,
-    /// The failure that began or is over.
+    /// The failure that began or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// A line that a program printed.
+/// A line printed by a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PrintedLine {
-    /// Counts up by one, with those that were lost.
+    /// Sequence number, which also counts lost lines.
     pub number: u64,
-    /// Seconds since the machine was started, as in the kernel's trace.
+    /// Time in seconds since the machine started, as in the kernel's trace.
     pub time: f64,
     /// The worker that ran the program.
     pub worker: u32,
     /// The program's C function.
     pub program: String,
-    /// What it printed.
+    /// The printed text.
     pub text: String,
 }
 
-/// What a program printed to a stream.
+/// Text that a program printed to a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StreamText {
-    /// Any number of lines, and parts of them.
+    /// Any number of lines; the first and last may be parts of lines.
     pub text: String,
 }
 
-/// That something was lost.
+/// Marker for lost lines, prints or records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LostView {
-    /// Lines, prints or records.
+    /// Number of lost lines, prints or records.
     pub lost: u64,
-    /// Of a perf event array: where.
+    /// The CPU, for perf event arrays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
 }
@@ -571,93 +571,93 @@ pub struct LostView {
 /// A record of a ring buffer, or a sample of a perf event array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordView {
-    /// Counts up by one.
+    /// Sequence number.
     pub number: u64,
-    /// Seconds since 1970 when it was taken out.
+    /// Time of reading, in seconds since 1970.
     pub time: f64,
-    /// Of a perf event array: the CPU it was sent from.
+    /// The CPU that sent the sample, for perf event arrays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Its bytes, in hex.
+    /// Bytes of the record, in hex.
     pub data: String,
-    /// Through the type that was asked for; nothing when there are too few bytes.
+    /// The record formatted through the requested type; unset if it is too short.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
 }
 
-/// How full a ring buffer is.
+/// Level of a ring buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RingView {
-    /// Bytes that there is room for.
+    /// Capacity in bytes.
     pub size: u64,
-    /// Bytes of records that nobody has taken yet.
+    /// Bytes of records that have not been consumed.
     pub used: u64,
-    /// Records that there was no room for.
+    /// Records lost since the buffer was full.
     pub lost: u64,
 }
 
-/// What a change of everything did.
+/// Result of a change of the whole state.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReportView {
-    /// What changed.
+    /// Descriptions of the changes made.
     pub changes: Vec<String>,
-    /// What is wanted and is not there.
+    /// Parts of the wanted state that could not be established.
     pub failures: Vec<Failure>,
-    /// What is wanted and comes when the daemon is started again.
+    /// Wanted changes that take effect at the next start of the daemon.
     #[serde(default)]
     pub restart: Vec<String>,
 }
 
-/// Ids of links that were made.
+/// Links that a request made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct AttachedView {
-    /// What is probably not meant: a program that keeps its bond from working.
+    /// Probable mistakes, such as a program that keeps its bond from working.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// The links.
+    /// The new links.
     pub links: Vec<LinkView>,
 }
 
 /// AF_XDP sockets.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct XskStatus {
-    /// Where applications get one: the path of a unix socket.
+    /// Path of the unix socket by which applications create AF_XDP sockets.
     pub socket: String,
-    /// The sockets there are, by number.
+    /// Existing sockets, by number.
     pub sockets: Vec<XskView>,
 }
 
 /// An AF_XDP socket.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct XskView {
-    /// Its number in maps.
+    /// The socket's number in maps.
     pub id: u32,
-    /// The port it is bound to; nothing before that, and when the port is gone.
+    /// The port that the socket is bound to; unset if it is unbound or the port is gone.
     pub port: Option<String>,
-    /// The queue it is bound to.
+    /// The queue that the socket is bound to.
     pub queue: Option<u32>,
-    /// Whether frames lie in its memory from the start.
+    /// Whether frames are received into the socket's memory without a copy.
     pub zero_copy: bool,
-    /// Packets received that the application has not taken yet.
+    /// RX ring: received packets that the application has not read.
     pub rx: Option<XskRing>,
-    /// Packets that wait to be sent.
+    /// TX ring: packets to be sent.
     pub tx: Option<XskRing>,
-    /// Chunks to receive into.
+    /// Fill ring: chunks for reception.
     pub fill: Option<XskRing>,
-    /// Chunks of sent packets that the application has not taken back yet.
+    /// Completion ring: chunks of sent packets that the application has not taken back.
     pub completion: Option<XskRing>,
-    /// Entries of maps that lead to it, like `xsks_map[0]`.
+    /// Map entries that refer to the socket, such as `xsks_map[0]`.
     pub maps: Vec<String>,
-    /// What it counted; the names of `struct xdp_statistics`, and more.
+    /// Counters named as in `struct xdp_statistics`, and some more.
     pub statistics: BTreeMap<String, u64>,
 }
 
 /// A ring of an AF_XDP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct XskRing {
-    /// Entries there is room for.
+    /// Capacity in entries.
     pub entries: u32,
-    /// Entries in it.
+    /// Entries in the ring.
     pub level: u32,
 }

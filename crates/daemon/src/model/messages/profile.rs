@@ -1,34 +1,34 @@
-//! Where a program's time went.
+//! Profiles: the share of each C line in a program's run time.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a program's time went.
+/// A profile of a program.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProfileView {
     /// The program.
     pub program: String,
-    /// Seconds that were looked at.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
     /// Samples of all workers.
     pub samples: usize,
-    /// Samples in this program, or in what it called.
+    /// Samples in this program or in functions that it called.
     pub inside: usize,
-    /// The lines that the program is made of, by file and number, with those that cost nothing.
+    /// Lines of the program by file and number, including those without samples.
     pub lines: Vec<ProfileLine>,
 }
 
-/// What a C line cost.
+/// Samples of a C line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProfileLine {
-    /// The file; empty for code that belongs to no line.
+    /// The file; empty for code without line information.
     pub file: String,
     /// The line's number.
     pub line: u32,
-    /// What it says.
+    /// The line's text.
     pub text: String,
-    /// Samples in it.
+    /// Samples in the line.
     pub samples: usize,
-    /// Samples of these in functions that it called: helpers, maps.
+    /// Samples of these that were in functions called by the line: helpers, maps.
     pub called: usize,
 }

@@ -1,4 +1,4 @@
-//! Queues of packets, and the ports that take packets out of them.
+//! Packet queues, and the ports whose dequeue programs empty them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,29 +8,29 @@ use utoipa::ToSchema;
 pub struct QueueView {
     /// The map's id.
     pub map_id: u32,
-    /// Its name.
+    /// The map's name.
     pub name: String,
-    /// Packets in it now.
+    /// Packets in the queue.
     pub depth: u64,
-    /// Their bytes.
+    /// Bytes of the packets in the queue.
     pub bytes: u64,
-    /// How many packets there is room for.
+    /// Capacity in packets.
     pub max_entries: u32,
-    /// For how long half of the packets waited that left lately, in nanoseconds.
+    /// Median time that recently dequeued packets waited, in nanoseconds.
     pub wait_p50_ns: u64,
-    /// For how long all but one in a hundred of them waited at most.
+    /// 99th percentile of that time, in nanoseconds.
     pub wait_p99_ns: u64,
-    /// Packets that came in since the map was made.
+    /// Packets enqueued since the map was created.
     pub enqueued: u64,
-    /// Packets that were taken out.
+    /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets it had no room for.
+    /// Packets dropped since the queue was full.
     pub drops_full: u64,
     /// Packets whose rank was below the window.
     pub drops_rank: u64,
-    /// Packets that the dequeue program dropped.
+    /// Packets dropped by the dequeue program.
     pub drops_program: u64,
-    /// Ports whose dequeue programs know it.
+    /// Ports whose dequeue programs use the queue.
     pub ports: Vec<String>,
 }
 
@@ -43,10 +43,10 @@ pub struct DequeueView {
     pub program: String,
     /// The worker that runs it.
     pub worker: usize,
-    /// Bytes that may be on their way at the port; 0 when it does not say how much room it has.
+    /// Limit on bytes in flight at the port; 0 if the port does not report its capacity.
     pub limit_bytes: u64,
-    /// Bytes that are.
+    /// Bytes in flight at the port.
     pub in_flight_bytes: u64,
-    /// Packets out of queues that the port had no room for yet.
+    /// Dequeued packets that wait since the port has no room.
     pub kept: u64,
 }

@@ -1,4 +1,4 @@
-//! What clients ask for.
+//! Requests of clients.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::model::state::{HookState, MigrateState, ProgramState};
 
-/// Programs to attach.
+/// A request to attach programs to a port.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkRequest {
@@ -18,10 +18,10 @@ pub struct LinkRequest {
     pub hook: HookState,
     /// The programs.
     pub programs: Vec<ProgramRequest>,
-    /// How they stand to what is attached already.
+    /// The relation to programs that are attached already.
     pub mode: AttachMode,
-    /// With mode `replace`: the program or link whose place is taken, by id. Without it that is the
-    /// only one on the hook, or for each program the one of its name.
+    /// With mode `replace`: the id of the program or link to be replaced. Without an id, it is the
+    /// only program on the hook, or for each new program the one of the same name.
     pub expected: Option<u32>,
 }
 
@@ -29,107 +29,105 @@ pub struct LinkRequest {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProgramRequest {
-    /// SHA-256 of an object that was uploaded.
+    /// SHA-256 of an uploaded object file.
     pub sha256: String,
-    /// Where it came from.
+    /// Path from which the object file was read.
     pub object: String,
-    /// Its C function.
+    /// The C function of the program.
     pub program: Option<String>,
-    /// Or its section.
+    /// The section of the program, instead of `program`.
     pub section: Option<String>,
-    /// Smaller runs earlier; what the object says when not given.
+    /// Priority: programs with smaller values run earlier. Defaults to the object's.
     pub prio: Option<u32>,
-    /// Verdicts after which the next program runs; what the object says when not given.
+    /// Verdicts after which the next program runs. Defaults to the object's.
     pub actions: Option<Vec<String>>,
-    /// Binds it to the port (`BPF_F_XDP_DEV_BOUND_ONLY`): it may ask for receive hints.
+    /// Binds the program to the port (`BPF_F_XDP_DEV_BOUND_ONLY`), which allows receive hints.
     pub dev_bound: bool,
-    /// Values of global variables.
+    /// Values of global variables, by name.
     pub set: BTreeMap<String, String>,
     /// Sizes of maps (`max_entries`) that the object leaves to its loader.
     pub map_sizes: BTreeMap<String, u32>,
-    /// What its maps hold.
+    /// Initial contents of maps.
     #[schema(value_type = Object)]
     pub maps: Option<serde_json::Map<String, Json>>,
-    /// Maps that are there already and stand for its own, by name: their ids or the paths of their
-    /// pins.
+    /// Existing maps to be used in place of the program's own, by name: ids or pin paths.
     pub shared_maps: BTreeMap<String, String>,
-    /// Starts with maps of its own when it takes the place of another program, whose maps it keeps
-    /// otherwise.
+    /// Starts with empty maps when the program replaces another one, whose maps are kept otherwise.
     pub fresh_maps: bool,
-    /// What becomes of the entries of maps that the program before had with another shape.
+    /// Treatment of entries of the predecessor's maps that have another shape, by map.
     pub map_migrate: BTreeMap<String, MigrateState>,
-    /// Maps of the program before that have other names in this one: new names by old ones.
+    /// Old names of renamed maps, by their new names.
     pub map_rename: BTreeMap<String, String>,
-    /// Entries of maps that it has no room for, or no map, may go.
+    /// Allows the loss of entries for which the new program has no room or no map.
     pub lossy: bool,
 }
 
-/// How a program stands to what is attached already.
+/// Relation of new programs to those that are attached already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachMode {
-    /// It joins what is there; the same program at the same priority is refused.
+    /// Adds the program; the same program at the same priority is refused.
     #[default]
     Add,
-    /// Nothing may be there (`XDP_FLAGS_UPDATE_IF_NOEXIST`).
+    /// Requires an empty hook (`XDP_FLAGS_UPDATE_IF_NOEXIST`).
     Exclusive,
-    /// It takes the place of the program that it is a new version of (`XDP_FLAGS_REPLACE`).
+    /// Replaces the previous version of the program (`XDP_FLAGS_REPLACE`).
     Replace,
-    /// It takes the place of everything on the hook.
+    /// Replaces all programs on the hook.
     #[serde(rename = "replace-all")]
     ReplaceAll,
 }
 
-/// A program to be loaded and pinned, on no port yet.
+/// A request to load and pin a program without attaching it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadRequest {
-    /// The program; what is about attaching is left out.
+    /// The program; its keys about attaching are ignored.
     pub program: ProgramRequest,
-    /// Where it is pinned: that keeps it alive.
+    /// Path of the pin, which keeps the program alive.
     pub path: String,
 }
 
-/// A map to be created.
+/// A request to create a map.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MapRequest {
-    /// Its kind, as bpftool names it.
+    /// The map's type, as bpftool names it.
     pub r#type: String,
-    /// Its name.
+    /// The map's name.
     pub name: String,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value: u32,
-    /// Its capacity.
+    /// Capacity in entries.
     pub entries: u32,
-    /// `BPF_F_*`
+    /// Flags, `BPF_F_*`.
     pub flags: u32,
-    /// Where it is pinned: that keeps it alive.
+    /// Path of the pin, which keeps the map alive.
     pub path: String,
 }
 
-/// An element to be looked up, put or deleted.
+/// An element to be looked up, updated or deleted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EntryRequest {
-    /// Its key, as in map files; nothing for queues and stacks.
+    /// The key, as in map files; unset for queues and stacks.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub key: Json,
-    /// Its value: for all CPUs of a per-CPU map.
+    /// The value; for per-CPU maps, that of all CPUs.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
-    /// `any`, `noexist` or `exist`.
+    /// Condition of an update: `any`, `noexist` or `exist`.
     pub flags: Option<String>,
-    /// Asks for the bytes, too.
+    /// Whether the answer contains raw bytes, too.
     #[serde(default)]
     pub bytes: bool,
 }
 
-/// A pin to be made: a name that keeps an object alive.
+/// A request for a pin: a name that keeps an object alive.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
@@ -137,33 +135,33 @@ pub struct PinRequest {
     pub kind: String,
     /// The object's id.
     pub id: u32,
-    /// Where, below `/sys/fs/bpf` of the daemon's own; a relative path begins there.
+    /// Path of the pin below the daemon's `/sys/fs/bpf`; a relative path begins there.
     pub path: String,
 }
 
-/// What a program is to be run on, apart from traffic (`BPF_PROG_TEST_RUN`).
+/// Input of a test run (`BPF_PROG_TEST_RUN`).
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunRequest {
-    /// Metadata and the packet behind it, in hex.
+    /// Metadata followed by the packet, in hex.
     pub data: String,
-    /// Bytes of metadata.
+    /// Size of the metadata in bytes.
     pub metadata: u32,
-    /// The port that it seems to come from.
+    /// The port that the packet appears to arrive at.
     pub port: Option<String>,
-    /// That port's receive queue.
+    /// The receive queue that the packet appears to arrive at.
     pub rx_queue: u32,
-    /// How often it runs; 0 is once.
+    /// Number of runs; 0 means 1.
     pub repeat: u32,
-    /// Whether each run is a frame that then goes where the program says
+    /// Whether each run gets a frame of its own, which is then sent according to the verdict
     /// (`BPF_F_TEST_XDP_LIVE_FRAMES`).
     pub live: bool,
-    /// Live frames that are judged before all of them are sent, 1 to 256; 64 when not given.
+    /// Number of live frames per burst, 1 to 256; defaults to 64.
     pub batch_size: Option<u32>,
 }
 
 impl LinkRequest {
-    /// One of its programs, as it is wanted.
+    /// The wanted state of one of the request's programs.
     pub(crate) fn program_state(&self, program: &ProgramRequest, key: String) -> ProgramState {
         let bound_to = program.dev_bound.then(|| self.port.clone());
         let section = self.hook.section(program.program.as_deref(), program.section.as_deref());
@@ -172,7 +170,7 @@ impl LinkRequest {
 }
 
 impl ProgramRequest {
-    /// The program as it is wanted, bound to nothing.
+    /// The wanted state of the program, not bound to a port.
     pub(crate) fn state(&self, key: String) -> ProgramState {
         ProgramState {
             key,

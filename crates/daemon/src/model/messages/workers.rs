@@ -1,4 +1,4 @@
-//! Workers, and which way frames go between ports.
+//! Workers, and the flow of frames between ports.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,28 +6,28 @@ use utoipa::ToSchema;
 /// A worker: a thread that polls receive queues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct WorkerView {
-    /// Its number, which programs see as that of their CPU.
+    /// The worker's number, which its programs see as their CPU's.
     pub worker: usize,
-    /// The CPU that it was told to stay on.
+    /// The CPU to which the worker is pinned.
     pub cpu: Option<usize>,
-    /// `adaptive` or `busy`: whether it sleeps when there is nothing to do.
+    /// `adaptive` if the worker sleeps when it has no work, else `busy`.
     pub mode: String,
-    /// The receive queues that it polls, by port.
+    /// Receive queues that the worker polls, by port.
     pub queues: Vec<PolledView>,
-    /// Names of ports that spread their flows over workers, this one among them (`spread`).
+    /// Ports that spread their flows over several workers including this one (`spread`).
     #[serde(default)]
     pub shares: Vec<String>,
-    /// Share of the last seconds, 0 to 1, in which it had something to do. To look for frames and
-    /// find none is not part of it.
+    /// Share of the last seconds, 0 to 1, in which the worker had work. Polling empty queues is not
+    /// counted.
     pub busy: f64,
-    /// Seconds in which it had something to do, since the daemon started.
+    /// Seconds in which the worker had work, since the daemon started.
     pub busy_seconds: f64,
-    /// Frames a second, lately.
+    /// Recent rate in frames per second.
     pub frames_per_second: f64,
-    /// Frames out of receive queues, from other workers and out of queues of packets, since the
-    /// daemon started.
+    /// Frames from receive queues, from other workers and from packet queues, since the daemon
+    /// started.
     pub frames: u64,
-    /// Programs that it was in when it was looked at in the last ten seconds, the most often first.
+    /// Programs that the worker ran at samples of the last ten seconds, the most frequent first.
     pub programs: Vec<ProgramShare>,
 }
 
@@ -36,29 +36,29 @@ pub struct WorkerView {
 pub struct PolledView {
     /// The port.
     pub port: String,
-    /// Numbers of its queues.
+    /// Numbers of the queues.
     pub queues: Vec<u32>,
 }
 
-/// What part of a worker's time a program takes.
+/// A program's share of a worker's time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProgramShare {
-    /// Its id; nothing for a program of a guest.
+    /// The program's id; unset for a guest's program.
     pub id: Option<u32>,
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// Share of the worker's time, 0 to 1.
     pub share: f64,
 }
 
-/// Frames that arrive at one port and leave by another one, or by the same.
+/// Frames that are received by one port and sent by another one, or by the same.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FlowView {
-    /// The port where they arrive; nothing for what AF_XDP sockets send and what is made here.
+    /// The receiving port; unset for frames from AF_XDP sockets or from the daemon itself.
     pub from: Option<String>,
-    /// The port that sends them.
+    /// The sending port.
     pub to: String,
-    /// Frames a second, lately: what the port sends is counted, and divided among those it comes
-    /// from as in the bursts that were looked at.
+    /// Recent rate in frames per second: the sending port's counter, divided among receiving ports
+    /// in proportion to the frames of sampled bursts.
     pub frames_per_second: f64,
 }
