@@ -1,7 +1,7 @@
-//! Bonds: made empty, then given their members, and somebody who looks after them.
+//! Bonds: created empty, then given their members and a thread that controls them.
 //!
-//! Whoever leaves does so before programs change, and whoever joins does so afterwards: a port that
-//! gives its program away to become a member, or leaves to get one, changes in one go.
+//! Members leave before programs change, and join afterwards, so that a port whose program moves to
+//! the bond, or comes from it, changes in one reconciliation.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::kinds::bond::{self, Wanted};
 use crate::model::state::{PortState, State};
 
 impl Live {
-    /// Has somebody look after a bond that was made; nothing for what is no bond.
+    /// Starts the control thread of a new bond; does nothing for other ports.
     pub(super) fn look_after_bond(&mut self, port: &PortState, id: PortId) -> Result<(), String> {
         match bond::wanted(port) {
             Some(Ok(wanted)) => self.look_after(port, id, &wanted),
@@ -23,7 +23,7 @@ impl Live {
         }
     }
 
-    /// Takes out members that are not wanted any more.
+    /// Removes members that are no longer wanted.
     pub(super) fn release_members(&mut self, wanted: &State, report: &mut Report) {
         for port in &wanted.ports {
             let Some((id, members)) = self.members_now(port) else { continue };
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Options and members of all bonds, as they are wanted.
+    /// Sets options and members of all bonds.
     pub(super) fn set_bonds(&mut self, wanted: &State, report: &mut Report) {
         for port in &wanted.ports {
             let Some((id, members)) = self.members_now(port) else { continue };
@@ -90,12 +90,12 @@ impl Live {
         })
     }
 
-    /// Adds members, those that can be, in one change.
+    /// Adds members in one change; a member that cannot be added does not prevent the others.
     fn enslave(&self, bond: PortId, names: &[&String]) -> Vec<Result<(), String>> {
         let enslave = |config: &mut Config, name: &str| {
             let member = self.ports.get(name);
             let member = member.ok_or_else(|| format!("its member {name} is missing"))?;
-            // What is wanted above it was checked: nothing.
+            // Validation has checked that a member has no upper.
             let added = config
                 .set_upper(member.id, UpperName::None)
                 .and_then(|()| config.enslave(bond, member.id));
@@ -113,7 +113,7 @@ impl Live {
         done
     }
 
-    /// Starts the control side of a bond.
+    /// Starts the control thread of a bond.
     fn look_after(&mut self, port: &PortState, id: PortId, wanted: &Wanted) -> Result<(), String> {
         let news = Arc::clone(&self.news);
         let tell: Tell = Box::new(move |text| news.change(&text));
@@ -124,7 +124,7 @@ impl Live {
         Ok(())
     }
 
-    /// Numbers and names of a bond's members, with its own number; nothing for what is no bond.
+    /// A bond's id, and ids and names of its members; `None` if the port is not a bond.
     fn members_now(&self, port: &PortState) -> Option<(PortId, Vec<(PortId, String)>)> {
         let id = self.ports.get(&port.name)?.id;
         self.engine.read(|config, _| {

@@ -1,6 +1,5 @@
-//! What configuration puts into a program's maps. A map that stays when its program is replaced
-//! gets what changed in the configuration and nothing else: what was learnt or changed by hand
-//! meanwhile stays, as with ports and links.
+//! Configured contents of a program's maps. When a map is kept on replacement of its program, only
+//! changes of the configuration are applied: entries that were learnt, or changed by hand, stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,19 +11,19 @@ use towpath_objects::Objects;
 
 use super::parts::LiveProgram;
 
-/// What is to be stored in a program's maps, and what is to go.
+/// Entries to be stored in a program's maps, and entries to be removed.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Into new maps everything, into those that stay what is new. Programs are stored again: they
-    /// were replaced, too.
+    /// Entries to be stored: all for new maps, only changed ones for maps that are kept. Entries
+    /// that name programs are stored again in any case, since the programs were replaced, too.
     pub(super) fillings: Vec<Filling>,
-    /// Of maps that stay, what configuration had put there and does not name any more.
+    /// Entries of kept maps that were configured before, and no longer are.
     gone: Vec<(Arc<Map>, Step)>,
 }
 
 impl Contents {
-    /// Compares what is `wanted` in `maps`, in the format of map files, with what was wanted of the
-    /// program `before`, of which the maps named in `kept` stay.
+    /// Compares the contents `wanted` for `maps`, in the format of map files, with those of the
+    /// previous program `before`, of which the maps named in `kept` are kept.
     pub(super) fn new(
         wanted: Option<&Object<String, Json>>,
         maps: &MapSet,
@@ -35,7 +34,7 @@ impl Contents {
         let mut contents = Contents { fillings: parse(wanted, maps, cpus)?, gone: Vec::new() };
         let Some(before) = before.filter(|_| !kept.is_empty()) else { return Ok(contents) };
         let old_maps = before.program.maps();
-        // It could be parsed when the program was loaded.
+        // These contents were parsed when the previous program was loaded.
         let old = parse(before.state.maps.as_ref(), old_maps, cpus).unwrap_or_default();
         for Filling { map, steps } in old {
             let name = old_maps.map(map).map(|map| map.name());
@@ -46,7 +45,8 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Of a map that stays, what was wanted before is not stored again, or goes.
+    /// Drops from the fillings of a kept map the entries that were wanted before, and notes for
+    /// removal those that no longer are.
     fn leave_alone(&mut self, map: &Arc<Map>, maps: &MapSet, old: Vec<Step>) {
         let is_it = |filling: &&mut Filling| {
             maps.map(filling.map).is_some_and(|other| Arc::ptr_eq(other, map))
@@ -69,7 +69,7 @@ impl Contents {
         }
     }
 
-    /// Takes out of maps what is to go.
+    /// Removes entries that are no longer configured.
     pub(super) fn forget_old(&self, registry: &Objects) -> Result<(), String> {
         self.gone.iter().try_for_each(|(map, step)| {
             let object = registry.map_object(map).zip(step.key.as_deref());

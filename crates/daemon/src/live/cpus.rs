@@ -1,11 +1,11 @@
-//! How many workers `[engine] workers = "auto"` is: by the CPUs that we may run on, and by the time
-//! that our cgroup may take of them.
+//! The number of workers for `[engine] workers = "auto"`, from the CPU affinity of the process and
+//! the CPU limit of its cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All CPUs but one, for everything else that there is to do; no more than our cgroup has the time
-/// of; one at least.
+/// All CPUs but one, which is left for everything else; no more than the cgroup's CPU limit,
+/// rounded down; at least one.
 pub(crate) fn workers() -> usize {
     let limit = cgroup_path().and_then(|path| limit(Path::new(CGROUPS), &path));
     workers_of(allowed(), limit)
@@ -13,40 +13,40 @@ pub(crate) fn workers() -> usize {
 
 fn workers_of(cpus: usize, limit: Option<f64>) -> usize {
     let free = cpus.saturating_sub(1);
-    // A part of a CPU is not enough for a worker that may have to be at work all the time.
+    // A fraction of a CPU is not enough for a worker, which may have to run all the time.
     limit.map_or(free, |limit| free.min(limit as usize)).max(1)
 }
 
-/// CPUs that we may run on (`sched_getaffinity`).
+/// Number of CPUs that the process may run on (`sched_getaffinity`).
 fn allowed() -> usize {
     let set = rustix::thread::sched_getaffinity(None);
     set.map_or(1, |set| set.count() as usize)
 }
 
-/// Where our cgroup (version 2) is, from the first one on.
+/// Path of the process's cgroup (version 2) below the root cgroup.
 pub(crate) fn cgroup_path() -> Option<PathBuf> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(path.trim_start_matches('/').into())
 }
 
-/// The CPUs whose time a cgroup may take, by its own limit and those of the ones around it
-/// (`cpu.max`); nothing without any.
+/// CPU limit of a cgroup: the smallest `cpu.max` of its own and its ancestors', in CPUs. `None`
+/// without a limit.
 fn limit(top: &Path, path: &Path) -> Option<f64> {
     let around = path.ancestors().map(|path| top.join(path));
     let limits = around.filter_map(|path| cpus(&fs::read_to_string(path.join("cpu.max")).ok()?));
     limits.min_by(f64::total_cmp)
 }
 
-/// CPUs by a line of `cpu.max`: microseconds of processor time, and those of the period that they
-/// are for.
+/// Parses a line of `cpu.max`, microseconds of CPU time per period of so many microseconds, to a
+/// number of CPUs.
 fn cpus(line: &str) -> Option<f64> {
     let (quota, period) = line.trim().split_once(' ')?;
     let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0);
     Some(number(quota)? as f64 / number(period)? as f64)
 }
 
-/// Where cgroups of version 2 are mounted.
+/// Mount point of cgroups, version 2.
 pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The engine's ports as devices of the set of objects: where programs are attached that come
-//! through `bpf(2)` or netlink, and not from what is wanted.
+//! The engine's ports as devices of the object registry, to which `bpf(2)` and netlink attach
+//! programs independently of the wanted state.
 //!
-//! One hook, one owner: where the daemon runs programs of its own, nobody else may attach, as on a
-//! device with libxdp's dispatcher; and where somebody else did, the daemon must not.
+//! A hook has one owner, as on a device with libxdp's dispatcher: where the daemon attached
+//! programs, clients get EBUSY, and where a client attached one, the daemon's attachment fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use towpath_maps::Domain;
 use towpath_objects::{Device, Devices, LiveRun, ProgramObject, TIME_MAX, TestRun, XdpMode};
 use towpath_xdp::{Frame, Program};
 
-/// Ports by ifindex.
+/// Ports by ifindex, for the object registry.
 #[derive(Debug)]
 pub(super) struct Ports(pub(super) Arc<Engine>);
 
@@ -24,14 +24,14 @@ impl Devices for Ports {
     fn device(&self, ifindex: u32) -> Option<Device> {
         self.0.read(|_, snapshot| {
             let slot = snapshot.port_of_ifindex(ifindex)?;
-            // A port that only sends has one queue for that.
+            // A port without receive queues has one queue for sending.
             let queues = slot.opened.device.queues().max(1);
             Some(Device { native: true, offload: false, queues, uppers: uppers(snapshot, ifindex) })
         })
     }
 
-    /// The generic mode is the native one under another name: there is no stack behind a port that
-    /// would run programs later.
+    /// Generic mode is treated as native mode: no network stack behind the port could run programs
+    /// later.
     fn install(
         &self,
         ifindex: u32,
@@ -62,7 +62,7 @@ impl Devices for Ports {
         if !is_for_entries(program.attach()) {
             return Ok(());
         }
-        // Workers know it as long as somebody has it.
+        // Workers know the program until it is freed.
         let entry = is_there.then(|| program.clone());
         let note = |config: &mut Config| config.set_entry_program(program.id(), entry);
         self.0.change(note).map_err(|_workers| Errno::EINVAL)
@@ -87,7 +87,7 @@ impl Devices for Ports {
     }
 }
 
-/// A test run that a worker makes.
+/// A test run on a worker.
 struct OnWorker(TestRun);
 
 impl ControlTask for OnWorker {
@@ -104,7 +104,7 @@ fn is_for_entries(attach: AttachType) -> bool {
     matches!(attach, AttachType::Devmap | AttachType::Cpumap)
 }
 
-/// A second frame like this one, in memory of its own.
+/// A copy of a frame in memory of its own.
 fn copy_of(frame: &Frame) -> Option<Frame> {
     let bytes = frame.to_vec_with_metadata();
     let mut copy = Frame::with_metadata(&bytes, frame.metadata_len()).ok()?;
@@ -112,12 +112,12 @@ fn copy_of(frame: &Frame) -> Option<Frame> {
     Some(copy)
 }
 
-/// The bond above a port, if it is in one.
+/// Ifindex of the bond above a port; empty if the port is not a member.
 fn uppers(snapshot: &Snapshot, ifindex: u32) -> Vec<u32> {
     let member = snapshot.port_of_ifindex(ifindex).and_then(|slot| slot.member);
     let bond = member.and_then(|member| snapshot.port(member.bond));
     bond.map(|bond| bond.ifindex).into_iter().collect()
 }
 
-/// What engine links are called that are not the daemon's: no link has this id.
+/// Id of engine links that do not belong to the daemon; no link object has this id.
 pub(super) const FOREIGN: u32 = 0;

@@ -11,15 +11,15 @@ use towpath_xdp::Program;
 use crate::live::news::News;
 use crate::model::offload::OffloadState;
 
-/// A port's guest, with its channel.
+/// The guest of a port, with its channel.
 #[derive(Debug)]
 pub(super) struct LiveGuest {
     pub(super) state: OffloadState,
-    /// The port's kind: what another kind of port has behind it is another guest.
+    /// The port's kind: a port of another kind has another guest.
     pub(super) kind: String,
     pub(super) guest: Arc<Guest>,
     pub(super) edge: Arc<PortEdge>,
-    /// Goes first: nobody asks for anything any more.
+    /// Dropped first, so that no more requests arrive.
     pub(super) channel: Option<Channel>,
 }
 
@@ -29,7 +29,7 @@ impl LiveGuest {
     }
 }
 
-/// A port as its guest's programs run there.
+/// The port on whose hooks the guest's programs run.
 #[derive(Debug)]
 pub(super) struct PortEdge {
     port: String,
@@ -39,11 +39,11 @@ pub(super) struct PortEdge {
     restarts: Mutex<Restarts>,
 }
 
-/// How often a guest began anew, whatever became of its port's device meanwhile.
+/// Number of restarts of a guest, kept across replacements of the port's device.
 #[derive(Debug, Default)]
 struct Restarts {
     total: u64,
-    /// What the device counted.
+    /// The device's count at the last look.
     of_device: u64,
 }
 
@@ -124,7 +124,7 @@ impl Edge for PortEdge {
         });
         let mut restarts = self.restarts.lock();
         if let Some(now) = now {
-            // A device that was opened anew counts from 0, and its guest is the same.
+            // A reopened device counts from 0, while its guest is the same.
             restarts.total += now.saturating_sub(restarts.of_device);
             restarts.of_device = now;
         }
@@ -143,6 +143,6 @@ fn hook(direction: Direction) -> Hook {
     }
 }
 
-/// The number of a guest's link on its own hooks.
+/// Id of a guest's link on its own hooks.
 const GUEST_LINK: u32 = 1;
 const _: () = assert!(GUEST_LINK != super::devices::FOREIGN, "a guest's program has an id");

@@ -1,4 +1,4 @@
-//! What is in a map, through its types, from any thread while programs run.
+//! Access to map elements through their types, from any thread while programs run.
 
 mod listing;
 
@@ -20,7 +20,7 @@ use crate::model::saved::Change;
 
 pub(crate) use listing::Listing;
 
-/// One element; of queues and stacks the next one.
+/// Reads an element; for queues and stacks, the next one.
 pub(crate) fn lookup(
     session: &mut Session,
     map: &MapObject,
@@ -38,7 +38,7 @@ pub(crate) fn lookup(
     found.ok_or_else(|| said(map, Errno::ENOENT))
 }
 
-/// The key behind one, or the first.
+/// The key that follows the given one, or the first key.
 pub(crate) fn next(
     session: &mut Session,
     map: &MapObject,
@@ -71,7 +71,7 @@ pub(crate) fn pop(
     Ok(view)
 }
 
-/// Puts an element. Kinds without keys push.
+/// Stores an element. Kinds without keys push.
 pub(crate) fn update(
     session: &mut Session,
     map: &MapObject,
@@ -95,7 +95,7 @@ pub(crate) fn update(
     }
     let (key, value) = bytes_of(map, request)?;
     let stored = match map.kind().values() {
-        // Sockets are named by number here, for which there is no descriptor.
+        // Sockets are named by number here, not by a descriptor.
         Values::Socket => session.set_socket(&Selector::Id(object.id()), &key, &value, flags),
         _ => session.update(&Selector::Id(object.id()), &key, &value, flags),
     };
@@ -114,8 +114,8 @@ pub(crate) fn delete(
     deleted.map_err(|error| refused(map, &error))
 }
 
-/// What is to be saved of a change. Programs and maps are named, ports too: their numbers are
-/// others next time.
+/// The form in which a change is saved. Programs, maps and ports are named, since ids and ifindexes
+/// change between starts.
 pub(crate) fn lasting(
     session: &Session,
     map: &MapObject,
@@ -153,7 +153,7 @@ pub(crate) fn lasting(
     Change { key, value, port: at }
 }
 
-/// The bytes of a key; none for kinds without.
+/// The bytes of a key; empty for kinds without keys.
 fn key_of(map: &Map, request: &EntryRequest) -> Result<Vec<u8>, Refusal> {
     parse(map, &request.key, None).map(|(key, _)| key)
 }
@@ -162,7 +162,7 @@ fn bytes_of(map: &Map, request: &EntryRequest) -> Result<(Vec<u8>, Value), Refus
     let (key, stored) = parse(map, &request.key, request.value.as_ref())?;
     let value = match stored {
         Some(Stored::Value(value)) => value,
-        // A socket's number.
+        // The number of a socket.
         Some(Stored::Target(number, None)) => Value::One(number.to_ne_bytes().to_vec()),
         _ => {
             let kind = map.kind().name();
@@ -185,7 +185,7 @@ fn parse(
     parsed.map(|(key, stored)| (key.unwrap_or_default(), stored)).map_err(Refusal::bad)
 }
 
-/// A key as JSON; that of a target is its number.
+/// A key as JSON; in maps of targets, the key as a number.
 fn typed_key(map: &Map, key: &[u8]) -> Json {
     match map.kind().values() {
         Values::Device | Values::Cpu | Values::Socket | Values::Program => number(key).into(),
@@ -193,7 +193,8 @@ fn typed_key(map: &Map, key: &[u8]) -> Json {
     }
 }
 
-/// An element's bytes, and what bpftool makes of them: members of sections are a list there.
+/// An element's raw bytes, and its value formatted as bpftool does, which shows the variables of a
+/// section as a list.
 fn bytes_of_entry(def: &MapDef, key: &[u8], value: &Value) -> BytesView {
     let values: Vec<String> = value.cpus().into_iter().map(hex).collect();
     let typed: Vec<Json> = value.cpus().iter().map(|bytes| bpftool_value(def, bytes)).collect();
@@ -216,7 +217,7 @@ fn bytes_of_entry(def: &MapDef, key: &[u8], value: &Value) -> BytesView {
     view
 }
 
-/// What an entry of a device map, cpumap or xskmap means is better known than its types are.
+/// Formats the entry of a device map, cpumap or xskmap by its meaning in place of its types.
 fn name_target(map: &Map, entry: &mut EntryView) {
     let is_target = matches!(map.kind().values(), Values::Device | Values::Cpu | Values::Socket);
     if let Some(bytes) = entry.bytes.as_mut().filter(|_| is_target) {
@@ -272,7 +273,7 @@ fn said(map: &Map, errno: Errno) -> Refusal {
     }
 }
 
-/// What the set of objects answers.
+/// Converts an error of the object registry.
 fn refused(map: &Map, error: &towpath_objects::ApiError) -> Refusal {
     match error {
         towpath_objects::ApiError::Refused { errno, .. } => said(map, *errno),

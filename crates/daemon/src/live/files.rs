@@ -1,4 +1,4 @@
-//! Object files by their content: what a state names by hash.
+//! Object files by hash, as states refer to them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,28 +18,28 @@ use towpath_host::tables::{self, HostState};
 use crate::model::globals::{self, hex, parse_hex};
 use crate::model::state::ProgramState;
 
-/// The bytes of object files that a state needs, or that were uploaded to be loaded.
+/// Contents of object files that a state refers to, or that were uploaded.
 #[derive(Debug, Default)]
 pub struct ObjectFiles {
     by_hash: Mutex<BTreeMap<String, Arc<[u8]>>>,
 }
 
 impl ObjectFiles {
-    /// Reads a file and keeps its bytes; gives their hash.
+    /// Reads a file, keeps its contents, and returns their SHA-256.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read, or is no object file.
+    /// Fails if the file cannot be read, or is not an object file.
     pub fn open(&self, path: &Path) -> Result<String, String> {
         let bytes = read(path, OBJECT_BYTES_MAX).map_err(|error| unreadable(path, &error))?;
         self.add(&bytes, &path.display().to_string())
     }
 
-    /// Keeps bytes that came by the API; gives their hash.
+    /// Keeps uploaded contents and returns their SHA-256.
     ///
     /// # Errors
     ///
-    /// Why they are no object file.
+    /// Fails if the contents are not an object file.
     pub fn add(&self, bytes: &[u8], name: &str) -> Result<String, String> {
         Object::open(bytes, name).map_err(|error| format!("{name}: {error}"))?;
         let hash = sha256(bytes);
@@ -47,17 +47,17 @@ impl ObjectFiles {
         Ok(hash)
     }
 
-    /// The bytes with that hash.
+    /// The contents with this SHA-256.
     pub fn bytes(&self, sha256: &str) -> Option<Arc<[u8]>> {
         self.by_hash.lock().get(sha256).cloned()
     }
 
-    /// The object file of a wanted program with its global variables set, and which of its programs
-    /// is meant.
+    /// Parses the object file of a wanted program and sets its global variables. Also returns the
+    /// index of the program in the file.
     ///
     /// # Errors
     ///
-    /// The bytes are not here, or what is wanted is not in them.
+    /// Fails if the contents are missing, or lack the wanted program or variables.
     pub fn program(&self, state: &ProgramState) -> Result<(Object, usize), String> {
         let bytes = self.bytes(&state.sha256).ok_or_else(|| {
             format!("the object file {} ({}) is not there", state.object, &state.sha256[..12])
@@ -76,12 +76,12 @@ impl ObjectFiles {
         Ok((object, index))
     }
 
-    /// Sees to it that the objects of all programs are here: they may be already, be carried along
-    /// in hex by their hashes, or lie in a file.
+    /// Loads the object files of all programs that are missing here: from `objects`, in hex by
+    /// their hashes, or from their paths.
     ///
     /// # Errors
     ///
-    /// The first that is nowhere, or is another one.
+    /// Fails with the first file that is not found, or has another hash.
     pub(crate) fn find(
         &self,
         programs: &[ProgramState],
@@ -113,12 +113,12 @@ impl ObjectFiles {
         Ok(())
     }
 
-    /// Forgets all but these.
+    /// Drops all contents but those with the given hashes.
     pub fn keep_only(&self, hashes: &[&str]) {
         self.by_hash.lock().retain(|hash, _| hashes.contains(&hash.as_str()));
     }
 
-    /// Bytes that are kept.
+    /// Total size of the contents in bytes.
     pub fn size(&self) -> usize {
         self.by_hash.lock().values().map(|bytes| bytes.len()).sum()
     }
@@ -129,8 +129,8 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Reads a file of at most `limit` bytes. Anything else than a file is refused: somebody would have
-/// to be waited for.
+/// Reads a regular file of at most `limit` bytes. Other kinds are refused, since reading a FIFO
+/// could block.
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -145,12 +145,12 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same; nothing where there is no file.
+/// Reads a regular file of at most `limit` bytes; `None` if it does not exist.
 pub(crate) fn read_if_there(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     if_there(read(path, limit))
 }
 
-/// Nothing where there is no file.
+/// Turns the error for a file that does not exist into `None`.
 pub(crate) fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -158,16 +158,17 @@ pub(crate) fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The same of text; the error begins with its name.
+/// Reads a text file of at most `limit` bytes; the error begins with its path.
 pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     let bytes = read(path, limit).map_err(|error| unreadable(path, &error))?;
     String::from_utf8(bytes).map_err(|_not_text| format!("{}: this is no text", path.display()))
 }
 
-/// Larger than any object a compiler makes of one program.
+/// Size limit of object files in bytes: larger than any object that a compiler makes of one
+/// program.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads a file of tables; the error begins with its name.
+/// Reads a file of host tables; the error begins with its path.
 pub(crate) fn load_tables(path: &Path) -> Result<HostState, String> {
     let text = read_text(path, tables::FILE_BYTES_MAX)?;
     tables::parse(&text).map_err(|message| format!("{}: {message}", path.display()))

@@ -1,4 +1,4 @@
-//! Guests of ports, made what is wanted.
+//! Reconciliation of the guests of ports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::model::offload::OffloadState;
 use crate::model::state::State;
 
 impl Live {
-    /// Makes the guests' channels what is wanted. What a guest has stays as long as its port does.
+    /// Opens and closes guest channels as wanted. A guest's objects stay as long as its port.
     pub(super) fn set_guests(&mut self, wanted: &State, report: &mut Report) {
         let wanted_ports = wanted.ports_by_name();
         let state_of = |name: &str| wanted_ports.get(name).and_then(|port| port.offload.as_ref());
@@ -67,7 +67,7 @@ impl Live {
         guest.edge.set_targets(state).map_err(|error| error.to_string())?;
         let is_same = guest.state.endpoint().is_ok_and(|before| before == endpoint);
         if guest.channel.is_none() || !is_same {
-            // The socket may be the same one.
+            // The old channel may occupy the same socket.
             guest.channel = None;
             let channel = Channel::start(&guest.guest, &endpoint);
             guest.channel = Some(channel.map_err(|error| format!("its channel: {error}"))?);
@@ -76,7 +76,7 @@ impl Live {
         Ok(())
     }
 
-    /// Guests by their ports.
+    /// Guests by the names of their ports.
     pub(super) fn seen_guests(&self) -> BTreeMap<String, Arc<Guest>> {
         let guests = self.guests.iter();
         guests.map(|(name, live)| (name.clone(), Arc::clone(&live.guest))).collect()

@@ -1,4 +1,4 @@
-//! Where programs' look-ups are answered from: the running host, or tables that somebody wrote.
+//! The source of programs' route and neighbour look-ups: the running host, or configured tables.
 
 use std::sync::Arc;
 
@@ -10,33 +10,34 @@ use towpath_xdp::host::{Interface, Live};
 use super::report::Report;
 use crate::model::failure::FailureCode;
 
-/// The host that programs see.
+/// The host tables that programs see.
 #[derive(Debug, Default)]
 pub(super) struct HostTables {
     live: Arc<Live>,
-    /// Keeps it like the running host, while that is wanted.
+    /// Follows the running host's tables while they are in use.
     watcher: Option<Watcher>,
-    /// What was written, when it was put in place last.
+    /// The configured tables that were installed last.
     written: Option<Written>,
 }
 
-/// Tables that somebody wrote.
+/// Configured tables.
 #[derive(Debug)]
 struct Written {
     state: HostState,
-    /// The ports whose names it uses.
+    /// The ports whose names the tables use.
     ports: Vec<Interface>,
-    /// What of it could not be used.
+    /// Entries of the tables that could not be used.
     problems: Vec<Problem>,
 }
 
 impl HostTables {
-    /// What programs are loaded with; it stays the same one.
+    /// The tables with which programs are loaded; the value stays the same.
     pub(super) fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// Answers from what was written, else from the running host; ports are interfaces in both.
+    /// Installs the configured tables, else those of the running host; ports are interfaces in
+    /// both.
     pub(super) fn set(
         &mut self,
         wanted: Option<&HostState>,
@@ -50,7 +51,7 @@ impl HostTables {
     }
 
     fn write(&mut self, state: &HostState, ports: Vec<Interface>, report: &mut Report) {
-        // First: nobody else writes then.
+        // The watcher ends first, so that it no longer writes.
         self.watcher = None;
         let known = self.written.take();
         if known.as_ref().is_none_or(|known| known.state != *state) {
@@ -85,7 +86,7 @@ impl HostTables {
         }
     }
 
-    /// Where rtnetlink cannot be had, programs know of the ports only.
+    /// Installs tables that contain only the ports, if rtnetlink is not available.
     fn without(&self, ports: Vec<Interface>, error: &towpath_host::Error) {
         tracing::warn!("programs cannot ask for the host's routes and neighbours: {error}");
         let host = towpath_xdp::host::Host { interfaces: ports, ..Default::default() };

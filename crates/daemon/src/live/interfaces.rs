@@ -1,4 +1,4 @@
-//! Interfaces of the host's that ports are on: they go and come back, in whatever namespaces.
+//! Host interfaces of ports, which may disappear and return in any namespace.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::model::failure::{Failure, FailureCode};
 use crate::model::kinds::{self, Comeback};
 
 impl Live {
-    /// Whether something went, or came back, since the last reconciliation.
+    /// Whether an interface disappeared, returned or broke since the last reconciliation.
     pub fn is_stirred(&self) -> bool {
         self.interfaces.has_moved()
             || self.ports.values().any(|port| self.lost(port).is_some())
@@ -20,9 +20,9 @@ impl Live {
             || self.broken() != self.known_broken
     }
 
-    /// Opens queues that interfaces got since the last look (`ethtool -L`), and closes those that
-    /// went; takes over another MTU. What can't be opened is the port's failure, and tried again at
-    /// the next look.
+    /// Opens queues that interfaces gained since the last look (`ethtool -L`), closes those that
+    /// they lost, and takes over a changed MTU. A failure to open a queue is the port's, and is
+    /// tried again at the next look.
     pub(crate) fn look_at_devices(&self, news: &News) {
         for (name, port) in &self.ports {
             let Some(slot) = self.engine.port(port.id) else { continue };
@@ -47,13 +47,14 @@ impl Live {
         }
     }
 
-    /// Has devices take off what can go while frames still flow.
+    /// Tells devices that they will be closed soon, so that they release what they can while frames
+    /// still flow.
     pub(crate) fn close_soon(&self) {
         let slots = self.ports.values().filter_map(|port| self.engine.port(port.id));
         slots.for_each(|slot| slot.opened.device.closes_soon());
     }
 
-    /// What of open ports does not work although frames go on: a recording has ended.
+    /// Failures of open ports that still forward frames, such as the end of a recording.
     fn broken(&self) -> Vec<Failure> {
         self.engine.read(|_, snapshot| {
             let slots = snapshot.ports.iter().flatten();
@@ -67,8 +68,8 @@ impl Live {
         })
     }
 
-    /// Looks at that: reports tell it from now on, until the ports are opened anew. Whoever changes
-    /// something else is not to hear of it first.
+    /// Notes these failures: reports include them from now on, until the ports are reopened.
+    /// Without this call, a report on an unrelated change would be the first to show them.
     pub fn note_broken(&mut self) {
         self.known_broken = self.broken();
     }
@@ -79,7 +80,7 @@ impl Live {
         report.failures.extend(known.cloned());
     }
 
-    /// What became of the interface of an open port, if it is not what it was.
+    /// Describes what happened to the interface of an open port; `None` if it is the same.
     pub(super) fn lost(&self, port: &LivePort) -> Option<String> {
         let opened = port.opened.as_ref()?;
         let (_, name) = kinds::interface(opened)?;
@@ -96,7 +97,7 @@ impl Live {
         }
     }
 
-    /// Why an open port works no more although its interface may be the same: a queue of it ended.
+    /// Why an open port no longer works although its interface may be the same: a queue ended.
     pub(super) fn failed(&self, port: &LivePort) -> Option<String> {
         let kind = kinds::find(&port.opened.as_ref()?.kind).ok()?;
         if kind.comeback == Comeback::Never {
@@ -105,7 +106,8 @@ impl Live {
         self.engine.port(port.id)?.opened.failure()
     }
 
-    /// Whether there is such a port. To open it again may help, or not: it is tried now and then.
+    /// Whether there is a port with such a failure. Reopening it may help, and is tried now and
+    /// then.
     pub fn has_failed_ports(&self) -> bool {
         self.ports.values().any(|port| self.failed(port).is_some())
     }
@@ -115,7 +117,7 @@ impl Live {
         self.engine.port(id).is_some_and(|slot| slot.opened.failed.load(Ordering::Relaxed))
     }
 
-    /// Notes interfaces that were not heard of when their ports were opened.
+    /// Notes interfaces that were unknown when their ports were opened.
     pub(super) fn note_presences(&mut self) {
         for port in self.ports.values_mut() {
             if let Some(opened) = port.opened.as_ref().filter(|_| port.presence.is_none()) {

@@ -1,4 +1,4 @@
-//! A port's layers, put around its device.
+//! Construction of the layers around a port's device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use towpath_ports::wrap::record::{Record, Trace};
 use crate::model::around::{HashState, LimitState, TimestampState, VlanState};
 use crate::model::state::PortState;
 
-/// Puts a port's layers around its device. Hints are innermost, as if the device told them;
-/// recordings are outermost: they show what the port's programs see.
+/// Wraps a device into the layers of its port. Hints are innermost, as if the device reported them;
+/// recordings are outermost, since they show the frames that the port's programs see.
 pub(crate) fn wrap(
     port: &PortState,
     mut device: Box<dyn Device>,
@@ -45,5 +45,5 @@ pub(crate) fn wrap(
     Ok(device)
 }
 
-/// A burst of the engine.
+/// Frames in a burst of the engine.
 const BURST: u32 = towpath_engine::BURST as u32;

@@ -17,7 +17,7 @@ use crate::model::state::{AttachState, HookState, OnFailure, State};
 use crate::model::thing::Identity;
 
 impl Live {
-    /// Attaches, replaces and detaches. Gives ports of which a program is missing.
+    /// Attaches, replaces and detaches programs. Returns the ports that lack a program.
     pub(super) fn attach(
         &mut self,
         wanted: &State,
@@ -35,7 +35,7 @@ impl Live {
                 missing.push((attach, attach.program.clone(), false));
                 continue;
             };
-            // What was stopped is told with the programs.
+            // Stopped programs are reported with the programs.
             if program.program.stopped().is_some() {
                 missing.push((attach, format!("{} was stopped", attach.program), true));
                 continue;
@@ -77,7 +77,7 @@ impl Live {
         incomplete
     }
 
-    /// The link that is there, as it is wanted now, or a new one.
+    /// The existing link with its wanted settings, or a new one.
     fn link(&self, attach: &AttachState, before: Option<&LiveLink>) -> Result<LiveLink, String> {
         let program = &self.programs[&attach.program];
         let ifindex = self.ports.get(&attach.port).map_or(0, |port| port.ifindex);
@@ -118,7 +118,7 @@ impl Live {
         link.map_err(|errno| format!("no id is left: {errno}"))
     }
 
-    /// Says what keeps a program from a hook.
+    /// Explains why a program cannot be attached to a hook.
     fn why_not(&self, error: &AttachError, attach: &AttachState, ifindex: u32) -> String {
         if error.errno != Errno::EBUSY {
             let name = self.programs[&attach.program].program.name();
@@ -132,7 +132,8 @@ impl Live {
         format!("program {foreign} is attached by somebody else, who owns the hook (EBUSY)")
     }
 
-    /// These are the links now. Those that are gone hold nothing, even if somebody has pinned them.
+    /// Makes `next` the current links. Links that are gone are detached, even if a client has
+    /// pinned them.
     fn take_links(&mut self, next: Vec<LiveLink>) {
         for link in &next {
             if let Some(program) = self.programs.get(&link.attach.program)
@@ -150,7 +151,7 @@ impl Live {
         }
     }
 
-    /// Hooks on which the engine has other links than it should.
+    /// Hooks whose links in the engine differ from the wanted ones.
     fn changed_hooks(&self, next: &ByHook<'_>) -> Vec<(String, HookState)> {
         let told =
             |link: &Link| (link.id, link.program.id(), link.priority, link.chain_call_actions);
@@ -171,7 +172,7 @@ impl Live {
         changed
     }
 
-    /// What a hook is to have: the links on it, and the default program while sockets need it.
+    /// The wanted links of a hook, with the default program while AF_XDP sockets need it.
     fn links_on(
         &self,
         next: &ByHook<'_>,
@@ -197,16 +198,16 @@ fn by_hook(links: &[LiveLink]) -> ByHook<'_> {
     all
 }
 
-/// A program that a port is to have and has not.
+/// A program that a port lacks.
 #[derive(Debug)]
 pub(super) struct Missing {
-    /// Which, or why.
+    /// The program, or the reason.
     pub(super) why: String,
-    /// Nothing else filters there: without it, everything would pass.
+    /// Whether no other program filters at that place: the port would pass everything.
     pub(super) is_open: bool,
 }
 
-/// Ports of which programs are missing, other than those that go on without.
+/// Ports that lack programs, except those that work without (`OnFailure::Pass`).
 fn incomplete(
     missing: Vec<(&AttachState, String, bool)>,
     next: &[LiveLink],
@@ -229,7 +230,7 @@ fn is_on(link: &LiveLink, port: &str, hook: HookState) -> bool {
     link.attach.port == port && link.attach.hook == hook
 }
 
-/// A hook as the engine calls it.
+/// Converts a hook to the engine's type.
 pub(crate) fn engine_hook(hook: HookState) -> Hook {
     match hook {
         HookState::Rx => Hook::Rx,
@@ -238,7 +239,7 @@ pub(crate) fn engine_hook(hook: HookState) -> Hook {
     }
 }
 
-/// Modes of attaching that lead to the same hook.
+/// Attach modes that lead to the hook.
 fn modes(hook: HookState) -> &'static [XdpMode] {
     match hook {
         HookState::Rx => &[XdpMode::Generic, XdpMode::Native],

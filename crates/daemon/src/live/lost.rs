@@ -1,5 +1,6 @@
-//! Entries of device maps whose port went, or is not there yet: as in the kernel they go with it,
-//! and other than there they are stored when it is there, whatever its ifindex is.
+//! Entries of device maps whose port is gone, or does not exist yet. Such entries go with their
+//! port, as in the kernel; unlike there, they are stored again when the port returns, with its new
+//! ifindex.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::model::failure::FailureCode;
 use crate::model::state::State;
 
 impl Live {
-    /// Notes an entry whose port is not there, so that it can't be stored now.
+    /// Notes an entry that cannot be stored since its port does not exist.
     pub(super) fn note_late(
         &self,
         map: &Arc<MapObject>,
@@ -26,7 +27,7 @@ impl Live {
         self.lost.lock().push(LostEntry { map, key, port, program });
     }
 
-    /// Notes which entries lead to ports that go, which have these ifindexes.
+    /// Notes entries that refer to ports that are about to go, given with their ifindexes.
     pub(super) fn note_entries(&mut self, gone: &BTreeMap<String, u32>) {
         let by_ifindex: HashMap<u32, &String> =
             gone.iter().map(|(name, &ifindex)| (ifindex, name)).collect();
@@ -43,8 +44,8 @@ impl Live {
         }
     }
 
-    /// Stores them where the port is there, and tells of the others: as long as the port, or the
-    /// configuration of the map, is wanted.
+    /// Stores noted entries whose port is open, and reports the others. An entry is forgotten when
+    /// its port, or its map's configuration, is no longer wanted.
     pub(super) fn store_again(&mut self, wanted: &State, report: &mut Report) {
         let lost = std::mem::take(&mut *self.lost.lock());
         for entry in lost {
@@ -57,7 +58,7 @@ impl Live {
                 _ => false,
             });
             let is_used = is_pinned || self.programs.values().any(has_map);
-            // Somebody may have stored another one meanwhile.
+            // A client may have stored another entry meanwhile.
             if !is_used || !port.is_wanted(wanted) || map.map().target(*key).is_some() {
                 continue;
             }
@@ -80,7 +81,7 @@ impl Live {
         }
     }
 
-    /// The port, if it is open.
+    /// The target's port, if it is open.
     fn find_target(&self, target: &Target) -> Option<(&String, &LivePort)> {
         let mut open = self.ports.iter().filter(|(_, live)| live.opened.is_some());
         open.find(|(name, live)| match target {

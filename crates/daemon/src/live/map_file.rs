@@ -1,5 +1,5 @@
-//! Files with the contents of maps: a head that says of what, and elements in blocks of 16, each
-//! with a checksum of its own, so that damage costs the elements that it hits.
+//! Files with the contents of maps: a head that describes the map, and elements in blocks of 16
+//! with a checksum each, so that damage is limited to the elements that it hits.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write};
@@ -11,48 +11,48 @@ use towpath_maps::fields::{Field, FieldKind};
 use towpath_maps::rows::Rows;
 use towpath_maps::{Map, Value};
 
-/// Why contents can't be taken.
+/// Errors in loading contents from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
-    /// It can't be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
-    /// It was written by a newer daemon.
+    /// A newer daemon wrote the file.
     #[error("it has version {0}, this daemon knows version {VERSION}")]
     Newer(u32),
-    /// It was cut or changed, or is something else.
+    /// The file was truncated or changed, or is not a map file.
     #[error("it was cut or changed, or holds no contents of a map")]
     Damaged,
-    /// Part of it was cut or changed; the rest is in the map.
+    /// A part of the file was truncated or changed; the rest is in the map.
     #[error(
         "it was cut or changed: {}{lost} of its elements are lost, and {kept} are there",
         if *is_cut { "at least " } else { "" }
     )]
     Partly {
-        /// Elements of whole blocks, which the map has.
+        /// Elements of intact blocks that the map accepted.
         kept: usize,
-        /// Elements of others.
+        /// Elements of damaged blocks.
         lost: usize,
-        /// Nothing says how many there were.
+        /// Whether the total number of elements is unknown.
         is_cut: bool,
     },
-    /// They are of a map of another shape.
+    /// The contents are of a map of another shape.
     #[error("keys and values have {0} and {1} bytes there, and {2} and {3} in the map")]
     OtherShape(usize, usize, usize, usize),
-    /// The map does not take them all.
+    /// The map does not accept all elements.
     #[error("the map takes {0} of {1} elements: {2}")]
     TooMany(usize, usize, towpath_bpf::Errno),
 }
 
-/// Whether contents of such a map are saved as they are.
+/// Whether contents of such a map are saved as bytes.
 pub(crate) fn can_be_saved(map: &Map) -> bool {
     matches!(map.kind().values(), Values::Bytes | Values::PerCpu | Values::Queued)
         && !map.def().is_constant()
         && why_not_saved(map).is_none()
 }
 
-/// Why contents of such a map are not saved, if they are not: bytes are, references and timers have
-/// no meaning in a file. Locks are open when a map is made, and constants come with their object.
+/// Why contents of such a map cannot be saved, if they cannot: references and timers have no
+/// meaning in a file. Spin locks do not matter, since they are unlocked in a new map.
 pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
     let is_lock =
         |field: &Field| matches!(field.kind, FieldKind::SpinLock | FieldKind::ResSpinLock);
@@ -66,13 +66,13 @@ pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
         Values::Members => Some("what it was told is not saved"),
         Values::Pages => Some("its memory is not saved"),
         Values::Socket | Values::Host(_) => Some("what it holds ends with the daemon"),
-        // Saved element by element, as they are stored.
+        // References are saved one by one when they are stored.
         Values::Program | Values::Map | Values::Device | Values::Cpu => None,
     }
 }
 
-/// Writes what is in a map while programs go on changing it: each element is as it was at some
-/// moment. Gives how many there were.
+/// Writes the contents of a map while programs go on changing it: each element is consistent by
+/// itself. Returns the number of elements.
 pub(crate) fn save(map: &Map, path: &Path) -> io::Result<usize> {
     let mut out = Blocks::create(path, &Shape::of(map))?;
     let mut count = 0;
@@ -80,7 +80,7 @@ pub(crate) fn save(map: &Map, path: &Path) -> io::Result<usize> {
         count += 1;
         out.add(key, value)
     };
-    // Of a kind without keys all at once: another look would show other values.
+    // Values without keys are read at once: a second read would return other values.
     for value in map.user().queued().unwrap_or_default() {
         add(&[], &value)?;
     }
@@ -91,14 +91,14 @@ pub(crate) fn save(map: &Map, path: &Path) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Shows the elements of a map of keys, as many as it may have.
+/// Calls `visit` for the elements of a map with keys, at most as many as its capacity.
 fn each_element(
     map: &Map,
     visit: &mut dyn FnMut(&[u8], &Value) -> io::Result<()>,
 ) -> io::Result<()> {
     let (mut last, mut left) = (None, map.max_entries() as usize);
     while left > 0 {
-        // A walk keeps removed elements from being used again: pieces are short.
+        // A walk delays the reuse of removed elements, so pieces are short.
         let piece = piece(map, &mut last);
         left = if piece.is_empty() { 0 } else { left.saturating_sub(piece.len()) };
         piece.iter().try_for_each(|(key, value)| visit(key, value))?;
@@ -106,14 +106,15 @@ fn each_element(
     Ok(())
 }
 
-/// The next elements after `last`. When that one is gone the walk begins anew, and some come twice.
+/// The next elements after `last`. If that key is gone, the walk restarts, and some elements are
+/// returned twice.
 fn piece(map: &Map, last: &mut Option<Vec<u8>>) -> Vec<(Vec<u8>, Value)> {
     let user = map.user();
     let mut piece = Vec::new();
     while piece.len() < PIECE
         && let Ok(key) = user.next_key(last.as_deref())
     {
-        // One that disappears meanwhile is left out.
+        // An element that disappears meanwhile is left out.
         if let Ok(value) = user.lookup(&key, 0) {
             piece.push((key.clone(), value));
         }
@@ -122,18 +123,18 @@ fn piece(map: &Map, last: &mut Option<Vec<u8>>) -> Vec<(Vec<u8>, Value)> {
     piece
 }
 
-/// What a map has beyond rows that are put into it.
+/// Elements of a map besides new rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Before<'a> {
-    /// Nothing: the rows are all that it will have.
+    /// None: the map will only contain the rows.
     Nothing,
-    /// What is in it.
+    /// The elements of the map.
     Map,
-    /// What is in a file.
+    /// The elements in a file.
     File(&'a Path),
 }
 
-/// Writes rows, and of what was before what has other keys.
+/// Writes rows, and those earlier elements that have other keys.
 pub(crate) fn save_rows(map: &Map, path: &Path, rows: &Rows, before: Before<'_>) -> io::Result<()> {
     let shape = Shape::of(map);
     let mut out = Blocks::create(path, &shape)?;
@@ -149,7 +150,7 @@ pub(crate) fn save_rows(map: &Map, path: &Path, rows: &Rows, before: Before<'_>)
         Before::Map => each_element(map, &mut others)?,
         Before::File(path) => {
             let mut written = Ok(());
-            // What is damaged of it was told when the daemon started, or will be.
+            // Damage of that file is reported when it is loaded.
             let _partly = read(map, path, &mut |shape, element| {
                 let (key, value) = split(map, shape, element);
                 if written.is_ok() {
@@ -162,28 +163,28 @@ pub(crate) fn save_rows(map: &Map, path: &Path, rows: &Rows, before: Before<'_>)
     out.end()
 }
 
-/// Whether a file has keys and values of a map's sizes.
+/// Whether keys and values in a file have the map's sizes.
 pub(crate) fn fits(map: &Map, path: &Path) -> bool {
     let mut head = [0; HEAD_BYTES];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && Shape::of(map).check(&Shape::parse(&head)).is_ok()
 }
 
-/// Fills a map with what is whole of a file.
+/// Fills a map with the intact elements of a file.
 ///
 /// # Errors
 ///
-/// See [`ContentsError`].
+/// Fails as described at [`ContentsError`].
 pub fn load(map: &Map, path: &Path) -> Result<usize, ContentsError> {
     let mut stored = Stored::default();
     let found = read(map, path, &mut |shape, element| stored.store(map, shape, element))?;
     found.told(&stored)
 }
 
-/// Called with each element that is whole.
+/// Callback for each intact element.
 type Visit<'a> = &'a mut dyn FnMut(&Shape, &[u8]);
 
-/// Reads what is whole of a file for a map.
+/// Reads the intact elements of a file for a map.
 fn read(map: &Map, path: &Path, visit: Visit<'_>) -> Result<Found, ContentsError> {
     let mut file = BufReader::new(File::open(path)?);
     let len = file.get_ref().metadata()?.len();
@@ -210,7 +211,7 @@ fn read(map: &Map, path: &Path, visit: Visit<'_>) -> Result<Found, ContentsError
         shape.check(&found)?;
         shape.cpus = found.cpus;
     }
-    // A damaged head says nothing; whether the map's shape is the right one, blocks tell.
+    // A damaged head is ignored: the blocks show whether the map's shape is the right one.
     let mut found = read_blocks(&shape, &mut file.by_ref().take(body), visit)?;
     let (mut count, mut said) = ([0; 8], [0; CHECK_BYTES]);
     file.read_exact(&mut count)?;
@@ -219,22 +220,22 @@ fn read(map: &Map, path: &Path, visit: Visit<'_>) -> Result<Found, ContentsError
     Ok(found)
 }
 
-/// What was in a file.
+/// Elements found in a file.
 #[derive(Debug, Default)]
 struct Found {
-    /// Elements of whole blocks.
+    /// Elements in intact blocks.
     whole: usize,
-    /// Elements of other blocks.
+    /// Elements in damaged blocks.
     lost: usize,
-    /// How many there were, if that is known.
+    /// Total number of elements that were written, if known.
     count: Option<usize>,
 }
 
-/// What a map has of it.
+/// Elements stored in a map.
 #[derive(Debug, Default)]
 struct Stored {
     count: usize,
-    /// Why it has not all that is whole.
+    /// The error for an element that the map refused.
     refused: Option<towpath_bpf::Errno>,
 }
 
@@ -249,7 +250,7 @@ impl Stored {
 }
 
 impl Found {
-    /// What is said of it.
+    /// The result of loading.
     fn told(self, stored: &Stored) -> Result<usize, ContentsError> {
         let Found { whole, lost, count } = self;
         let Stored { count: stored, refused } = *stored;
@@ -266,14 +267,14 @@ impl Found {
     }
 }
 
-/// Key and value of an element, as a map has them.
+/// Splits an element into key and value, adapted to the map's number of CPUs.
 fn split<'a>(map: &Map, shape: &Shape, element: &'a [u8]) -> (&'a [u8], Value) {
     let (key, values) = element.split_at(shape.key);
     let values = values.chunks(shape.value.max(1)).map(<[u8]>::to_vec).collect();
     (key, one_for_each(map, values))
 }
 
-/// Reads what is in whole blocks.
+/// Reads the elements of intact blocks.
 fn read_blocks(shape: &Shape, file: &mut impl Read, visit: Visit<'_>) -> io::Result<Found> {
     let element = shape.element_bytes().max(1);
     let (mut found, mut block) = (Found::default(), Vec::new());
@@ -295,12 +296,12 @@ fn read_blocks(shape: &Shape, file: &mut impl Read, visit: Visit<'_>) -> io::Res
     Ok(found)
 }
 
-/// What elements are like.
+/// Layout of elements.
 #[derive(Debug)]
 struct Shape {
     key: usize,
     value: usize,
-    /// Values of an element.
+    /// Number of values per element.
     cpus: usize,
     is_percpu: bool,
 }
@@ -322,7 +323,7 @@ impl Shape {
         head
     }
 
-    /// Of a head that is whole.
+    /// Parses an intact head.
     fn parse(head: &[u8; HEAD_BYTES]) -> Shape {
         let number = |at: usize| {
             let bytes = head.get(MAGIC.len() + 4 * at..).and_then(|rest| rest.first_chunk());
@@ -332,10 +333,10 @@ impl Shape {
         Shape { key: number(1), value: number(2), cpus, is_percpu: cpus != 1 }
     }
 
-    /// Whether elements of `other` fit, but for the number of their values.
+    /// Whether elements of layout `other` fit; the number of values may differ.
     fn check(&self, other: &Shape) -> Result<(), ContentsError> {
         let is_same = (self.key, self.value) == (other.key, other.value);
-        // One CPU's values fit maps with and without.
+        // The value of a map without per-CPU values also fits a per-CPU map.
         if is_same && (self.is_percpu || !other.is_percpu) {
             return Ok(());
         }
@@ -351,11 +352,11 @@ impl Shape {
 struct Blocks {
     out: Summed<BufWriter<File>>,
     block: Vec<u8>,
-    /// Elements in it.
+    /// Elements in the current block.
     count: usize,
-    /// Its number.
+    /// Number of the current block.
     number: u64,
-    /// Elements in all of them.
+    /// Elements in all blocks.
     all: u64,
 }
 
@@ -406,7 +407,7 @@ impl Blocks {
     }
 }
 
-/// Of a part, which is no other part.
+/// Checksum of a part; the part's number is included, so that parts cannot be exchanged.
 fn checksum(number: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut sum = Sha256::new();
     sum.update(number.to_le_bytes());
@@ -416,7 +417,7 @@ fn checksum(number: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-/// Reads all of a file of the first version, which must be what was written.
+/// Verifies the checksum of a whole file of version 1.
 fn check(file: &mut impl Read) -> Result<(), ContentsError> {
     let mut sum = Sha256::new();
     let mut tail: Vec<u8> = Vec::new();
@@ -434,7 +435,7 @@ fn check(file: &mut impl Read) -> Result<(), ContentsError> {
     if sum.finalize()[..] == tail[..] { Ok(()) } else { Err(ContentsError::Damaged) }
 }
 
-/// Reads what is in a file of the first version, behind its head.
+/// Reads the elements of a file of version 1, after its head.
 fn read_whole(
     map: &Map,
     shape: &Shape,
@@ -458,7 +459,8 @@ fn read_whole(
     }
 }
 
-/// There may be more or fewer workers than there were.
+/// Makes a value for the current number of workers, which may have changed since the file was
+/// written.
 fn one_for_each(map: &Map, mut values: Vec<Vec<u8>>) -> Value {
     if map.is_percpu() {
         values.resize(map.cpus(), vec![0; map.value_size() as usize]);
@@ -467,7 +469,7 @@ fn one_for_each(map: &Map, mut values: Vec<Vec<u8>>) -> Value {
     Value::One(values.pop().unwrap_or_default())
 }
 
-/// What is written, and its sum.
+/// A writer with a hash of everything written.
 struct Summed<W> {
     inner: W,
     sum: Sha256,
@@ -487,23 +489,23 @@ impl<W: Write> Write for Summed<W> {
 
 const MAGIC: &[u8; 12] = b"towpath-map\n";
 const VERSION: u32 = 2;
-/// The first version: one sum for all elements.
+/// Version 1 has one checksum for all elements.
 const VERSION_WHOLE: u32 = 1;
-/// Magic, version, sizes of key and value, and values of an element.
+/// Magic, version, sizes of key and value, and number of values per element.
 const HEAD_BYTES: usize = MAGIC.len() + 16;
-/// The number of the head where a checksum is made; blocks are counted from 0.
+/// Number of the head in checksums; blocks are counted from 0.
 const HEAD: u64 = u64::MAX;
-/// As [`HEAD`], of the number of elements.
+/// Number of the tail in checksums.
 const TAIL: u64 = u64::MAX - 1;
 const CHECK_BYTES: usize = 8;
-/// The number of elements with its checksum, and a sum of all, by which the file is named.
+/// Number of elements with its checksum, and a hash of everything, by which the file is named.
 const TAIL_BYTES: usize = 8 + CHECK_BYTES + SUM_BYTES;
 pub(crate) const SUM_BYTES: usize = 32;
-/// Elements of a block.
+/// Elements per block.
 const BLOCK: usize = 16;
-/// Elements that are looked at in a row.
+/// Elements read in one walk.
 const PIECE: usize = 256;
-/// What comes before an element of the first version.
+/// Byte that precedes each element in version 1.
 const MORE: u8 = 1;
 const _: () = assert!(VERSION_WHOLE < VERSION);
 const _: () =
@@ -551,14 +553,15 @@ mod tests {
         std::env::temp_dir().join(format!("towpath-contents-{name}-{}", std::process::id()))
     }
 
-    /// What is said of a file, and what a map has of it.
+    /// Result of loading a file, and the elements of the map afterwards.
     fn loaded(path: &Path, bytes: &[u8]) -> (Result<usize, ContentsError>, BTreeMap<u32, Vec<u8>>) {
         std::fs::write(path, bytes).expect("there is room");
         let map = map(MapType::Hash);
         (load(&map, path), elements(&map))
     }
 
-    /// One bit, anywhere, costs the block that it is in, and nothing that is stored is wrong.
+    /// A flipped bit at any place costs only the block that contains it, and no wrong element is
+    /// stored.
     #[test]
     fn a_damaged_byte_costs_the_elements_around_it() {
         let path = path("bit");
@@ -583,7 +586,7 @@ mod tests {
         std::fs::remove_file(&path).expect("it is ours");
     }
 
-    /// So does a cut, from there on.
+    /// Truncation costs all elements from there on.
     #[test]
     fn what_is_before_a_cut_is_there() {
         let path = path("cut");
@@ -600,7 +603,7 @@ mod tests {
         std::fs::remove_file(&path).expect("it is ours");
     }
 
-    /// As it was written by older daemons: all of it, or nothing.
+    /// Files of older daemons are loaded completely or not at all.
     #[test]
     fn the_first_version_is_read() {
         let path = path("first");

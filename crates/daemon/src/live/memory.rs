@@ -1,5 +1,5 @@
-//! How much memory there is for frames: to ask for more would end in the middle, with the machine's
-//! other processes killed.
+//! Memory available for frames: allocating more would succeed at first, and then get processes
+//! killed when the pages are used.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,12 @@ use towpath_xdp::frame::arena::STRIDE_BYTES;
 
 use crate::live::cpus::{CGROUPS, cgroup_path};
 
-/// Whether so many frames fit the memory that is available.
+/// Checks that so many frames fit into the available memory.
 ///
 /// # Errors
 ///
-/// They don't: how much they take, how much there is, and how many would fit.
+/// Fails if they do not fit; the message says how much memory they need, how much is available, and
+/// how many frames would fit.
 pub(crate) fn check_frames(frames: usize) -> Result<(), String> {
     let wanted = (frames as u64).saturating_mul(FRAME_BYTES);
     match available() {
@@ -30,10 +31,10 @@ pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// Bytes that processes can still get, as far as the kernel says; less where our cgroup has less.
+/// Bytes that processes can still allocate according to the kernel, limited by the cgroup.
 pub(crate) fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    // Huge pages that are reserved are no part of what is available otherwise.
+    // Reserved huge pages are not contained in the available memory.
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
@@ -43,7 +44,7 @@ pub(crate) fn available() -> Option<u64> {
     Some(cgroup_left().map_or(there, |left| left.min(there)))
 }
 
-/// What our cgroup (version 2) may still take.
+/// Bytes that the process's cgroup (version 2) may still allocate.
 fn cgroup_left() -> Option<u64> {
     let cgroup = Path::new(CGROUPS).join(cgroup_path()?);
     let number = |file: &str| {
@@ -53,7 +54,7 @@ fn cgroup_left() -> Option<u64> {
     Some(number("memory.max")?.saturating_sub(number("memory.current")?))
 }
 
-/// A frame's buffer, and what is known of it.
+/// Bytes per frame: its buffer and its metadata.
 const FRAME_BYTES: u64 = STRIDE_BYTES as u64 + 128;
 const _: () = assert!(FRAME_BYTES > STRIDE_BYTES as u64, "a frame has a header beside its buffer");
 

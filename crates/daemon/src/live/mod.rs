@@ -1,13 +1,14 @@
-//! What there is: the engine, its ports, programs and links, and how they become what is wanted.
+//! The actual state: the engine, its ports, programs and links, and their reconciliation with the
+//! wanted state.
 //!
-//! Whatever holds or reads something of the machine's belongs here: devices, objects, elements of
-//! maps, files. What fails is a [`Failure`] with a code and a subject. Who wanted it, when it is
-//! tried again, and what is saved of it is `control`'s business.
+//! Code that holds or reads resources of the machine belongs here: devices, objects, map elements,
+//! files. Errors become a [`Failure`] with a code and a subject. Authors of wishes, retries and
+//! saving belong to `control`.
 //!
-//! [`Live::reconcile`] is given a whole [`State`] and changes only what differs from what is there.
-//! What it cannot do it reports, and goes on with the rest: a port that cannot be opened keeps no
-//! other from working. A port never forwards without the programs it was meant to have: one of
-//! which a program is missing drops everything, and a program that cannot be replaced stays.
+//! [`Live::reconcile`] takes a whole [`State`] and changes only the differences. It reports each
+//! part that fails, and continues with the rest: a port that cannot be opened does not affect other
+//! ports. A port never forwards without its wanted programs: a port that lacks a program drops all
+//! frames, and a program that cannot be replaced keeps running.
 
 mod bonds;
 mod contents;
@@ -69,53 +70,53 @@ pub(crate) use seen::{Seen, bridges};
 pub use sockets::Xsk;
 pub(crate) use world::Known;
 
-/// The engine and everything in it.
+/// The engine, with everything that runs in it.
 #[derive(Debug)]
 pub struct Live {
     engine: Arc<Engine>,
     xsk: Xsk,
     env: Arc<Env>,
     objects: Arc<ObjectFiles>,
-    /// Programs, maps and links with their ids, whoever made them.
+    /// Programs, maps and links with their ids, including those of `bpf(2)` clients.
     registry: Arc<Objects>,
     known: Arc<Known>,
-    /// Routes and neighbours that programs can ask for.
+    /// Routes and neighbours that programs can look up.
     host: HostTables,
-    /// Which of the host's interfaces there are.
+    /// Host interfaces that ports use, followed for changes.
     interfaces: Interfaces,
     ports: BTreeMap<String, LivePort>,
-    /// Interfaces of the host's that stand for ports, by the port's name.
+    /// Shadow interfaces of ports, by the port's name.
     shadows: BTreeMap<String, LiveShadow>,
-    /// Who looks after bonds, by the bonds' names.
+    /// Control threads of bonds, by the bond's name.
     bonds: BTreeMap<String, Controller>,
-    /// Virtual machines that have programs run, by their ports.
+    /// Virtual machines with programs in the host, by their port's name.
     guests: BTreeMap<String, LiveGuest>,
-    /// Where what happens to bonds and guests is told.
+    /// Receiver of events of bonds and guests.
     news: Arc<News>,
     programs: BTreeMap<String, LiveProgram>,
     links: Vec<LiveLink>,
-    /// Programs whose successors are loaded, until no hook has them any more.
+    /// Replaced programs, kept until no hook runs them.
     replaced: Vec<LiveProgram>,
-    /// Entries of maps that led to ports which are not there.
+    /// Map entries whose ports are closed.
     lost: Mutex<Vec<LostEntry>>,
-    /// What of ports was found not to work although frames go on.
+    /// Known failures of open ports that still forward frames.
     known_broken: Vec<Failure>,
-    /// What was wanted of the workers when they started.
+    /// The workers' settings with which the engine was started.
     started: State,
-    /// What is being done is undone if anything fails.
+    /// Whether the current reconciliation is undone if a part of it fails.
     is_trying: bool,
-    /// How programs are compiled.
+    /// Options of the compiler.
     compiler: towpath_jit::Options,
-    /// What was saved before the daemon started, and did not come back yet.
+    /// The part of the saved state that has not been restored yet.
     returning: Mutex<Returning>,
 }
 
 impl Live {
-    /// Starts an engine with the workers that the state wants, and nothing else yet.
+    /// Starts an engine with the wanted workers, without ports or programs.
     ///
     /// # Errors
     ///
-    /// Memory, threads or descriptors ran out.
+    /// Fails if memory, threads or descriptors run out.
     pub fn start(
         wanted: &State,
         objects: Arc<ObjectFiles>,
@@ -146,7 +147,7 @@ impl Live {
         let host = HostTables::default();
         let registry = Arc::new(Objects::new(&settings(&engine, &env, &host)));
         let known = Arc::new(Known::new(engine.workers(), &registry));
-        // Until somebody listens.
+        // Tracing stays off until a client listens.
         registry.shared().surroundings().trace.keep(false);
         let xsk = Xsk::new(&engine, &known, &registry);
         Ok(Live {
@@ -175,20 +176,20 @@ impl Live {
         })
     }
 
-    /// Sets how programs are compiled that are loaded from now on; how far each is trusted is in
-    /// the state.
+    /// Sets the compiler options for programs that are loaded from now on. Trust in each program is
+    /// part of the state.
     pub fn set_compiler(&mut self, compiler: towpath_jit::Options) {
         self.compiler = compiler;
     }
 
-    /// Makes what there is what is wanted, as far as that can be done. `wanted` has no
+    /// Reconciles the actual state with `wanted` as far as possible. `wanted` has no
     /// [`State::problems`].
     pub fn reconcile(&mut self, wanted: &State) -> Report {
         self.reconcile_within(wanted, PATIENCE)
     }
 
-    /// The same for a change that is undone if anything of it fails: a port that lets frames pass
-    /// isn't shut for it.
+    /// Reconciles for a change that is undone if a part of it fails: a port that passes frames is
+    /// not shut for a missing program.
     pub(crate) fn try_reconcile(&mut self, wanted: &State) -> Report {
         self.is_trying = true;
         let report = self.reconcile(wanted);
@@ -196,8 +197,8 @@ impl Live {
         report
     }
 
-    /// The same for whoever comes again: what the kernel has not let go of yet, which another port
-    /// would wait for as well, is waited for no longer than that.
+    /// Reconciles, and waits at most `patience` where the kernel has not yet released an old
+    /// device. Retries wait briefly, since other ports would wait with them.
     pub(crate) fn reconcile_within(&mut self, wanted: &State, patience: Duration) -> Report {
         let mut report = Report::default();
         if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
@@ -223,12 +224,12 @@ impl Live {
         self.note_presences();
         self.tell_stopped(&mut report);
         self.tell_broken(&mut report);
-        // What has been told once is enough.
+        // The problems of the host tables are already in the report.
         self.set_host(wanted, &mut Report::default());
         report
     }
 
-    /// Shows programs the host: before ports come up, and as they are then.
+    /// Updates the host tables: before ports come up, and again afterwards.
     fn set_host(&mut self, wanted: &State, report: &mut Report) {
         let ports = self.engine.read(|_, snapshot| snapshot.interfaces());
         self.host.set(wanted.host.as_ref(), ports, report);
@@ -239,7 +240,7 @@ impl Live {
         &self.engine
     }
 
-    /// Programs, maps and links with their ids and pins, whoever made them.
+    /// Programs, maps and links with their ids and pins, including those of `bpf(2)` clients.
     pub fn registry(&self) -> &Arc<Objects> {
         &self.registry
     }
@@ -254,7 +255,7 @@ impl Live {
         &self.ports
     }
 
-    /// Who looks after bonds, by the bonds' names.
+    /// Control threads of bonds, by the bond's name.
     pub fn bonds(&self) -> &BTreeMap<String, Controller> {
         &self.bonds
     }
@@ -269,7 +270,7 @@ impl Live {
         &self.links
     }
 
-    /// Stops the workers after the bursts they are at.
+    /// Stops the workers after their current bursts.
     pub fn stop(&mut self) {
         self.bonds.clear();
         self.guests.clear();
@@ -277,7 +278,7 @@ impl Live {
     }
 }
 
-/// How objects are made that do not come from what is wanted.
+/// Settings of the object registry, for objects that clients create.
 fn settings(engine: &Arc<Engine>, env: &Arc<Env>, host: &HostTables) -> Settings {
     let mut settings = Settings::new();
     settings.load.workers = engine.workers();
@@ -287,5 +288,5 @@ fn settings(engine: &Arc<Engine>, env: &Arc<Env>, host: &HostTables) -> Settings
     settings
 }
 
-/// How long a change that nobody repeats waits for what the kernel has not let go of yet.
+/// Time to wait for the kernel to release a device, for a change that is not retried.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The network namespaces that ports are in, followed for interfaces that go and come back.
+//! The network namespaces of ports, watched for interfaces that disappear and return.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::live::news::News;
 use crate::model::kinds;
 use crate::model::state::{PortState, State};
 
-/// The namespaces that ports are in, and who follows each.
+/// A watcher for each network namespace that ports are in.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces(BTreeMap<Option<String>, Names>);
 
 impl Interfaces {
-    /// Follows those that ports are on, or are to be on. A namespace that cannot be followed, since
-    /// there is none of that name, is tried again when this is called again.
+    /// Watches the interfaces of all wanted ports. A namespace that cannot be watched, for instance
+    /// since it does not exist, is tried again at the next call.
     pub(super) fn follow(&mut self, wanted: &State, news: &Arc<News>) {
         let mut names: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
         for (namespace, name) in wanted.ports.iter().filter_map(kinds::interface) {
@@ -28,7 +28,7 @@ impl Interfaces {
             if !self.0.contains_key(&namespace) {
                 let news = Arc::clone(news);
                 let followed = Names::follow(namespace.as_deref(), move || news.stir());
-                // What is wrong with it, the port says that is opened there.
+                // The error is reported when the port is opened.
                 let Ok(followed) = followed else { continue };
                 self.0.insert(namespace.clone(), followed);
             }
@@ -38,12 +38,12 @@ impl Interfaces {
         }
     }
 
-    /// Whether a namespace of that name is another one than was followed.
+    /// Whether the name of a watched namespace now belongs to another namespace.
     pub(super) fn has_moved(&self) -> bool {
         self.0.iter().any(|(namespace, followed)| !followed.is_of(namespace.as_deref()))
     }
 
-    /// The interface that a port is to be on, if it is there.
+    /// The host interface of a port, if it exists.
     pub(super) fn find(&self, port: &PortState) -> Option<Presence> {
         let (namespace, name) = kinds::interface(port)?;
         self.0.get(&namespace.map(str::to_owned))?.find(name)

@@ -1,4 +1,4 @@
-//! What happens, and what is told of it.
+//! Events, and their delivery to listeners and the log.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,20 +12,20 @@ use crate::model::clock::wall_clock;
 use crate::model::failure::{Failure, FailureCode, Standing};
 use crate::model::messages::Event;
 
-/// What happens, for whoever listens.
+/// Events, current failures and progress of the daemon.
 #[derive(Debug)]
 pub struct News {
     pub(crate) events: broadcast::Sender<Event>,
-    /// Of the last event.
+    /// Number of the last event.
     pub(crate) number: Mutex<u64>,
-    /// Something outside of the daemon is not what it was.
+    /// Wakes the control thread after a change outside of the daemon.
     pub(crate) stirred: Notify,
-    /// What a change is at.
+    /// The current step of a change in progress.
     pub(crate) step: Mutex<String>,
-    /// What isn't as it should be, beside what is wanted of the data plane.
+    /// Failures outside of the wanted state of the data plane.
     pub(crate) standing: Standing,
     pub(crate) told: Told,
-    /// Maps whose memory comes when it is used, by their numbers in this process, and why.
+    /// Maps whose memory could not be populated, by their numbers in this process, with the reason.
     pub(crate) unpopulated: Mutex<BTreeMap<u32, String>>,
 }
 
@@ -44,24 +44,24 @@ impl Default for News {
 }
 
 impl News {
-    /// Tells listeners and the log.
+    /// Sends a `change` event and logs it.
     pub(crate) fn change(&self, text: &str) {
         tracing::info!("{text}");
         self.send("change", text, None);
     }
 
-    /// Notes what a change is at now, which may take time.
+    /// Notes the current step of a change, which may take time.
     pub(crate) fn doing(&self, step: String) {
         *self.step.lock() = step;
     }
 
-    /// Says that something outside of the daemon is not what it was.
+    /// Reports that something outside of the daemon changed.
     pub(crate) fn stir(&self) {
         self.stirred.notify_one();
     }
 
-    /// Notes a failure beside what is wanted of the data plane: `status` shows it until it is said
-    /// to be over.
+    /// Records a failure outside of the wanted state of the data plane; `status` shows it until
+    /// [`News::recovered`] is called.
     pub fn failed(&self, code: FailureCode, subject: &str, why: impl Into<String>) {
         let failure = Failure::new(code, subject, why);
         if self.standing.set(failure.clone()) {
@@ -69,7 +69,7 @@ impl News {
         }
     }
 
-    /// A failure that was noted so is over.
+    /// Ends a failure that [`News::failed`] recorded.
     pub fn recovered(&self, code: FailureCode, subject: &str) {
         if let Some(failure) = self.standing.clear(code, subject) {
             self.recovery(&failure);
@@ -83,19 +83,19 @@ impl News {
         self.send("failure", &failure.to_string(), Some(failure.clone()));
     }
 
-    /// Tells listeners and the log what somebody else did, who may do so as often as he likes.
+    /// Sends a `change` event for an action of an outside party, at a limited rate.
     pub(crate) fn note(&self, subject: &str, text: &str) {
         if self.admits(subject, &text) {
             self.change(text);
         }
     }
 
-    /// Whether the log takes a line of a subject now.
+    /// Whether the log accepts another line about the subject now.
     pub(crate) fn admits(&self, subject: &str, line: &dyn Display) -> bool {
         self.told.admits(subject, &line.to_string(), Instant::now())
     }
 
-    /// Tells how much was left out.
+    /// Sends a summary of the lines that were left out.
     pub(crate) fn tell_left_out(&self) {
         self.told.take_over(Instant::now()).iter().for_each(|line| self.change(line));
     }
@@ -109,16 +109,16 @@ impl News {
 
     pub(crate) fn send(&self, kind: &str, text: &str, failure: Option<Failure>) {
         let time = wall_clock().as_secs_f64();
-        // Held while sending: listeners get numbers in order.
+        // Held while sending, so that listeners receive numbers in order.
         let mut number = self.number.lock();
         *number += 1;
         let (kind, text) = (kind.to_owned(), text.to_owned());
         let event = Event { number: *number, time, kind, text, failure };
-        // Without listeners there is nobody to tell.
+        // The only error is that there are no listeners.
         let _listeners = self.events.send(event);
     }
 }
 
-/// Events a slow listener may lag behind before it misses some.
+/// Number of events that a slow listener may lag behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
 const _: () = assert!(EVENTS_KEPT.is_power_of_two(), "a broadcast channel rounds up");

@@ -1,4 +1,4 @@
-//! What the daemon holds of ports, programs and links, one value for each.
+//! The values that the daemon holds for each port, program and link.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use towpath_xdp::Program;
 use crate::model::run_config::RunConfig;
 use crate::model::state::{AttachState, PortState, ProgramState, State};
 
-/// A port that is open.
+/// A port in the engine.
 #[derive(Debug, Clone)]
 pub struct LivePort {
-    /// Its kind.
+    /// The port's kind.
     pub kind: String,
-    /// What was wanted when its device was opened; nothing while that is closed. How the port is
-    /// set, and everything else about it, the engine knows.
+    /// The wanted state with which the device was opened; `None` while the device is closed.
+    /// Current settings are in the engine.
     pub opened: Option<PortState>,
-    /// The interface that it is on, if that was there when it was opened.
+    /// The host interface at the time of opening, if it was known.
     pub presence: Option<Presence>,
-    /// Its number in the engine.
+    /// The port's id in the engine.
     pub id: PortId,
-    /// Its ifindex.
+    /// The port's ifindex.
     pub ifindex: u32,
 }
 
-/// A program that is loaded.
+/// A loaded program.
 #[derive(Debug)]
 pub struct LiveProgram {
-    /// What was wanted.
+    /// The wanted state with which the program was loaded.
     pub state: ProgramState,
-    /// Its id, name, tag and maps, as everybody knows them.
+    /// The program in the object registry: id, name, tag and maps.
     pub object: Arc<ProgramObject>,
     /// The program.
     pub program: Program,
-    /// What its object says about priority and actions.
+    /// The object file's settings for priority and actions.
     pub run_config: RunConfig,
-    /// Its maps are in use: an array of programs that nobody uses is emptied.
+    /// Keeps the program's maps in use: a program array without users is emptied.
     pub(super) _uses: Vec<MapUse>,
 }
 
 impl LiveProgram {
-    /// Its id.
+    /// The program's id.
     pub fn id(&self) -> u32 {
         self.object.id()
     }
@@ -52,19 +52,19 @@ impl LiveProgram {
 /// A program on a hook.
 #[derive(Debug, Clone)]
 pub struct LiveLink {
-    /// What was wanted.
+    /// The wanted state of the attachment.
     pub attach: AttachState,
-    /// Its id. A replaced program leaves it as it is.
+    /// The link's id, which stays when the program is replaced.
     pub id: u32,
     /// The program's id.
     pub program: u32,
-    /// What its id, its pins and everybody's look at it belong to.
+    /// The link in the object registry, which owns the id and the pins.
     pub object: Arc<LinkObject>,
-    /// The engine's part: priority, actions, counters.
+    /// The link in the engine: priority, actions, counters.
     pub link: Link,
 }
 
-/// A shadow that is there.
+/// An existing shadow interface.
 #[derive(Debug)]
 pub(super) struct LiveShadow {
     /// The interface's name.
@@ -72,27 +72,27 @@ pub(super) struct LiveShadow {
     pub(super) shadow: Shadow,
 }
 
-/// An entry that is to lead to a port.
+/// A map entry whose port is closed.
 #[derive(Debug)]
 pub(super) struct LostEntry {
     pub(super) map: Arc<MapObject>,
     pub(super) key: u32,
     pub(super) port: Target,
-    /// What ran there.
+    /// The program of the entry, if it had one.
     pub(super) program: Option<Arc<ProgramObject>>,
 }
 
-/// Where an entry is to lead to.
+/// The port that an entry refers to.
 #[derive(Debug)]
 pub(super) enum Target {
-    /// It led to this port.
+    /// The port that the entry referred to, by name.
     Port(String),
-    /// To whichever port has this ifindex, as configuration says.
+    /// The port with this ifindex, as configured.
     Device(u32),
 }
 
 impl Target {
-    /// What configuration says of a map is wanted as long as that is there.
+    /// Whether the entry is still wanted. Configured entries are, as long as the map exists.
     pub(super) fn is_wanted(&self, wanted: &State) -> bool {
         match self {
             Target::Port(port) => wanted.port(port).is_some(),

@@ -1,11 +1,11 @@
-//! Pins: names that keep objects alive, in a file system of the daemon's own.
+//! Pins: names that keep objects alive, in the daemon's own bpffs.
 
 use towpath_bpf::Errno;
 use towpath_objects::{BPFFS_ROOT, Object, Objects};
 
 use crate::model::refusal::Refusal;
 
-/// Makes the directories that a pin is in.
+/// Creates the directories above a pin.
 pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> {
     let below = path.strip_prefix(BPFFS_ROOT).unwrap_or_default();
     let slashes = below.match_indices('/').skip(1).map(|(at, _)| BPFFS_ROOT.len() + at);
@@ -18,13 +18,13 @@ pub(crate) fn make_parents(registry: &Objects, path: &str) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Pins something, and makes the directories of its pin.
+/// Pins an object, and creates the directories above the pin.
 pub(crate) fn pin_at(registry: &Objects, path: &str, object: Object) -> Result<(), Refusal> {
     let pinned = make_parents(registry, path).and_then(|()| registry.pin(path, object));
     pinned.map_err(|errno| refused(path, errno))
 }
 
-/// What is said when a pin is refused.
+/// Converts the error of a pin operation.
 pub(crate) fn refused(path: &str, errno: Errno) -> Refusal {
     match errno {
         Errno::ENOENT => Refusal::missing(format!("{path}: there is no such pin (ENOENT)")),

@@ -1,4 +1,4 @@
-//! Ports and bridges: closing, opening, and setting what can be set while frames flow.
+//! Ports and bridges: closing, opening, and settings that change while frames flow.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
@@ -21,8 +21,8 @@ use crate::model::kinds::{self, Comeback, Kind, bond};
 use crate::model::state::{BridgeState, PortState, SpreadState, State};
 
 impl Live {
-    /// Takes away ports and bridges that are not wanted any more, and closes the devices of ports
-    /// that must be opened anew: a pair's with its peer's. Those ports stay, and are down.
+    /// Removes ports and bridges that are no longer wanted, and closes the devices of ports that
+    /// must be reopened, with those of their peers. The latter ports stay, and are down.
     pub(super) fn close_ports(&mut self, wanted: &State, report: &mut Report) {
         let gone = self.unwanted(wanted);
         let stale = self.stale(wanted, &gone, report);
@@ -65,7 +65,7 @@ impl Live {
         self.tell_ifindexes();
     }
 
-    /// Ports that are there and should not be. What is a bond does not become something else.
+    /// Existing ports that are not wanted. A change from or to the kind `bond` counts as a removal.
     fn unwanted(&self, wanted: &State) -> BTreeSet<String> {
         let is_bond = |kind: &str| kind == bond::NAME;
         let by_name = wanted.ports_by_name();
@@ -77,7 +77,7 @@ impl Live {
         unwanted.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ports whose devices are open, and are not what is wanted.
+    /// Ports whose open devices must be reopened.
     fn stale(
         &self,
         wanted: &State,
@@ -108,8 +108,8 @@ impl Live {
         stale
     }
 
-    /// Closes all devices, side by side, when nothing runs any more: the kernel makes each wait
-    /// until nobody looks at it (RCU), and whoever starts us again waits for all of them.
+    /// Closes all devices in parallel after the workers have stopped: for each device the kernel
+    /// waits for an RCU grace period, and a restart waits for all of them.
     pub(crate) fn close_all(&mut self) {
         let open =
             self.ports.iter().filter(|(_, port)| port.opened.is_some() && port.kind != bond::NAME);
@@ -121,10 +121,10 @@ impl Live {
         if closed.is_ok() {
             let arena = self.engine.arena();
             std::thread::scope(|scope| {
-                // Meanwhile: at the end of the process it would take as long.
+                // In parallel, since the memory would be freed at the end of the process otherwise.
                 let _trimming = std::thread::Builder::new().spawn_scoped(scope, || arena.trim());
                 for slot in slots {
-                    // Without a thread it is closed here.
+                    // If the thread cannot start, the device is closed right here.
                     let thread = std::thread::Builder::new().name("closing".to_owned());
                     let _closing = thread.spawn_scoped(scope, move || drop(slot));
                 }
@@ -132,7 +132,7 @@ impl Live {
         }
     }
 
-    /// The devices of ports, as long as they are open.
+    /// Weak references to the devices of ports, valid as long as they are open.
     fn devices<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<Weak<()>> {
         self.slots(names).into_iter().map(|slot| slot.opened.is_open()).collect()
     }
@@ -145,8 +145,8 @@ impl Live {
         kinds::find(&self.ports.get(name)?.kind).ok()
     }
 
-    /// With devices goes what was on them, as in the kernel: those of these ports, with the
-    /// ifindexes that they have.
+    /// Removes what was attached to devices that are gone, as the kernel does: map entries, AF_XDP
+    /// sockets and links. `gone` has the ports' ifindexes.
     fn forget_devices(&mut self, gone: &BTreeMap<String, u32>) {
         if gone.is_empty() {
             return;
@@ -160,7 +160,8 @@ impl Live {
         self.links.extract_if(.., goes).for_each(|link| link.object.detach());
     }
 
-    /// Makes bridges, and anew those whose ageing changed: their ports stay where they are.
+    /// Creates bridges, and recreates those with a changed ageing time, to which their ports stay
+    /// attached.
     pub(super) fn make_bridges(&mut self, wanted: &State, report: &mut Report) {
         let there = self.bridges();
         for bridge in &wanted.bridges {
@@ -180,12 +181,12 @@ impl Live {
         }
     }
 
-    /// Opens what is wanted and not open, and has workers know all of it at once. Ports are down
-    /// until they have their programs.
+    /// Opens wanted ports that are closed. The workers get all of them in one change, and the ports
+    /// are down until their programs are attached.
     pub(super) fn open_ports(&mut self, wanted: &State, patience: Duration, report: &mut Report) {
         let comeback = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.comeback);
         let closed = self.closed(wanted).into_iter();
-        // The interface of one may be another one's tap.
+        // A port's interface may be another port's tap.
         let (late, first): (Vec<_>, Vec<_>) =
             closed.partition(|it| comeback(it[0]).is_ok_and(|it| it == Comeback::WithInterface));
         let mut opened = Vec::new();
@@ -198,7 +199,8 @@ impl Live {
         }
     }
 
-    /// Ports that are wanted and not open, in their order: a pair as one, with its first.
+    /// Wanted ports that are closed, in order; a pair is one element, in the place of its first
+    /// port.
     fn closed<'a>(&self, wanted: &'a State) -> Vec<Vec<&'a PortState>> {
         let by_name = wanted.ports_by_name();
         let mut closed = Vec::new();
@@ -218,15 +220,15 @@ impl Live {
         self.ports.get(name).is_some_and(|port| port.opened.is_some())
     }
 
-    /// Opens devices at the same time: with each, the kernel waits for other things than a CPU. The
-    /// ports of one element are opened all, or none.
+    /// Opens devices in parallel, since the kernel mostly sleeps meanwhile. The ports of one
+    /// element are opened together, or not at all.
     fn open_side_by_side<'a>(
         &self,
         all: &[Vec<&'a PortState>],
         patience: Duration,
     ) -> Vec<Opening<'a>> {
         self.news.doing(format!("opening port {}", names(&all.concat(), ", ")));
-        // Before: what goes while it is opened is noticed later.
+        // Read before opening, so that an interface that disappears meanwhile is noticed later.
         let presences: Vec<_> = all.iter().map(|ports| self.interfaces.find(ports[0])).collect();
         let engine = &self.engine;
         if all.concat().iter().any(|port| kinds::find(&port.kind).is_ok_and(|it| it.pins_frames)) {
@@ -237,7 +239,7 @@ impl Live {
         all.map(|((ports, presence), devices)| Opening { ports, presence, devices }).collect()
     }
 
-    /// Gives new ports, and those whose devices were closed, their devices: all in one change.
+    /// Installs the devices of new and reopened ports in one change.
     fn put_in_place(&mut self, all: Vec<Opening<'_>>, report: &mut Report) {
         let others = self.forget_others(&all);
         let elements: Vec<_> = all.iter().map(|it| (it.ports.clone(), it.presence)).collect();
@@ -270,8 +272,8 @@ impl Live {
         }
     }
 
-    /// An interface of the host's that was made anew is another one: nothing of the one before is
-    /// left. Gives the names of such ports.
+    /// Removes what was attached to ports whose interface has another ifindex than before, and
+    /// returns their names.
     fn forget_others(&mut self, all: &[Opening<'_>]) -> BTreeSet<String> {
         let devices = all.iter().flat_map(|it| it.devices.iter().flatten());
         let others = devices.filter_map(|(port, device)| {
@@ -291,8 +293,8 @@ impl Live {
         self.ports.insert(port.name.clone(), live);
     }
 
-    /// Uppers, MTU, linearization, up and down: all at once, and only if something differs from
-    /// what the engine says.
+    /// Sets uppers, MTU, linearization, up and down in one change, if something differs from the
+    /// engine's settings.
     pub(super) fn set_ports(
         &mut self,
         wanted: &State,
@@ -325,7 +327,7 @@ impl Live {
         }
     }
 
-    /// How a port can be set, of what is wanted.
+    /// The wanted settings of a port, limited to what is possible now.
     fn setting(
         &self,
         port: &PortState,
@@ -343,7 +345,7 @@ impl Live {
             next.upper = UpperName::None;
         }
         if self.shadows.contains_key(&port.name) {
-            // Its shadow is.
+            // The upper is the port's shadow.
             next.upper = now.upper.clone();
         }
         if let Some(missing) = incomplete.get(&port.name) {
@@ -362,15 +364,15 @@ impl Live {
     }
 }
 
-/// Ports that go together, and what became of opening their devices.
+/// Ports that are opened together, with the result of opening their devices.
 struct Opening<'a> {
     ports: Vec<&'a PortState>,
-    /// The interface that the first is on, if that was there before.
+    /// The host interface of the first port before opening, if it was known.
     presence: Option<Presence>,
     devices: Result<Vec<(PortState, Opened)>, String>,
 }
 
-/// How a port is opened: down, until it has its programs.
+/// Options of a new port, which is down until its programs are attached.
 fn port_options(port: &PortState) -> PortOptions {
     PortOptions {
         name: port.name.clone(),
@@ -383,7 +385,7 @@ fn port_options(port: &PortState) -> PortOptions {
     }
 }
 
-/// Makes a bond without members.
+/// Creates a bond without members.
 fn add_bond(
     config: &mut Config,
     port: &PortState,
@@ -394,7 +396,7 @@ fn add_bond(
     id.map_err(|error| error.to_string())
 }
 
-/// Which workers are to run a port's programs.
+/// The engine's spread mode for a port.
 fn spread_of(port: &PortState) -> Spread {
     match port.spread.unwrap_or_default() {
         SpreadState::Off => Spread::Off,
@@ -402,7 +404,7 @@ fn spread_of(port: &PortState) -> Spread {
     }
 }
 
-/// Whether a change from one to the other needs no new device.
+/// Whether the change between both states needs no new device.
 fn is_same_device(one: &PortState, other: &PortState) -> bool {
     let mut set = PortState {
         name: other.name.clone(),
@@ -438,7 +440,7 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
     below.into_iter().try_for_each(|id| config.set_upper(id, named.clone()))
 }
 
-/// Closes devices, now that their ports have them no more, without waiting for it.
+/// Closes devices that their ports no longer use, without waiting.
 fn close_aside(ports: Vec<Arc<Port>>) {
     if !ports.is_empty() {
         // Without a thread they are closed here.
@@ -447,8 +449,8 @@ fn close_aside(ports: Vec<Arc<Port>>) {
     }
 }
 
-/// Waits until devices are closed: whoever looks at one at this moment has it still, and its
-/// interface cannot be opened again so long.
+/// Waits until devices are closed: a thread that reads a device's state keeps it open, and until
+/// then its interface cannot be opened again.
 fn wait_closed(devices: &[Weak<()>]) {
     let start = Instant::now();
     let is_open = |device: &Weak<()>| device.strong_count() > 0;
@@ -457,7 +459,7 @@ fn wait_closed(devices: &[Weak<()>]) {
     }
 }
 
-/// Opens the devices of ports that go together; a bond has none.
+/// Opens the devices of ports that belong together; a bond has none.
 fn open_devices(
     engine: &Engine,
     ports: &[&PortState],
@@ -475,15 +477,15 @@ fn open_devices(
     devices.map(open).collect()
 }
 
-/// Has the pages of all frames made while the kernel is waited for with other things.
+/// Populates the memory of all frames while the kernel is busy opening devices.
 fn populate(arena: &Arc<Arena>) {
     let arena = Arc::clone(arena);
     let thread = std::thread::Builder::new().name("frames".to_owned());
-    // Without it, they are made when the kernel wants them.
+    // If the thread cannot start, the kernel populates the memory when it needs it.
     let _populating = thread.spawn(move || arena.populate());
 }
 
-/// Does it to each, at the same time, as far as there are threads.
+/// Calls `what` for each element in parallel, as far as threads can be started.
 fn side_by_side<T: Sync, U: Send>(all: &[T], what: impl Fn(&T) -> U + Sync) -> Vec<U> {
     let what = &what;
     std::thread::scope(|scope| {
@@ -501,7 +503,7 @@ fn side_by_side<T: Sync, U: Send>(all: &[T], what: impl Fn(&T) -> U + Sync) -> V
 }
 
 impl Opening<'_> {
-    /// Gives the ports their devices, all or none.
+    /// Installs the devices of all ports, or of none.
     fn put_in_place(
         self,
         config: &mut Config,
@@ -517,7 +519,7 @@ impl Opening<'_> {
             match place(config, &port, device, (before, others.contains(&port.name))) {
                 Ok(id) => placed.push((id, before.is_none())),
                 Err(error) => {
-                    // Of one that failed nothing is in place.
+                    // If one port fails, the others are undone.
                     for (id, is_new) in placed {
                         let undo = if is_new { Config::remove_port } else { Config::close_port };
                         undo(config, id).map_err(|error| error.to_string())?;
@@ -530,7 +532,7 @@ impl Opening<'_> {
     }
 }
 
-/// A port's device, in place.
+/// Installs a port's device.
 fn place(
     config: &mut Config,
     port: &PortState,
@@ -549,7 +551,7 @@ fn names(ports: &[&PortState], between: &str) -> String {
     ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(between)
 }
 
-/// Nothing is above a port any more whose upper goes.
+/// Clears the upper of all ports whose upper goes.
 fn clear_uppers(config: &mut Config, goes: impl Fn(&str) -> bool) -> Result<(), Error> {
     let ids: Vec<PortId> = config.ports().collect();
     for id in ids {
@@ -562,12 +564,12 @@ fn clear_uppers(config: &mut Config, goes: impl Fn(&str) -> bool) -> Result<(), 
     Ok(())
 }
 
-/// What of a port is set while frames flow.
+/// Settings of a port that change while frames flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
     upper: UpperName,
     up: bool,
-    /// It drops everything.
+    /// Whether the port drops everything.
     shut: bool,
     mtu: Option<u32>,
     linearize: bool,
@@ -581,7 +583,7 @@ impl Setting {
         Setting { upper, up, shut: false, mtu, linearize, spread: spread_of(port) }
     }
 
-    /// As the engine says that it is.
+    /// The settings in the engine.
     fn of(config: &Config, id: PortId) -> Result<Setting, Error> {
         let (upper, options) = (config.upper(id)?.clone(), config.options(id)?);
         let PortOptions { up, mtu, linearize, spread, .. } = *options;
@@ -599,7 +601,7 @@ impl Setting {
         config.set_up(id, self.up)
     }
 
-    /// What a change to `next` is, for the log.
+    /// Describes a change to `next`, for the log.
     fn told(&self, next: &Setting, name: &str) -> Vec<String> {
         let mut lines = Vec::new();
         if self.upper != next.upper {
@@ -635,10 +637,10 @@ impl Setting {
     }
 }
 
-/// Nobody looks at a device for longer.
+/// Longest time that a reader of a device's state keeps it open.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 const CLOSE_POLL: Duration = Duration::from_micros(500);
-/// Each takes a thread meanwhile.
+/// Devices opened in parallel, each by a thread.
 const OPENED_AT_ONCE: usize = 16;
 const _: () = assert!(OPENED_AT_ONCE > 0, "ports are opened");
 const _: () = assert!(CLOSE_POLL.as_nanos() < CLOSE_TIME_MAX.as_nanos());

@@ -1,4 +1,4 @@
-//! Programs: loading, filling their maps, forgetting.
+//! Programs: loading, filling their maps, removal.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -22,8 +22,8 @@ use crate::model::run_config::run_config;
 use crate::model::state::{ExecState, ProgramState, State, TrustState};
 
 impl Live {
-    /// Loads what is wanted and not there, or there from other bytes. What cannot be loaded leaves
-    /// what was there.
+    /// Loads programs that are wanted and missing, or loaded from other bytes. A program that
+    /// cannot be loaded leaves the previous one running.
     pub(super) fn load_programs(&mut self, wanted: &State, report: &mut Report) {
         for state in &wanted.programs {
             self.load_running(&state.key, report);
@@ -58,8 +58,8 @@ impl Live {
         }
     }
 
-    /// Loads the program that ran when the daemon ended though another one was wanted in its place:
-    /// that is refused again, or not, with this one's maps.
+    /// Loads the program that ran when the daemon ended, if it ran in place of a wanted one. The
+    /// wanted program is then tried again, with the maps of this one.
     fn load_running(&mut self, key: &str, report: &mut Report) {
         let Some(running) = self.take_running(key) else { return };
         if self.programs.contains_key(key) {
@@ -79,13 +79,14 @@ impl Live {
         }
     }
 
-    /// A program that was bound to a port that went and came again is bound to nothing.
+    /// Whether the program is still bound to its port: a port that went and returned is another
+    /// device.
     fn is_where_bound(&self, live: &LiveProgram) -> bool {
         let port = live.state.bound_to.as_ref().map(|name| self.ports.get(name));
         port.is_none_or(|port| live.object.bound_to() == port.map(|port| port.ifindex))
     }
 
-    /// Loads a program that takes the place of `before`.
+    /// Loads a program that replaces `before`.
     pub(crate) fn load(
         &self,
         state: &ProgramState,
@@ -139,9 +140,9 @@ impl Live {
         Ok(LiveProgram { state: state.clone(), object, run_config, program, _uses })
     }
 
-    /// Programs go that nothing wants and no link uses, and those their maps name. One that is
-    /// wanted stays, also if its port isn't there, or if it was stopped: loaded again, it would be
-    /// stopped again, and without what its maps hold.
+    /// Removes programs that are neither wanted nor used by a link, with the programs that their
+    /// maps refer to. A wanted program stays, even if its port is missing or the program was
+    /// stopped: after a reload, it would be stopped again, without the contents of its maps.
     pub(super) fn forget_programs(&mut self, wanted: &State) {
         let attached = self.links.iter().map(|link| &link.attach.program);
         let used: HashSet<&String> =
@@ -157,7 +158,7 @@ impl Live {
         assert!(self.links.iter().all(is_there), "a link keeps its program");
     }
 
-    /// Reports programs whose machine code had to be stopped, whoever loaded them.
+    /// Reports programs that were stopped or halted, including those of `bpf(2)` clients.
     pub(super) fn tell_stopped(&self, report: &mut Report) {
         let session = Session::new(&self.registry, 0);
         for object in session.progs() {
@@ -175,17 +176,17 @@ impl Live {
     }
 }
 
-/// Programs of one object on their way in.
+/// Programs of one object file that are being loaded.
 struct Loading<'a> {
     live: &'a Live,
     loader: Loader<'a>,
-    /// The device they are bound to.
+    /// Ifindex of the port to which the programs are bound.
     bound_to: Option<u32>,
-    /// By name.
+    /// Loaded programs by name.
     loaded: RefCell<BTreeMap<String, Loaded>>,
 }
 
-/// A program that everybody knows.
+/// A program that has been registered.
 #[derive(Debug, Clone)]
 struct Loaded {
     object: Arc<ProgramObject>,
@@ -193,15 +194,15 @@ struct Loaded {
 }
 
 impl Loading<'_> {
-    /// Loads a program, if that was not done yet, and those that the file's program arrays name.
-    /// All of them get ids; those for entries of maps are known to workers from then on, as long
-    /// as somebody has them.
+    /// Loads a program if necessary, with the programs that the file's program arrays refer to. All
+    /// of them are registered; those for map entries are also known to the workers until they are
+    /// freed.
     fn program(&self, name: &str) -> Result<Loaded, String> {
         if let Some(known) = self.loaded.borrow().get(name) {
             return Ok(known.clone());
         }
         let result = self.loader.program(Select::Name(name)).map_err(|error| error.to_string());
-        // Also those that came before an error: they are known, or forgotten.
+        // Includes programs loaded before an error: each is registered, or freed.
         let new = self.loader.programs().into_iter();
         let new = new.filter(|it| !self.loaded.borrow().contains_key(it.name()));
         let registered: Vec<Result<Loaded, String>> =
@@ -209,7 +210,7 @@ impl Loading<'_> {
         result?;
         let registered: Vec<Loaded> = registered.into_iter().collect::<Result<_, _>>()?;
         if self.bound_to.is_some() && self.loaded.borrow().len() > 1 {
-            // There is no saying which device they would run on.
+            // It is undefined which device they would run on.
             return Err("programs of maps can't be bound to a port (EINVAL)".to_owned());
         }
         let meant = registered.into_iter().find(|it| it.program.name() == name);
@@ -232,8 +233,8 @@ impl Loading<'_> {
         Ok(loaded)
     }
 
-    /// Puts into the maps what is wanted to be there at first. Programs that it names are loaded
-    /// from the same object. Entries that lead to ports which are not there come with these.
+    /// Stores initial contents of maps. Programs in these contents are loaded from the same object
+    /// file. Entries whose ports are closed are stored when the ports open.
     fn fill(&self, contents: &Contents) -> Result<(), String> {
         let maps = self.loader.maps();
         let program = |name: &str, _kind| Ok(self.program(name)?.object.id());
@@ -250,7 +251,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Whether a step leads to a port that is not there; it is noted then.
+    /// Whether a step refers to a port that is closed; notes the entry in that case.
     fn is_late(&self, map: &Arc<Map>, step: &Step) -> Result<bool, String> {
         let (Stored::Target(ifindex, program), Some(key)) = (&step.stored, &step.key) else {
             return Ok(false);
@@ -266,15 +267,15 @@ impl Loading<'_> {
         Ok(true)
     }
 
-    /// From now on the maps keep the programs that they name.
+    /// Makes the maps keep the programs that they refer to.
     fn keep(&self, owner: &ProgramObject) {
         let loaded: Vec<_> = self.loaded.borrow().values().map(|it| it.object.clone()).collect();
         owner.maps().iter().for_each(|map| map.keep_named(&loaded));
     }
 }
 
-/// Where the object file is makes no difference, nor does what becomes of maps when a program takes
-/// the place of another; what is in the object does.
+/// Whether both states load the same program. The path of the object file and the treatment of maps
+/// on a replacement make no difference; the file's contents do.
 pub(crate) fn is_same_program(one: &ProgramState, other: &ProgramState) -> bool {
     let named_alike = ProgramState {
         key: other.key.clone(),

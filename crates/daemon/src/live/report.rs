@@ -1,15 +1,15 @@
-//! What a reconciliation did and could not do.
+//! Results of a reconciliation.
 
 use crate::model::failure::{Failure, FailureCode};
 
-/// What a reconciliation did and could not do.
+/// Results of a reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What changed, one line each.
+    /// Descriptions of changes, one line each.
     pub changes: Vec<String>,
-    /// What is wanted and is not there.
+    /// Parts of the wanted state that could not be established.
     pub failures: Vec<Failure>,
-    /// What is wanted and comes when the daemon is started again.
+    /// Wanted changes that take effect at the next start of the daemon.
     pub restart: Vec<String>,
 }
 

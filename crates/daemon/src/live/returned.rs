@@ -1,4 +1,4 @@
-//! What was saved before the daemon started: what did not come back yet, and what did.
+//! The saved state during a start: the parts that are restored, and those that are not yet.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,50 +10,52 @@ use crate::model::saved::{Change, Document, SavedMap};
 use crate::model::state::ProgramState;
 use crate::model::thing::Identity;
 
-/// What did not come back yet.
+/// The part of the saved state that has not been restored yet.
 #[derive(Debug, Default)]
 pub(crate) struct Returning {
-    /// Where contents lie.
+    /// Directory with the files of map contents.
     pub(super) dir: PathBuf,
     pub(super) maps: Vec<ReturningMap>,
     pub(super) retired: Vec<ProgramState>,
-    /// Programs that ran in place of those that were wanted.
+    /// Programs that ran in place of wanted ones.
     pub(super) running: Vec<ProgramState>,
     pub(super) program_pins: BTreeMap<String, String>,
     pub(super) link_pins: BTreeMap<String, Identity>,
-    /// Elements that name programs, maps or ports, which may come later.
+    /// Elements that refer to programs, maps or ports which are still missing.
     pub(super) references: Vec<(Arc<MapObject>, Change)>,
-    /// What came back since it was asked for.
+    /// The part that was restored since [`Live::take_restored`](super::Live::take_restored) was
+    /// last called.
     pub(super) restored: Restored,
 }
 
 #[derive(Debug)]
 pub(super) struct ReturningMap {
-    /// Without owners that have it again.
+    /// The saved map; owners that have the map again are removed.
     pub(super) saved: SavedMap,
-    /// Made by the first of its owners.
+    /// The map, once one of its owners has created it.
     pub(super) made: Option<Arc<MapObject>>,
 }
 
-/// What came back.
+/// Restored parts of the saved state.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
-    /// Maps that have their contents again.
+    /// Maps with restored contents.
     pub(crate) maps: Vec<RestoredMap>,
-    /// Programs that are only pinned, or whose maps are, by their ids.
+    /// Restored programs that are attached nowhere, but pinned themselves or by their maps; with
+    /// ids.
     pub(crate) retired: Vec<(u32, ProgramState)>,
 }
 
-/// A map that has its contents again.
+/// A map with restored contents.
 #[derive(Debug)]
 pub(crate) struct RestoredMap {
     /// The map.
     pub(crate) map: Arc<MapObject>,
-    /// The program that had it made.
+    /// Id of the program for which the map was created.
     pub(crate) program: u32,
-    /// The file that they came from.
+    /// Name of the file with the contents.
     pub(crate) contents: Option<String>,
-    /// What was changed since.
+    /// Changes made after the file was written.
     pub(crate) changes: Vec<Change>,
 }
 

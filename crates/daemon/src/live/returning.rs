@@ -1,5 +1,5 @@
-//! What was saved and comes back: contents of maps, and pins, as soon as their programs are loaded
-//! again and before they see a frame.
+//! Restoration of saved map contents and pins, as soon as their programs are loaded and before
+//! these see a frame.
 
 use std::sync::Arc;
 
@@ -24,17 +24,18 @@ use crate::model::state::{AttachState, ProgramState, State};
 use crate::model::thing::Identity;
 
 impl Live {
-    /// Lets this come back with the programs that are loaded from now on.
+    /// Sets the state to be restored with the programs that are loaded from now on.
     pub(crate) fn bring_back(&mut self, returning: Returning) {
         *self.returning.lock() = returning;
     }
 
-    /// What came back since the last time.
+    /// Takes the parts that were restored since the last call.
     pub(crate) fn take_restored(&self) -> Restored {
         std::mem::take(&mut self.returning.lock().restored)
     }
 
-    /// What did not come back is saved again as it is: its program may be loaded later.
+    /// Adds the parts that are not restored to the document to be saved, since their programs may
+    /// be loaded later.
     pub(crate) fn still_returning(&self, document: &mut Document) {
         let returning = self.returning.lock();
         let waiting = returning.maps.iter().filter(|map| map.made.is_none());
@@ -45,19 +46,19 @@ impl Live {
         document.link_pins.extend(returning.link_pins.clone());
     }
 
-    /// The program that ran under this key in place of the one that was wanted.
+    /// Takes the saved program that ran under this key in place of the wanted one.
     pub(super) fn take_running(&self, key: &str) -> Option<ProgramState> {
         let running = &mut self.returning.lock().running;
         let at = running.iter().position(|state| state.key == key)?;
         Some(running.swap_remove(at))
     }
 
-    /// It could not be loaded yet.
+    /// Puts back a program that could not be loaded.
     pub(super) fn put_running_back(&self, state: ProgramState) {
         self.returning.lock().running.push(state);
     }
 
-    /// Hashes of objects that what is there, or comes back, was made of.
+    /// Hashes of the object files of all programs that are loaded or to be restored.
     pub(crate) fn objects_in_use(&self) -> Vec<String> {
         let returning = self.returning.lock();
         let waiting = returning.retired.iter().chain(&returning.running);
@@ -65,7 +66,7 @@ impl Live {
         waiting.chain(there).map(|state| state.sha256.clone()).collect()
     }
 
-    /// The map that another program of the saved ones made, if this one had it, too.
+    /// The restored map that another program created, if this program owned the map, too.
     pub(super) fn returned_map(&self, key: &str, def: &MapDef) -> Option<Arc<Map>> {
         let returning = self.returning.lock();
         let has = |it: &&ReturningMap| it.saved.is_of(key, &def.name);
@@ -74,18 +75,18 @@ impl Live {
         difference(map, def, &fields).is_none().then(|| Arc::clone(map))
     }
 
-    /// Whether this program is the first to have a map again that was saved: it makes it, wherever
-    /// it had it from.
+    /// Whether this program owned a saved map that has not been created yet. The program then
+    /// creates the map, even if it was shared from elsewhere before.
     pub(super) fn returns(&self, key: &str, name: &str) -> bool {
         let returning = self.returning.lock();
         returning.maps.iter().any(|it| it.made.is_none() && it.saved.is_of(key, name))
     }
 
-    /// Loads programs that are only pinned, or whose maps are.
+    /// Loads saved programs that are attached nowhere, but pinned themselves or by their maps.
     pub(super) fn load_retired(&mut self, report: &mut Report) {
         let retired = std::mem::take(&mut self.returning.lock().retired);
         for state in retired {
-            // Pins keep what is wanted of it.
+            // Pins keep the program and its maps alive.
             match self.load(&state, None, report) {
                 Ok(live) => self.returning.lock().restored.retired.push((live.id(), state)),
                 Err(why) => {
@@ -96,7 +97,7 @@ impl Live {
         }
     }
 
-    /// Gives a program's maps what was saved of them, and pins that it and they had.
+    /// Restores contents and pins of a program's maps, and pins of the program.
     pub(super) fn fill_again(&self, key: &str, program: &Arc<ProgramObject>) {
         let mut returning = self.returning.lock();
         let returning = &mut *returning;
@@ -116,7 +117,7 @@ impl Live {
             for path in &pins {
                 self.pin_again(path, MapUse::new(Arc::clone(&map)).into());
             }
-            // What went makes room for what came.
+            // Deletions first, to make room for the other elements.
             let gone = changes.iter().filter(|change| change.value.is_none());
             gone.for_each(|change| drop(self.change_again(&map, change)));
             let contents = contents.filter(|file| {
@@ -125,7 +126,7 @@ impl Live {
                 let why = loaded.as_ref().err().map(ToString::to_string);
                 if let Some(why) = why {
                     let aside = path.with_extension("aside");
-                    // It is told either way.
+                    // The loss is reported even if renaming fails.
                     let _kept = std::fs::rename(&path, &aside);
                     let why = format!("{why}: what it held is kept as {}", aside.display());
                     self.tell_lost(&format!("map {name}"), why);
@@ -155,7 +156,8 @@ impl Live {
         }
     }
 
-    /// What could not come back with its program alone; and what nothing waits for any more.
+    /// Restores elements and link pins that need other objects, and drops saved parts for which no
+    /// program is left.
     pub(super) fn finish_returning(&self, wanted: &State, report: &mut Report) {
         let mut returning = self.returning.lock();
         let references = std::mem::take(&mut returning.references);
@@ -194,7 +196,7 @@ impl Live {
         returning.link_pins.retain(|_, pin| kept.contains(pin));
     }
 
-    /// Stores or deletes an element as the user did.
+    /// Repeats a user's change of an element.
     fn change_again(&self, map: &Arc<MapObject>, change: &Change) -> Result<(), String> {
         let mut session = Session::new(&self.registry, 0);
         let Change { key, value, port } = change;
@@ -225,20 +227,20 @@ impl Live {
         }
     }
 
-    /// Something that was saved is lost, and is not looked for again: it is told until somebody
-    /// has looked at it.
+    /// Reports the final loss of a part of the saved state; the report stays until an operator acts
+    /// on it.
     fn tell_lost(&self, what: &str, why: String) {
         self.news.failed(FailureCode::Saved, &format!("saved {what}"), why);
     }
 }
 
-/// Its values are programs, maps or ports, which may not be there yet.
+/// Whether values refer to programs, maps or ports, which may not exist yet.
 fn names_something(map: &MapObject) -> bool {
     let values = map.map().kind().values();
     matches!(values, Values::Program | Values::Map | Values::Device | Values::Cpu)
 }
 
-/// A map that is pinned by name is pinned already.
+/// Pins an object, unless the path is pinned already, as for maps pinned by name.
 fn pin(registry: &Objects, path: &str, object: Object) -> Result<(), Errno> {
     if registry.pins().iter().any(|(other, _)| other == path) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What there is, for those who only look: a copy that the next reconciliation leaves alone.
+//! A copy of the actual state for readers, which a reconciliation in progress does not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use super::parts::{LiveLink, LivePort};
 use super::{Live, Xsk};
 use crate::model::state::{BridgeState, ProgramState};
 
-/// What there was when the last reconciliation was done. The engine and the objects are what they
-/// are now.
+/// The actual state after the last reconciliation. The engine and the object registry are shared,
+/// and therefore current.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     /// The engine: counters, ports, conservation.
     pub(crate) engine: Arc<Engine>,
-    /// Programs, maps and links with their ids and pins, whoever made them.
+    /// Programs, maps and links with their ids and pins, including those of `bpf(2)` clients.
     pub(crate) registry: Arc<Objects>,
     /// AF_XDP sockets of applications.
     pub(crate) xsk: Xsk,
     /// Open ports by name.
     pub(crate) ports: BTreeMap<String, LivePort>,
-    /// How bonds are, by their names.
+    /// Readers of the state of bonds, by the bond's name.
     pub(crate) bonds: BTreeMap<String, Observer>,
-    /// Virtual machines that have programs run, by their ports.
+    /// Virtual machines with programs in the host, by their port's name.
     pub(crate) guests: BTreeMap<String, Arc<Guest>>,
-    /// What was wanted of loaded programs, by their ids.
+    /// Wanted states of loaded programs, by id.
     pub(crate) programs: BTreeMap<u32, ProgramState>,
     /// Programs on hooks.
     pub(crate) links: Vec<LiveLink>,
@@ -41,7 +41,7 @@ impl Live {
         bridges(&self.engine)
     }
 
-    /// All of it, as it is now.
+    /// A copy of the current state.
     pub(crate) fn seen(&self) -> Seen {
         let programs = self.programs.values().map(|live| (live.id(), live.state.clone()));
         let bonds = self.bonds.iter().map(|(name, it)| (name.clone(), it.observer()));
@@ -58,7 +58,7 @@ impl Live {
     }
 }
 
-/// The bridges that the engine has, by name.
+/// The engine's bridges, by name.
 pub(crate) fn bridges(engine: &Engine) -> BTreeMap<String, BridgeState> {
     let state = |bridge: &Arc<Bridge>| {
         let (name, ageing) = (bridge.name().to_owned(), bridge.ageing().as_secs());

@@ -1,4 +1,4 @@
-//! Shadow netdevs: interfaces of the host's that stand for ports, and are their uppers.
+//! Shadow interfaces: host interfaces that represent ports, and are their uppers.
 
 use towpath_ports::shadow::{Options, Shadow};
 
@@ -9,8 +9,8 @@ use crate::model::failure::FailureCode;
 use crate::model::state::State;
 
 impl Live {
-    /// Makes the shadows that ports are to have, and takes the others away. A port without the one
-    /// it should have goes on without.
+    /// Creates wanted shadows and removes the others. A port whose shadow cannot be created works
+    /// without it.
     pub(super) fn set_shadows(&mut self, wanted: &State, report: &mut Report) {
         let ports = wanted.ports_by_name();
         let name = |port: &str| ports.get(port).and_then(|port| port.shadow());
@@ -43,12 +43,12 @@ impl Live {
         self.note_ifindexes();
     }
 
-    /// Whether somebody deleted the interface.
+    /// Whether the interface was deleted by another process.
     pub(super) fn has_lost_shadow(&self, live: &LiveShadow) -> bool {
         live.shadow.tap().is_some_and(|tap| self.has_failed(tap))
     }
 
-    /// Takes a port's shadow away: before the port itself goes.
+    /// Removes a port's shadow; called before the port itself is removed.
     pub(super) fn remove_shadow(&mut self, port: &str, report: &mut Report) {
         let Some(live) = self.shadows.remove(port) else { return };
         match live.shadow.remove(&self.engine) {
@@ -61,7 +61,7 @@ impl Live {
         }
     }
 
-    /// Shadows are up as their ports are, with the same MTU.
+    /// Sets shadows up or down like their ports, with the same MTU.
     pub(super) fn follow_ports(&self, report: &mut Report) {
         for (port, live) in &self.shadows {
             if let Err(error) = live.shadow.follow(&self.engine) {
@@ -82,7 +82,7 @@ impl Live {
     }
 }
 
-/// An error and what led to it.
+/// Formats an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,4 +1,4 @@
-//! AF_XDP sockets of applications: what they ask of the engine, and what it is told of them.
+//! AF_XDP sockets of applications: their view of the engine, and their entries in maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
 use super::world::Known;
 
-/// The sockets, and the daemon as they see it.
+/// AF_XDP sockets, and the daemon as their host.
 #[derive(Debug, Clone)]
 pub struct Xsk {
     host: Arc<EngineHost>,
@@ -43,7 +43,7 @@ impl Xsk {
         &self.sockets
     }
 
-    /// Which entries of which maps lead to which socket: its number, the map's name, the key.
+    /// All XSKMAP entries: the socket's number, the map's name, the key.
     pub(crate) fn entries(&self) -> Vec<(u32, String, u32)> {
         let of_map = |map: Arc<Map>| {
             let targets = map.targets().into_iter();
@@ -52,27 +52,27 @@ impl Xsk {
         self.host.maps().into_iter().flat_map(of_map).collect()
     }
 
-    /// The link of the default program of a port, while a socket needs it.
+    /// The link of a port's default program, while a socket needs it.
     pub(super) fn default_link(&self, ifindex: u32) -> Option<Link> {
         self.host.defaults.lock().get(&ifindex).cloned()
     }
 
-    /// A port is gone, and its sockets with it.
+    /// Closes the sockets of a port that is gone.
     pub(super) fn forget_port(&self, ifindex: u32) {
         self.sockets.unregister(ifindex);
         self.host.defaults.lock().remove(&ifindex);
     }
 }
 
-/// What sockets know of the engine.
+/// The engine, as sockets use it.
 #[derive(Debug)]
 struct EngineHost {
     engine: Arc<Engine>,
     known: Arc<Known>,
-    /// Maps that no program on a hook has: pinned ones.
+    /// Source of maps that no attached program uses, such as pinned ones.
     registry: Arc<Objects>,
-    /// Links of the default program by ifindex. Locked inside of changes of the engine, never the
-    /// other way round.
+    /// Links of default programs by ifindex. Locked within changes of the engine, never the other
+    /// way round.
     defaults: Mutex<BTreeMap<u32, Link>>,
 }
 
@@ -80,7 +80,7 @@ impl Host for EngineHost {
     fn device(&self, ifindex: u32) -> Option<Device> {
         self.engine.read(|config, snapshot| {
             let slot = snapshot.port_of_ifindex(ifindex)?;
-            // A port that only sends has one queue for that.
+            // A port without receive queues has one queue for sending.
             let queues = slot.opened.device.queues().max(1);
             Some(Device { queues, zero_copy: config.can_zero_copy(slot.id) })
         })
@@ -95,7 +95,7 @@ impl Host for EngineHost {
 
     fn attach(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
         let place = socket.bound_to().ok_or(Errno::NXIO)?;
-        // Only now is it sure that the port stays until workers know.
+        // Within the change, the port cannot disappear before the workers know the socket.
         let added = self.engine.change(|config| {
             port_with(config, place.ifindex)?;
             config.add_socket(Arc::clone(socket) as Arc<dyn towpath_engine::Socket>)
@@ -110,13 +110,13 @@ impl Host for EngineHost {
             }
         };
         forget();
-        // Nothing of this can fail.
+        // None of these operations fails.
         let _removed = self.engine.change(|config| {
             sockets.iter().for_each(|socket| config.remove_socket(socket.id()));
             self.drop_unused_defaults(config);
             Ok(())
         });
-        // An update that had found one of them before it closed.
+        // Again, for an update that found a socket before it was closed.
         forget();
     }
 
@@ -137,7 +137,7 @@ impl Host for EngineHost {
 }
 
 impl EngineHost {
-    /// The XSKMAP of that name of a program on that port.
+    /// The XSKMAP of this name in a program on the port.
     fn map_on(&self, ifindex: u32, name: &str) -> Option<Arc<Map>> {
         self.engine.read(|_, snapshot| {
             let chain = snapshot.port_of_ifindex(ifindex)?.rx_hook.as_ref()?;
@@ -146,8 +146,8 @@ impl EngineHost {
         })
     }
 
-    /// All XSKMAPs: of programs on hooks, those inside of maps of maps included, and those that are
-    /// pinned or kept by somebody else.
+    /// All XSKMAPs: those of attached programs, also inside of maps of maps, and those that are
+    /// pinned or held by clients.
     fn maps(&self) -> Vec<Arc<Map>> {
         let mut found: Vec<Arc<Map>> = Vec::new();
         let mut add = |map: &Arc<Map>| {
@@ -172,7 +172,7 @@ impl EngineHost {
         found
     }
 
-    /// Attaches libxdp's default program to a port that has no program with an `xsks_map`.
+    /// Attaches libxdp's default program to a port whose programs have no `xsks_map`.
     fn attach_default(&self, ifindex: u32) -> Result<Arc<Map>, Errno> {
         let Device { queues, zero_copy } = self.device(ifindex).ok_or(Errno::NODEV)?;
         let mut options = LoadOptions {
@@ -181,7 +181,7 @@ impl EngineHost {
             ..LoadOptions::default()
         };
         if zero_copy {
-            // It must not keep frames from being received into applications' memory.
+            // Other settings would rule out reception into the applications' memory (zero copy).
             (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
         }
         let program = Program::from_linked(default_program(queues), &options);
@@ -200,7 +200,7 @@ impl EngineHost {
         attached.map(|()| map).map_err(|_refused| Errno::BUSY)
     }
 
-    /// Takes the default program off ports where no socket needs it any more.
+    /// Detaches default programs that no socket needs any more.
     fn drop_unused_defaults(&self, config: &mut Config) {
         self.defaults.lock().retain(|&ifindex, link| {
             let map = link.program.maps().by_name(DEFAULT_MAP);
@@ -209,7 +209,7 @@ impl EngineHost {
                 let links = config.links(port, Hook::Rx).unwrap_or_default();
                 let others = links.iter().filter(|link| link.id != DEFAULT_LINK).cloned();
                 let others = others.collect();
-                // Fewer programs are never refused.
+                // The removal of a program is never refused.
                 let _set = config.set_links(port, Hook::Rx, others);
             }
             is_used
@@ -229,7 +229,7 @@ fn put(map: &Map, key: u32, number: u32) -> Result<(), Errno> {
     stored.map_err(|errno| Errno::from_raw_os_error(errno.0))
 }
 
-/// libxdp's `xsk_def_xdp_prog`: to the socket of the queue, or on.
+/// libxdp's `xsk_def_xdp_prog`: redirects to the queue's socket, or passes the frame.
 fn default_program(queues: u32) -> Linked {
     let mov = |dst, imm| Insn::new(BPF_ALU64 | BPF_MOV, dst, 0, 0, imm);
     let insns = vec![
@@ -246,16 +246,16 @@ fn default_program(queues: u32) -> Linked {
     Linked { section: "xdp.frags".to_owned(), ..linked }
 }
 
-/// The map that libxdp looks for.
+/// The name under which libxdp looks for the map.
 const DEFAULT_MAP: &str = "xsks_map";
-/// What the default program runs with, as libxdp's does.
+/// Priority of the default program, as in libxdp.
 const DEFAULT_PRIORITY: u32 = 20;
-/// The number of its link: no other gets that far.
+/// Id of the default program's link; ids of other links never get this high.
 const DEFAULT_LINK: u32 = u32::MAX;
 const _: () = assert!(
     DEFAULT_PRIORITY < towpath_engine::DEFAULT_PRIORITY,
     "sockets' program is before others"
 );
-/// In `struct xdp_md`.
+/// Offset in `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
 const XDP_PASS: i32 = 2;

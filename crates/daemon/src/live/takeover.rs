@@ -1,14 +1,14 @@
-//! Which maps a program finds when it is loaded: pinned ones, shared ones, and those of the program
-//! whose place it takes. What a program has learnt stays when its code changes.
+//! Selection of a program's maps when it is loaded: pinned ones, shared ones, and those of its
+//! predecessor. A program's learnt data survives changes of its code.
 //!
-//! - A map that is shared (`--map NAME=...`) or pinned by name (`LIBBPF_PIN_BY_NAME`) is used again
-//!   as libbpf does, and refused when it isn't as the object defines it.
-//! - Of the program before, maps of the same name and shape stay. Another shape is refused, with
-//!   what changed, unless it is said what is to become of the entries. Entries for which the new
-//!   maps have no room, or which have no map any more, are counted, and refused unless they may go.
-//! - A map that several programs had when the daemon ended is one map again.
-//! - What belongs to the code is new: constants, global variables whose first values or places
-//!   changed, and jump tables, in which entries that came from outside stay.
+//! - A map that is shared (`--map NAME=...`) or pinned by name (`LIBBPF_PIN_BY_NAME`) is reused as
+//!   by libbpf, and refused if it differs from the object's definition.
+//! - Maps of the predecessor are kept if name and shape are the same. Another shape is refused with
+//!   the difference, unless a migration is configured. Entries for which the new maps have no room,
+//!   or which have no map any more, are counted and refused unless the change is lossy.
+//! - A map that several programs shared when the daemon ended is shared again.
+//! - Maps that belong to the code are new: constants, global variables whose initial values or
+//!   layout changed, and jump tables, in which programs from outside the object file stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,31 +27,31 @@ use super::report::Report;
 use crate::model::reference::absolute;
 use crate::model::state::{MigrateState, ProgramState};
 
-/// What a program to be loaded finds.
+/// The maps for a program that is to be loaded.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
-    /// Maps that stand for the object's, by name.
+    /// Existing maps that replace the object's, by name.
     pub(super) existing: BTreeMap<String, Arc<Map>>,
-    /// Those of them that were the program's before.
+    /// Names of those existing maps that are the predecessor's.
     pub(super) kept: BTreeSet<String>,
-    /// Maps of another shape or name, whose entries the object's are to take over.
+    /// Maps of another shape or name whose entries are copied into the object's.
     copied: BTreeMap<String, Arc<Map>>,
-    /// Maps that the object has no more, with what they hold.
+    /// Numbers of entries in maps that the object no longer has, by name.
     vanished: BTreeMap<String, usize>,
-    /// Entries may go.
+    /// Whether entries may be lost.
     is_lossy: bool,
-    /// Maps that are to be pinned, and where.
+    /// Paths at which new maps are to be pinned, by name.
     pins: BTreeMap<String, String>,
-    /// What starts anew though it was there, and why.
+    /// Messages about maps that start empty, with the reason.
     anew: Vec<String>,
 }
 
 impl Takeover {
-    /// Looks for the maps of `file`, which `before` may have had.
+    /// Finds the maps of `file` among those of `before` and all others.
     ///
     /// # Errors
     ///
-    /// A map that can't be used as the object defines it, and what to do.
+    /// Fails if a map cannot be used as the object defines it; the message contains advice.
     pub(super) fn find(
         live: &Live,
         state: &ProgramState,
@@ -90,7 +90,8 @@ impl Takeover {
         Ok(found)
     }
 
-    /// `LIBBPF_PIN_BY_NAME`: the map at the root of bpffs, or a new one, which is pinned there.
+    /// Finds the map pinned by name (`LIBBPF_PIN_BY_NAME`) at the root of bpffs; without one, notes
+    /// that the new map is to be pinned there.
     fn pinned(&mut self, live: &Live, def: &MapDef) -> Result<(), String> {
         let path = format!("{BPFFS_ROOT}/{}", def.name);
         let pin = live.registry.pins().into_iter().find(|(at, _)| *at == path);
@@ -132,7 +133,7 @@ impl Takeover {
                 check_copy(map, def)?;
                 self.copied.insert(name(), Arc::clone(map));
             }
-            // What an object file fills is its own.
+            // Maps with initial contents from the object file belong to the code.
             (Some(change), None) if def.initial.is_some() => {
                 self.anew.push(format!("map {} starts anew: {change}", def.name));
             }
@@ -148,7 +149,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// Copies what the new maps take over, unless some of it would be lost that may not be.
+    /// Copies entries to the new maps; fails if entries are lost and that is not allowed.
     fn copy_entries(&self, maps: &MapSet, report: &mut Report) -> Result<(), String> {
         let (mut lost, mut lines) = (Vec::new(), Vec::new());
         for (name, old) in &self.copied {
@@ -179,8 +180,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Fills what the new maps take over, and pins what is to be pinned: when the program is loaded
-    /// and its own contents are stored.
+    /// Copies entries, and pins new maps; called after the program is loaded and its configured
+    /// contents are stored.
     pub(super) fn finish(
         &self,
         registry: &Objects,
@@ -218,8 +219,8 @@ impl Takeover {
     }
 }
 
-/// Names that nothing has would do nothing. Where there is no program before, as at a start, what
-/// was said of its maps is past.
+/// Refuses unknown map names, which would have no effect. Without a predecessor, as at a start,
+/// instructions about its maps are ignored.
 fn check_names(
     state: &ProgramState,
     file: &Object,
@@ -233,7 +234,7 @@ fn check_names(
     let dropped: Vec<&String> = dropped.map(|(name, _)| name).collect();
     let asked = state.shared_maps.keys().chain(state.map_migrate.keys());
     let asked = asked.chain(state.map_rename.values());
-    // What goes may be gone already.
+    // A map to be dropped may be gone already.
     let is_there = |name: &String| own.contains(&name.as_str()) || dropped.contains(&name);
     let unknown = asked.into_iter().find(|name| !is_there(name));
     if let Some(name) = unknown {
@@ -241,7 +242,7 @@ fn check_names(
         return Err(format!("the object has no map {name:?}{hint}"));
     }
     let gone = |name: &&String| {
-        // After a reload, the next one has the map by its new name already.
+        // After a reload, the predecessor has the map under its new name already.
         !is_past && !old.contains(&name.as_str()) && !old.contains(&&*state.map_rename[*name])
     };
     match state.map_rename.keys().find(gone) {
@@ -253,8 +254,8 @@ fn check_names(
     }
 }
 
-/// Maps of the program before that the object has not, and that nothing else keeps, by how many
-/// entries they hold that somebody may miss.
+/// Maps of the predecessor that the object lacks and that nothing else keeps, by their number of
+/// entries that would be missed.
 fn vanished(
     live: &Live,
     state: &ProgramState,
@@ -286,12 +287,12 @@ fn vanished(
     gone.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Whether somebody may miss such an element: all there are, in arrays those that are not zero.
+/// Whether an element would be missed: in arrays, if it is not zero; in other maps, always.
 fn is_something(map: &Map, value: &Value) -> bool {
     map.kind().keys() != Keys::Index || value.cpus().iter().any(|it| it.iter().any(|it| *it != 0))
 }
 
-/// How many elements a map holds that somebody may miss.
+/// Number of elements in a map that would be missed.
 fn held(map: &Map) -> usize {
     match map.kind().values() {
         Values::Bytes | Values::PerCpu if map.kind().keys() == Keys::Index => {
@@ -302,7 +303,7 @@ fn held(map: &Map) -> usize {
     }
 }
 
-/// A map by its id or the path of its pin.
+/// Finds a map by its id or pin path.
 fn shared(registry: &Arc<Objects>, place: &str) -> Result<Arc<Map>, String> {
     let selector = match place.parse() {
         Ok(id) => Selector::Id(id),
@@ -312,9 +313,9 @@ fn shared(registry: &Arc<Objects>, place: &str) -> Result<Arc<Map>, String> {
     map.map(|map| Arc::clone(map.map())).map_err(|error| error.to_string())
 }
 
-/// Entries that are plain values can be copied.
+/// Refuses to copy entries that are not plain values.
 fn check_copy(old: &Map, new: &MapDef) -> Result<(), String> {
-    // Equal ones, so that values have as many CPUs on both sides.
+    // Both must be equal, so that values have the same number of CPUs.
     let values = [old.kind().values(), new.kind.values()];
     let are_plain = values == [Values::Bytes; 2] || values == [Values::PerCpu; 2];
     if are_plain && old.fields().is_empty() {
@@ -328,8 +329,8 @@ fn check_copy(old: &Map, new: &MapDef) -> Result<(), String> {
     ))
 }
 
-/// Copies all entries; gives how many are there then, and how many are not: the new map refused
-/// them, evicted them, or has one key for several.
+/// Copies all entries. Returns the number copied, and the number lost: the new map refused or
+/// evicted them, or merges several keys into one.
 fn copy(old: &Map, new: &Map) -> (usize, usize) {
     let keys = Conversion::of_keys(old.def(), new.def());
     let values = Conversion::of_values(old.def(), new.def());

@@ -1,31 +1,31 @@
-//! Lines of the log that somebody else makes us write: whose link flaps, or who connects and sends
-//! nonsense, fills no disk. Of each subject a few lines come at once; what follows is counted, and
-//! one line says how many there were.
+//! Rate limit of log lines that outside parties cause, so that a flapping link or a misbehaving
+//! client does not fill the disk. The first few lines about a subject are logged; further ones are
+//! counted, and one line gives their number.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What was told lately, by subject.
+/// Recent log lines, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Told(Mutex<BTreeMap<String, Window>>);
 
-/// What was told of one subject since a moment.
+/// Lines about one subject in the current period.
 #[derive(Debug)]
 struct Window {
     since: Instant,
     lines: u32,
     left_out: u64,
-    /// The last line that was left out.
+    /// The last line left out.
     last: String,
 }
 
 impl Told {
-    /// Whether a line is to be written, now; else it is counted.
+    /// Whether a line is to be logged now; otherwise it is counted.
     pub(crate) fn admits(&self, subject: &str, line: &str, now: Instant) -> bool {
         let mut all = self.0.lock();
-        // Others decide how many subjects there are.
+        // Outside parties determine the number of subjects.
         let subject = if all.len() < SUBJECTS_MAX { subject } else { OTHERS };
         let window = all.entry(subject.to_owned()).or_insert_with(|| Window {
             since: now,
@@ -43,7 +43,7 @@ impl Told {
         false
     }
 
-    /// Lines about what was left out, of subjects whose time is over.
+    /// Ends the periods that are over, and returns a line for each that left out lines.
     pub(crate) fn take_over(&self, now: Instant) -> Vec<String> {
         let mut lines = Vec::new();
         self.0.lock().retain(|subject, window| {
@@ -61,12 +61,12 @@ impl Told {
     }
 }
 
-/// Lines of a subject that are written within [`PERIOD`].
+/// Lines about a subject that are logged within [`PERIOD`].
 const LINES_MAX: u32 = 5;
 const PERIOD: Duration = Duration::from_secs(10);
 const SUBJECTS_MAX: usize = 256;
 const _: () = assert!(LINES_MAX > 0 && SUBJECTS_MAX > 0, "something is told");
-/// Subjects beyond [`SUBJECTS_MAX`], together.
+/// Common name of subjects beyond [`SUBJECTS_MAX`].
 const OTHERS: &str = "others";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Frames that ports received and sent.
+//! Received and sent frames of ports.
 
 use towpath_engine::counters::{Counter, PortCounters};
 use towpath_engine::{Port, Snapshot};
@@ -7,8 +7,8 @@ use crate::live::{LivePort, Seen};
 use crate::model::kinds;
 use crate::model::messages::TrafficView;
 
-/// Ports at which frames come from outside, or go there. What a bond has its members have, and what
-/// one port of a pair has the other one sent; where there are none but such, pairs count.
+/// Ports whose frames come from outside, or go there: no bonds, whose frames are their members',
+/// and no pairs, whose frames other ports count. If all ports but bonds are pairs, the pairs count.
 pub(crate) fn outer(live: &Seen) -> Vec<&str> {
     let ports = &live.ports;
     let is_pair = |port: &LivePort| {
@@ -21,7 +21,7 @@ pub(crate) fn outer(live: &Seen) -> Vec<&str> {
     if outer.is_empty() { wires().map(|(name, _)| &**name).collect() } else { outer }
 }
 
-/// Frames of a port, and all that it dropped.
+/// Frames that a port received, sent and dropped; a bond includes its members' frames.
 pub(crate) fn traffic(snapshot: &Snapshot, slot: &Port) -> TrafficView {
     let counted = |read: &dyn Fn(&PortCounters) -> u64| -> u64 {
         slot.opened.counters.iter().map(read).sum()

@@ -1,4 +1,4 @@
-//! What maps of targets may name: our ports, workers, programs and sockets.
+//! The targets that map entries may refer to: ports, workers, programs and sockets.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,12 +13,12 @@ use towpath_objects::Objects;
 use towpath_xdp::program::Surroundings;
 use towpath_xsk::Sockets;
 
-/// What exists in one daemon, as maps may ask at any time, also while the engine changes.
+/// The existing targets, which maps may query at any time, even during changes of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     workers: usize,
     ifindexes: RwLock<BTreeSet<u32>>,
-    /// Who knows the programs.
+    /// Registry of programs.
     surroundings: Weak<Surroundings>,
     sockets: OnceLock<Weak<Sockets>>,
 }
@@ -29,7 +29,7 @@ impl Known {
         Known { workers, surroundings, ..Known::default() }
     }
 
-    /// Says where sockets are; there is one place for them.
+    /// Sets the registry of sockets, once.
     pub(super) fn set_sockets(&self, sockets: &Arc<Sockets>) {
         let _already = self.sockets.set(Arc::downgrade(sockets));
     }
@@ -64,7 +64,7 @@ impl Environment for Known {
     fn socket(&self, number: u32) -> Result<(u32, u32), Errno> {
         let sockets = self.sockets.get().and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
         let socket = sockets.get(number).filter(|socket| socket.is_open()).ok_or(Errno::EBADF)?;
-        // One that is not bound yet may be there already.
+        // A socket may be stored before it is bound.
         Ok((number, socket.bound_to().map_or(0, |place| place.queue)))
     }
 }

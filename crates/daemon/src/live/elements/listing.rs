@@ -1,4 +1,4 @@
-//! A map's elements, a piece at a time: nobody holds all of them for a client that reads slowly.
+//! A map's elements in pieces, so that a slow client does not make the daemon hold all of them.
 
 use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
@@ -9,31 +9,31 @@ use super::{bytes_of_entry, entry, name_target, one, refused, said, target};
 use crate::model::messages::EntryView;
 use crate::model::refusal::Refusal;
 
-/// The elements of a map, in the map's order. What has no elements to list (ring buffers, arenas,
-/// bloom filters) is empty; queues and stacks begin with what comes out next.
+/// The elements of a map, in the map's order. Kinds without elements to list (ring buffers, arenas,
+/// bloom filters) are empty; queues and stacks begin with the next value to be popped.
 ///
-/// It keeps no map alive: when the map goes before its end, the next piece is an error.
+/// A listing does not keep its map alive: if the map goes, the next piece is an error.
 #[derive(Debug)]
 pub(crate) struct Listing {
     session: Session,
     map: u32,
-    /// Also in hex, and as bpftool formats it.
+    /// Whether elements are also shown in hex, and as bpftool formats them.
     with_bytes: bool,
-    /// Elements that are still wanted.
+    /// Number of elements still to be listed.
     left: usize,
     rest: Rest,
 }
 
-/// The part of a map that was not listed yet.
+/// The part of a map that has not been listed.
 #[derive(Debug)]
 enum Rest {
-    /// What is behind this key, in so many keys at most: somebody who stores meanwhile makes no end
-    /// of it.
+    /// Keys that follow `last`, at most `left` of them: the limit ends the listing even if elements
+    /// are added all the time.
     Keys {
         last: Option<Vec<u8>>,
         left: usize,
     },
-    /// Values that waited in a queue or stack at one moment: programs go on taking them out.
+    /// Values of a queue or stack, copied at the start since programs may pop them meanwhile.
     Values {
         bytes: Vec<u8>,
         at: usize,
@@ -42,11 +42,11 @@ enum Rest {
 }
 
 impl Listing {
-    /// Begins with a map's first element, and ends after `most` of them.
+    /// Starts at the map's first element, and ends after `most` elements.
     ///
     /// # Errors
     ///
-    /// Only programs may read the map.
+    /// Fails if only programs may read the map.
     pub(crate) fn new(
         session: Session,
         map: &MapObject,
@@ -74,7 +74,7 @@ impl Listing {
         Ok(Listing { session, map: id, with_bytes, left: most, rest })
     }
 
-    /// Bytes that are held until it is read.
+    /// Number of bytes held in memory by the listing.
     pub(crate) fn bytes(&self) -> usize {
         match &self.rest {
             Rest::Values { bytes, .. } => bytes.len(),
@@ -82,11 +82,11 @@ impl Listing {
         }
     }
 
-    /// The next elements; none at the end. There may be none in a piece before the end.
+    /// The next piece; `None` at the end. A piece before the end may be empty.
     ///
     /// # Errors
     ///
-    /// The map is gone, or can't be walked.
+    /// Fails if the map is gone, or cannot be iterated.
     pub(crate) fn piece(&mut self) -> Result<Option<Vec<EntryView>>, Refusal> {
         if self.left == 0 {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Listing {
         Ok(piece)
     }
 
-    /// Elements behind the last one.
+    /// The next piece of a map with keys.
     fn elements(&mut self, map: &Map) -> Result<Option<Vec<EntryView>>, Refusal> {
         let Rest::Keys { last, left } = &mut self.rest else { return Ok(None) };
         let walk = self.session.walk(&Selector::Id(self.map), last.clone());
@@ -126,7 +126,7 @@ impl Listing {
         Ok((keys > 0).then_some(piece))
     }
 
-    /// Values that waited when it began.
+    /// The next piece of a queue or stack.
     fn values(&mut self, map: &Map) -> Option<Vec<EntryView>> {
         let Rest::Values { bytes, at } = &mut self.rest else { return None };
         let size = (map.value_size() as usize).max(1);
@@ -144,7 +144,7 @@ impl Listing {
         (!piece.is_empty()).then_some(piece)
     }
 
-    /// All of it.
+    /// All remaining elements.
     pub(crate) fn all(mut self) -> Result<Vec<EntryView>, Refusal> {
         let mut all = Vec::new();
         while let Some(piece) = self.piece()? {
@@ -154,7 +154,7 @@ impl Listing {
     }
 }
 
-/// What waits in a queue or stack, the next one first.
+/// The values in a queue or stack, the next one first.
 fn queued(map: &Map) -> Result<Vec<u8>, Refusal> {
     let mut values = map.user().queued().map_err(|errno| said(map, errno))?;
     if map.kind() == MapType::Stack {
@@ -163,7 +163,7 @@ fn queued(map: &Map) -> Result<Vec<u8>, Refusal> {
     Ok(values.iter().flat_map(|value| value.bytes().iter().copied()).collect())
 }
 
-/// An element as it is shown, if there is something at its key: arrays have empty slots.
+/// An element as shown to clients; `None` for an empty slot of an array.
 pub(super) fn element(
     map: &Map,
     key: &[u8],
@@ -177,7 +177,7 @@ pub(super) fn element(
             target(map, index, found.number, found.id)
         }
         Values::Program => one(number(key).into(), number(value?.bytes()).into()),
-        // Inner maps of an object file are no objects of their own.
+        // Inner maps from an object file have no ids.
         Values::Map => entry(map.def(), key, &map.user().lookup(key, 0).ok()?),
         _ => entry(map.def(), key, value?),
     };
@@ -188,8 +188,8 @@ pub(super) fn element(
     Some(view)
 }
 
-/// Keys that a piece looks at. Whoever looks keeps removed elements from being used again.
+/// Keys per piece: iterating delays the reuse of removed elements.
 const KEYS: usize = 512;
-/// Bytes of keys and values after which a piece ends; their text is several times as long.
+/// Bytes of keys and values per piece; their JSON is several times as long.
 const BYTES: usize = 16 << 10;
 const _: () = assert!(KEYS > 0 && BYTES > 0, "a piece goes on");
