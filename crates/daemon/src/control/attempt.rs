@@ -1,4 +1,4 @@
-//! A change that is undone when it fails, beside what fails by itself meanwhile.
+//! Changes that are undone on failure, without regard to unrelated failures at the same time.
 
 use super::{Control, Work};
 use crate::live::Report;
@@ -7,8 +7,8 @@ use crate::model::refusal::Refusal;
 use crate::model::state::State;
 
 impl Control {
-    /// Makes something else; when that fails, everything is as it was. A failure that is there
-    /// without the change, too, is none of it: an interface may go in the middle of it.
+    /// Applies a change; if it fails, restores the previous state. A failure that also occurs
+    /// without the change is not attributed to it, since an interface may disappear at any time.
     pub(super) fn attempt(&self, work: &mut Work, next: &State) -> Result<Report, Refusal> {
         let mut tries = 1;
         loop {
@@ -32,6 +32,6 @@ impl Control {
     }
 }
 
-/// How often a change is tried while something else fails beside it.
+/// Number of tries while unrelated failures occur.
 const TRIES: usize = 3;
 const _: () = assert!(TRIES > 0, "a change is tried");

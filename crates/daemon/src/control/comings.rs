@@ -1,5 +1,5 @@
-//! Comings and goings at ports: links, monitors of virtual machines, agents of guests. One line for
-//! each change; a link that is lost is a failure for as long as it is.
+//! Changes at the other ends of ports: links, monitors of virtual machines, agents of guests. Each
+//! change is one event; a lost link is a failure for as long as it is down.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,13 +25,14 @@ pub(crate) struct Comings {
 /// A port's link.
 #[derive(Debug)]
 struct Link {
-    /// It had one, since it was opened.
+    /// Whether the link has been up since the port was opened.
     was_there: bool,
     since: Instant,
 }
 
 impl Comings {
-    /// Tells who came and who went since the last look.
+    /// Reports links that went up or down, and peers that connected or disconnected, since the last
+    /// look.
     pub(crate) fn look(&mut self, live: &Seen, news: &News, now: Instant) {
         let ports = &live.ports;
         let open = |(name, port): (&String, &LivePort)| {
@@ -77,7 +78,7 @@ impl Comings {
     }
 }
 
-/// Whether a failure is of a link that is back since the last look.
+/// Whether a failure is about a link that came back after the last look.
 pub(crate) fn is_over(live: &Seen, failure: &Failure) -> bool {
     let is_link = failure.code == FailureCode::PortLink;
     let name = failure.subject.strip_prefix(PORT).filter(|_| is_link);
@@ -87,7 +88,7 @@ pub(crate) fn is_over(live: &Seen, failure: &Failure) -> bool {
     })
 }
 
-/// Tells what changed of somebody at the other end since the last look.
+/// Reports changes of a peer since the last look.
 fn tell(
     before: &mut BTreeMap<String, Peer>,
     name: &str,
@@ -114,7 +115,7 @@ fn tell(
 
 fn agent(guest: &Guest) -> Peer {
     let (is_there, comings) = guest.connections();
-    // Requests of a guest that are refused are between it and its agent.
+    // Refused requests of a guest are shown to its agent only.
     Peer { is_there, comings, ..Peer::default() }
 }
 
@@ -124,5 +125,5 @@ fn subject(name: &str) -> String {
 
 /// Prefix of the subjects of ports' failures.
 const PORT: &str = "port ";
-/// An interface has a link within this time of being opened, or something is wrong.
+/// Time after opening within which an interface must have a link.
 const PATIENCE: Duration = Duration::from_secs(5);

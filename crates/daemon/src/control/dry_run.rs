@@ -1,7 +1,8 @@
-//! Would a program let a bond's LACPDUs pass? Found out by giving it one, before it matters.
+//! Test runs that show whether a program lets a bond's LACPDUs pass, before it is in use.
 //!
-//! As in the kernel a bond's program sees these frames before the bond does, and one that drops
-//! them keeps 802.3ad from ever coming up. It runs on maps of its own here, filled as wanted.
+//! As in the kernel, a bond's program sees these frames before the bond does, and a program that
+//! drops them keeps 802.3ad from ever coming up. The test run has maps of its own, filled as
+//! configured.
 
 use towpath_bpf::Env;
 use towpath_engine::bond::BondMode;
@@ -14,22 +15,22 @@ use crate::live::files::ObjectFiles;
 use crate::model::kinds::bond;
 use crate::model::state::{HookState, PortState, ProgramState, State};
 
-/// Something that works and is probably not what was meant.
+/// A probable mistake in a state that works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// The port it is about.
+    /// The port.
     pub port: String,
-    /// What, and what to do.
+    /// The mistake, with advice.
     pub text: String,
 }
 
-/// What programs said to a LACPDU: each is verified and asked once, whatever else changes.
+/// Verdicts of programs on a LACPDU, cached: each program is verified and run once.
 #[derive(Debug, Default)]
 pub struct DryRun {
     asked: Vec<(ProgramState, Answer)>,
 }
 
-/// A program's name and its verdict; nothing for one that does not load.
+/// A program's name and its verdict; `None` if it does not load.
 type Answer = Option<(String, Action)>;
 
 impl DryRun {
@@ -38,7 +39,7 @@ impl DryRun {
         let before = std::mem::take(&mut self.asked);
         let mut env = None;
         warnings(state, |program| {
-            // Where it came from, and how it is executed, changes no verdict.
+            // The object's path and the way of execution do not change the verdict.
             let known = before.iter().chain(&self.asked).find(|(it, _)| is_same(it, program));
             if let Some((_, answer)) = known {
                 let answer = answer.clone();
@@ -71,7 +72,7 @@ fn warnings(state: &State, mut ask: impl FnMut(&ProgramState) -> Answer) -> Vec<
         let Some(program) = state.programs.iter().find(|it| it.key == attach.program) else {
             continue;
         };
-        // One that cannot be loaded is reported where it is loaded.
+        // A program that does not load is reported elsewhere.
         let Some((name, action)) = ask(program) else { continue };
         if action != Action::Pass {
             found.push(Warning {
@@ -87,7 +88,7 @@ fn warnings(state: &State, mut ask: impl FnMut(&ProgramState) -> Answer) -> Vec<
     found
 }
 
-/// The bond in mode 802.3ad whose control frames a program on `port` would see.
+/// The bond in mode 802.3ad whose control frames a program on `port` sees.
 fn exposed<'a>(state: &'a State, port: &'a PortState) -> Option<&'a str> {
     let options = bond::wanted(port)?.ok()?.settings.options;
     if options.mode == BondMode::Lacp && !options.protect_control {
@@ -115,7 +116,8 @@ fn judge(state: &ProgramState, objects: &ObjectFiles, env: &Env) -> Answer {
     Some((name, verdict.action))
 }
 
-/// What cannot be filled in here, such as ports that exist in a daemon only, is left out.
+/// Stores the configured contents; entries that are not possible here are left out, such as those
+/// that refer to ports.
 fn fill(contents: &serde_json::Map<String, serde_json::Value>, loader: &Loader<'_>) {
     let maps = loader.maps();
     let Ok(fillings) = mapfile::parse(contents, &maps.defs(), 1) else { return };

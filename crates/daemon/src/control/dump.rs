@@ -1,8 +1,8 @@
-//! A dump: what taps copy, as a pcapng stream.
+//! Dumps: the frames that taps copy, as a pcapng stream.
 //!
-//! Interfaces, packet options and their meaning are those of `xdpdump`. A dump has a thread of its
-//! own: a reader that is too slow loses copies, which the stream's statistics blocks count, and
-//! neither frames nor the API wait for it.
+//! Interfaces and packet options have the same meaning as in `xdpdump`. Each dump has a thread: a
+//! slow reader loses copies, which the stream's statistics blocks count, and delays neither frames
+//! nor the API.
 
 use std::collections::HashMap;
 use std::sync::mpsc::RecvTimeoutError;
@@ -20,18 +20,18 @@ use crate::live::engine_hook;
 use crate::model::clock::wall_clock;
 use crate::model::state::HookState;
 
-/// What is dumped.
+/// Parameters of a dump.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// The port's name.
     pub(crate) port: String,
-    /// Its number.
+    /// The port's id.
     pub(crate) id: PortId,
-    /// The programs that are watched.
+    /// Programs to be watched; if there are none, the whole port is.
     pub(crate) programs: Vec<Watched>,
-    /// What the engine is to copy.
+    /// Parameters of the tap.
     pub(crate) options: TapOptions,
-    /// Ends after so many frames.
+    /// Number of frames after which the dump ends.
     pub(crate) count: Option<u64>,
 }
 
@@ -43,24 +43,24 @@ pub(crate) struct Watched {
     pub(crate) hook: HookState,
 }
 
-/// Starts a dump; gives its bytes. It ends when nobody receives them any more, when there are
-/// enough frames, or with its port.
+/// Starts a dump and returns its bytes. It ends when the receiver is dropped, after `count` frames,
+/// or with its port.
 ///
 /// # Errors
 ///
-/// There is no thread for it, or no port any more.
+/// Fails if the thread cannot be started, or the port is gone.
 pub(crate) fn start(control: &Arc<Control>, wanted: &Wanted) -> Result<Receiver<Vec<u8>>, String> {
     let (tap, reader) = Tap::new(wanted.options.clone());
     let mut encoder = Encoder::new(wanted).map_err(|error| error.to_string())?;
     let (sender, receiver) = channel(CHUNKS_MAX);
-    // A dump keeps no daemon alive.
+    // A dump does not keep the daemon alive.
     let weak = Arc::downgrade(control);
     let body = move || {
-        // Bytes go to memory: writing them does not fail.
+        // Writing to memory does not fail.
         let _done = pump(&mut encoder, &reader, &sender);
         end(&weak, &reader);
     };
-    // First, because it ends by itself when its tap goes nowhere.
+    // The thread starts first, since it ends by itself if the tap is dropped.
     let thread = std::thread::Builder::new().name("dump".to_owned()).spawn(body);
     let _detached = thread.map_err(|error| format!("thread of a dump: {error}"))?;
     let add = |config: &mut towpath_engine::Config| config.add_tap(wanted.id, tap);
@@ -74,7 +74,7 @@ fn end(control: &Weak<Control>, reader: &Reader) {
         config.remove_tap(reader);
         Ok(())
     };
-    // Nothing of this can fail.
+    // The removal of a tap does not fail.
     let _removed = control.read(|inner| inner.live.engine.change(remove));
 }
 
@@ -101,14 +101,14 @@ fn pump(encoder: &mut Encoder, reader: &Reader, sender: &Sender<Vec<u8>>) -> Res
     }
 }
 
-/// Copies as pcapng.
+/// Encodes copied frames as pcapng.
 struct Encoder {
     writer: Writer<Vec<u8>>,
-    /// Interfaces by hook and link, and whether they are for what was judged.
+    /// Interface numbers by hook, link, and whether the frames have a verdict (exit).
     interfaces: HashMap<(Hook, Option<u32>, bool), u32>,
-    /// Frames still wanted.
+    /// Number of frames until the dump ends.
     left: u64,
-    /// Lost copies that the stream tells of already.
+    /// Number of lost copies that the stream has reported.
     lost: u64,
 }
 
@@ -171,7 +171,7 @@ impl Encoder {
         })
     }
 
-    /// Says how many copies were lost so far, if that is news.
+    /// Writes the number of copies lost so far, if it has changed.
     fn tell_lost(&mut self, lost: u64) -> Result<(), Error> {
         if lost == self.lost {
             return Ok(());
@@ -185,8 +185,7 @@ impl Encoder {
     }
 }
 
-/// The hooks and programs that are seen, and what their interfaces are called up to `entry` or
-/// `exit`.
+/// Watched hooks and programs, with the names of their interfaces without `entry` or `exit`.
 fn places(wanted: &Wanted) -> Vec<(Hook, Option<u32>, String)> {
     let Wanted { port, programs, .. } = wanted;
     if programs.is_empty() {
@@ -199,8 +198,8 @@ fn places(wanted: &Wanted) -> Vec<(Hook, Option<u32>, String)> {
     named.collect()
 }
 
-/// Chunks that may wait for the API to send them, a burst each.
+/// Chunks queued for the API, each with one burst.
 const CHUNKS_MAX: usize = 16;
 const _: () = assert!(CHUNKS_MAX > 0, "a stream has room for a piece");
-/// How often a dump that sees no frames looks whether anybody still listens.
+/// Interval at which a dump without frames checks whether its receiver is gone.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The configuration file: TOML that becomes settings of the daemon and a wanted state.
+//! The configuration file: parsing of TOML into settings of the daemon and a wanted state.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,30 +30,30 @@ use crate::live::files::{load_tables, read_maps, read_text};
 use crate::model::identity::free_key;
 use crate::model::state::UNREAD;
 
-/// A file, understood.
+/// The contents of a configuration file.
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
-    /// How the daemon itself runs.
+    /// Settings of the daemon itself.
     pub settings: Settings,
-    /// What is wanted.
+    /// The wanted state.
     pub state: State,
-    /// Files that couldn't be read, and why: only at a start.
+    /// Referenced files that could not be read, with the reasons; only at a start.
     pub unread: Unread,
 }
 
-/// Everything that is wrong with a file.
+/// All errors of a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .lines.join("\n"))]
 pub struct FileError {
-    /// One line for each problem: `FILE:LINE:COLUMN: what`.
+    /// One line for each error: `FILE:LINE:COLUMN: message`.
     pub lines: Vec<String>,
 }
 
-/// Reads and checks a file, and the object files it names.
+/// Reads and checks a file, and the object files that it names.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, not only the first.
+/// Fails with all errors, not only the first.
 pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     let text = read_text(path, CONFIG_BYTES_MAX);
     let text = text.map_err(|message| FileError { lines: vec![message] })?;
@@ -61,12 +61,12 @@ pub fn load(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     parse(&text, path, dir.unwrap_or(Path::new(".")), objects)
 }
 
-/// As [`load`], for a daemon that starts: an object file, a file of maps or the host's tables that
-/// can't be read keep no other port from working. Programs of them have the hash [`UNREAD`].
+/// As [`load`], for a start of the daemon: unreadable object files, map files and host tables are
+/// not errors, so that other ports work. Programs that need them have the hash [`UNREAD`].
 ///
 /// # Errors
 ///
-/// Everything else that is wrong.
+/// Fails with all other errors.
 pub fn load_at_start(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileError> {
     let text = read_text(path, CONFIG_BYTES_MAX);
     let text = text.map_err(|message| FileError { lines: vec![message] })?;
@@ -74,11 +74,11 @@ pub fn load_at_start(path: &Path, objects: &ObjectFiles) -> Result<Loaded, FileE
     parse_as(&text, path, dir.unwrap_or(Path::new(".")), objects, true)
 }
 
-/// As [`load`], of a text that is at hand; `dir` is where relative names of objects start.
+/// As [`load`], for a text in memory; relative paths of object files begin at `dir`.
 ///
 /// # Errors
 ///
-/// Everything that is wrong.
+/// Fails with all errors.
 pub fn parse(
     text: &str,
     path: &Path,
@@ -131,7 +131,7 @@ fn line(path: &Path, place: Option<Position>, message: &str) -> String {
     }
 }
 
-/// Where in the file a part of the state came from.
+/// The path in the file that a path in the state came from.
 fn in_file(path: &str, origins: &BTreeMap<String, String>) -> String {
     let end = path.find(['.']).unwrap_or(path.len());
     let (head, tail) = path.split_at(end);
@@ -151,9 +151,9 @@ struct Reader<'a> {
     dir: &'a Path,
     objects: &'a ObjectFiles,
     problems: Vec<Problem>,
-    /// Parts of the state and what they were made of: `attachments[3]` of `attach[1]`.
+    /// Paths in the file, by paths in the state: `attach[1]` for `attachments[3]`.
     origins: BTreeMap<String, String>,
-    /// Files that can't be read, where that is no problem of this one's.
+    /// Referenced files that cannot be read; `None` if these are errors.
     unread: Option<Unread>,
 }
 
@@ -200,7 +200,7 @@ impl Reader<'_> {
         loaded
     }
 
-    /// As many workers as are asked for; `[[worker]]` says how the first ones are.
+    /// Sets the number of workers; `[[worker]]` describes the first of them.
     fn workers(&mut self, wanted: WorkersKey, workers: &mut Vec<WorkerState>) {
         let count = match wanted {
             WorkersKey::Word(WorkersWord::Auto) => cpus::workers().max(workers.len()),
@@ -383,7 +383,7 @@ impl Reader<'_> {
         settings.state = Some(StateSettings { dir: self.dir.join(keys.dir), interval });
     }
 
-    /// Notes that a file of a program's can't be read, or that this is a problem.
+    /// Notes that a program's file cannot be read, or reports that as an error.
     fn unread_of(
         &mut self,
         at: usize,
@@ -400,8 +400,8 @@ impl Reader<'_> {
         Some(program)
     }
 
-    /// What a program's maps hold at first. A program whose file of maps can't be read isn't
-    /// loaded: what it filters may be in there.
+    /// Initial contents of a program's maps. A program whose map file cannot be read is not loaded,
+    /// since the file may contain the addresses that it filters.
     fn maps(
         &mut self,
         at: usize,
@@ -427,7 +427,7 @@ impl Reader<'_> {
         None
     }
 
-    /// One `[[attach]]` is one program, and an attachment for each port.
+    /// Converts an `[[attach]]` to one program, and an attachment for each port.
     fn attach(&mut self, index: usize, keys: &AttachKeys, state: &mut State) {
         let here = format!("attach[{index}]");
         let path = self.dir.join(&keys.object);
@@ -490,7 +490,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whoever has the token may do everything: its file is nobody else's.
+/// Reads the token, which grants full access. A file that every user can read is refused.
 pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = read_text(path, TOKEN_BYTES_MAX)?;
@@ -501,7 +501,7 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     Token::new(&text).map_err(|why| said(&why))
 }
 
-/// A value of a global variable as text: what `--set` takes.
+/// The value of a global variable as text, in the format of `--set`.
 fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
@@ -517,7 +517,7 @@ struct EngineKeys {
     stuck_ms: Option<u64>,
 }
 
-/// How many workers there are.
+/// The key `workers`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged, expecting = "expected \"auto\" or a number of workers, 1 to 256")]
 enum WorkersKey {
@@ -627,7 +627,7 @@ enum MapsKey {
 
 const SECTIONS: [&str; 10] =
     ["api", "xsk", "metrics", "state", "engine", "host", "worker", "bridge", "port", "attach"];
-/// Where it is saved what is changed, in a configuration that only says that it is.
+/// Default directory of `[state]`.
 const STATE_DIR: &str = "/var/lib/towpath";
 const STATE_INTERVAL_SECONDS: u64 = 60;
 const CONFIG_BYTES_MAX: u64 = 16 << 20;

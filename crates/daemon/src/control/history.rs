@@ -1,5 +1,4 @@
-//! What the last ten minutes were like: rates of ports, programs and workers, a point every five
-//! seconds, for whoever comes later.
+//! Rates of ports, programs and workers of the last ten minutes, with a point every five seconds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::live::traffic::{outer, traffic};
 use crate::model::clock::wall_clock;
 use crate::model::messages::{HistoryView, TrafficPast, TrafficView, WorkerPast};
 
-/// Keeps what is asked for.
+/// The recorded points, and the counters at recent moments.
 #[derive(Debug)]
 pub(crate) struct History {
     start: Arc<Moment>,
@@ -31,23 +30,23 @@ struct Kept {
     workers: Vec<[Series; 2]>,
 }
 
-/// Counters as they were.
+/// Counters at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     time: f64,
     pub(crate) ports: BTreeMap<Arc<str>, TrafficView>,
     /// Ports whose frames come from outside, or go there.
     outer: BTreeSet<Arc<str>>,
     links: BTreeMap<u32, u64>,
-    /// How long each worker worked, and how many frames it had.
+    /// Working time and number of frames of each worker.
     pub(crate) workers: Vec<(Duration, u64)>,
-    /// Frames that were seen, by where they came from and where they left.
+    /// Number of sampled frames by receiving and sending port.
     pub(crate) flows: Flows,
 }
 
-/// Values, the last one at the back.
+/// Values in order, the latest at the back.
 type Series = VecDeque<f32>;
 
 impl History {
@@ -61,8 +60,8 @@ impl History {
         self.kept.lock().note(moment);
     }
 
-    /// Counters a while ago: what they have grown by since then is what is done lately. All of them
-    /// were 0 when the daemon started.
+    /// Counters of a recent moment, from which recent rates are computed. At the start of the
+    /// daemon, all counters are 0.
     pub(crate) fn lately(&self, now: Instant) -> Arc<Moment> {
         let kept = self.kept.lock();
         let is_past =
@@ -71,7 +70,7 @@ impl History {
         Arc::clone(known.unwrap_or(&self.start))
     }
 
-    /// What came after a time, seconds since 1970.
+    /// Points after the given time, in seconds since 1970.
     pub(crate) fn since(&self, since: f64) -> HistoryView {
         let kept = self.kept.lock();
         let time = kept.last.as_ref().map_or(0.0, |moment| moment.time);
@@ -100,7 +99,7 @@ impl History {
 }
 
 impl Moment {
-    /// Before anything was done.
+    /// The moment of the start, with all counters at 0.
     fn nothing(at: Instant) -> Moment {
         Moment {
             at,
@@ -144,7 +143,7 @@ impl Kept {
         self.last = Some(Arc::new(now));
     }
 
-    /// The point between two moments.
+    /// Adds the rates between two moments.
     fn add(&mut self, last: &Moment, now: &Moment) {
         let seconds = now.at.saturating_duration_since(last.at).as_secs_f64().max(1e-3);
         let rate = |now: u64, last: u64| now.saturating_sub(last) as f64 / seconds;
@@ -158,7 +157,7 @@ impl Kept {
             let rates: [f64; 5] = std::array::from_fn(|at| rate(new[at], old[at]));
             push_all(self.ports.entry(Arc::clone(name)).or_default(), rates);
             for (at, rate) in rates.into_iter().enumerate() {
-                // Whatever is dropped is dropped once.
+                // Each drop is counted by one port only.
                 let counts = at == DROPS || now.outer.contains(name);
                 total[at] += if counts { rate } else { 0.0 };
             }
@@ -191,25 +190,25 @@ fn push(series: &mut Series, value: f64) {
     if series.len() >= POINTS {
         series.pop_front();
     }
-    // As much as a chart shows: it is sent as text.
+    // Rounded to the precision of a chart, since it is sent as text.
     let value = if value < 10.0 { (value * 1000.0).round() / 1000.0 } else { value.round() };
     series.push_back(value as f32);
     assert!(series.len() <= POINTS, "memory is bounded");
 }
 
-/// The last points of a series; nothing when there is nothing to see.
+/// The last points of a series; empty if all of them are 0.
 fn list(series: &Series, points: usize) -> Vec<f32> {
     let from = series.len().saturating_sub(points);
     let values = series.range(from..);
     if values.clone().all(|value| *value == 0.0) { Vec::new() } else { values.copied().collect() }
 }
 
-/// From one point to the next.
+/// Time between two points.
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
-/// Those of ten minutes.
+/// Number of points in ten minutes.
 const POINTS: usize = 120;
 const _: () = assert!(POINTS as u64 * PERIOD.as_secs() == 600, "ten minutes");
-/// What workers do lately is what they did for so long at least.
+/// Shortest period for recent rates.
 const LATELY_MIN: Duration = Duration::from_secs(2);
 const DROPS: usize = 4;
 const _: () = assert!(LATELY_MIN.as_nanos() < PERIOD.as_nanos());
@@ -218,8 +217,8 @@ const _: () = assert!(LATELY_MIN.as_nanos() < PERIOD.as_nanos());
 mod tests {
     use super::*;
 
-    /// A daemon after so many points: a wire, a bond on it, a pair, and a worker that is busy for a
-    /// quarter of the time.
+    /// Counters after the given number of points: a wire, a bond on it, a pair, and a worker that
+    /// is busy for a quarter of the time.
     fn moment(start: Instant, points: u64) -> Moment {
         let port = |frames: u64, drops: u64| TrafficView {
             rx_packets: frames * points,
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(all.links[&7], vec![2.0; 120]);
         assert_eq!(all.workers[0].busy, vec![0.25; 120]);
         assert_eq!(all.workers[0].frames, vec![100.0; 120]);
-        // Neither the bond's nor the pair's are more frames than came; all drops are.
+        // Frames of the bond and of the pair are not added to the total; all drops are.
         assert_eq!((all.total.rx[0], all.total.drops[0]), (100.0, 3.0));
         let some = history.since(3484.0);
         assert_eq!((some.points, some.ports["p0"].rx.len()), (2, 2));
@@ -284,7 +283,7 @@ mod tests {
             (all.points, all.ports["p0"].rx.len(), all.ports.contains_key("p1")),
             (4, 1, false)
         );
-        // Counters that begin again are no rate at all.
+        // After a reset of counters, the rate is 0.
         history.kept.lock().note(moment(start + PERIOD * 5, 0));
         assert_eq!(history.since(0.0).ports["eth0"].rx.last(), Some(&0.0));
     }

@@ -1,4 +1,4 @@
-//! What there is and what is wanted, as it was after the last change.
+//! The actual and the wanted state after the last change, for readers.
 
 use std::sync::Arc;
 
@@ -13,39 +13,39 @@ use crate::live::news::News;
 use crate::model::authors::Wanted;
 use crate::model::failure::Failure;
 
-/// What there is and what is wanted, for whoever looks.
+/// The actual and the wanted state after the last change.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// What there is.
+    /// The actual state.
     pub(crate) live: Seen,
     /// The wanted state, with the authors of each thing.
     pub(crate) wanted: Wanted,
-    /// What is wanted and is not there.
+    /// Parts of the wanted state that could not be established.
     pub(crate) failures: Vec<Failure>,
-    /// What is there and probably not what was meant.
+    /// Probable mistakes in the current state.
     pub(crate) warnings: Vec<Warning>,
-    /// What comes when the daemon is started again.
+    /// Wanted changes that take effect at the next start of the daemon.
     pub(crate) restart: Vec<String>,
     pub(super) keeper: Arc<Keeper>,
     pub(crate) news: Arc<News>,
-    /// What the last minutes were like.
+    /// Rates of the last minutes.
     pub(crate) history: Arc<History>,
 }
 
 impl Inner {
-    /// A look at programs, maps and links, whoever made them.
+    /// A session for reading programs, maps and links, including those of `bpf(2)` clients.
     pub(crate) fn session(&self) -> Session {
         Session::new(&self.live.registry, 0)
     }
 
-    /// What is wanted and isn't so, beside the data plane, too.
+    /// All failures, including those outside of the data plane.
     pub(crate) fn all_failures(&self) -> Vec<Failure> {
         let standing = self.news.standing.all().into_iter();
         let standing = standing.filter(|failure| !comings::is_over(&self.live, failure));
         self.failures.iter().cloned().chain(standing).collect()
     }
 
-    /// What would be lost with the daemon, if anything.
+    /// Changes that would be lost if the daemon ended, if there are any.
     pub(crate) fn not_saved(&self) -> Option<String> {
         self.keeper.not_saved(!self.wanted.is_as_in_file(), &self.live.registry.pins())
     }

@@ -1,5 +1,5 @@
-//! The log: lines go through a bounded queue to a thread of their own, so that nobody else waits
-//! for whoever reads them. What can't be written is counted and told, and lost.
+//! The log: lines go through a bounded queue to a thread, so that a blocked reader of standard
+//! error delays no other thread. Lines that cannot be written are counted, reported and lost.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
@@ -14,7 +14,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::model::settings::Options;
 
-/// Sets up the process's log. Nothing is written before [`start`].
+/// Sets up the log of the process. Nothing is written before [`start`].
 pub(crate) fn init(options: &Options) {
     let level = match (options.verbose, options.quiet) {
         (0, true) => LevelFilter::WARN,
@@ -26,17 +26,17 @@ pub(crate) fn init(options: &Options) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_max_level(level);
-    // A process has one log; a second daemon in it shares the first one's.
+    // The log is per process: a second daemon in the process shares it.
     let _is_set = match (options.json, std::env::var_os("JOURNAL_STREAM")) {
         (true, _) => lines.json().flatten_event(true).try_init(),
         (false, Some(_)) => lines.without_time().try_init(),
         (false, None) => lines.try_init(),
     };
-    // The usual hook writes to standard error itself, which may never return.
+    // The default hook writes to standard error directly, which may block forever.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
 
-/// Starts the thread that writes, which stays on the CPUs that the calling one may use.
+/// Starts the writing thread, which inherits the CPU affinity of the caller.
 pub(crate) fn start() {
     let Some(lines) = LOG.receiver.lock().take() else { return };
     let thread = std::thread::Builder::new().name("log".to_owned());
@@ -45,7 +45,7 @@ pub(crate) fn start() {
     }
 }
 
-/// Gives the thread a moment to write what there is.
+/// Waits briefly for the thread to write all queued lines.
 pub(crate) fn finish() {
     start();
     let end = Instant::now() + END_WAIT_MAX;
@@ -54,28 +54,28 @@ pub(crate) fn finish() {
     }
 }
 
-/// Lines that could not be written since the process started.
+/// Number of lines that could not be written since the process started.
 pub(crate) fn lost() -> u64 {
     LOG.lost.load(Ordering::Relaxed)
 }
 
-/// Why lines can't be written, as long as they can't.
+/// Why lines cannot be written, while that is the case.
 pub(crate) fn trouble() -> Option<String> {
     LOG.trouble.lock().clone()
 }
 
-/// One for the process, as standard error is.
+/// The log of the process.
 static LOG: LazyLock<Log> = LazyLock::new(Log::new);
 
 #[derive(Debug)]
 struct Log {
     queue: SyncSender<Vec<u8>>,
     receiver: Mutex<Option<Receiver<Vec<u8>>>>,
-    /// Lines in the queue, and the one that is being written.
+    /// Number of lines in the queue, including the one being written.
     waiting: AtomicU64,
     lost: AtomicU64,
     trouble: Mutex<Option<String>>,
-    /// There is trouble: whoever writes need not look further otherwise.
+    /// Whether `trouble` is set, for a check without the lock.
     is_troubled: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl Log {
         }
     }
 
-    /// Hands a line over, or loses it.
+    /// Queues a line; counts it as lost if the queue is full.
     fn add(&self, line: &[u8]) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         match self.queue.try_send(line.to_vec()) {
@@ -104,7 +104,7 @@ impl Log {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes a line, however long that takes.
+    /// Writes a line, which may block.
     fn write(&self, line: &[u8]) {
         match write_all(line) {
             Ok(()) if self.is_troubled.swap(false, Ordering::AcqRel) => {
@@ -132,7 +132,7 @@ impl Log {
     }
 }
 
-/// Writes to standard error, which others may have made non-blocking: they have the same file.
+/// Writes to standard error, which may be non-blocking: other processes share the open file.
 fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     while !bytes.is_empty() {
@@ -153,7 +153,7 @@ fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the subscriber writes a line: all of it at once.
+/// The subscriber's writer, which receives each line in one call.
 struct Line;
 
 impl Write for Line {
@@ -167,7 +167,7 @@ impl Write for Line {
     }
 }
 
-/// Lines that wait to be written.
+/// Number of lines in the queue.
 const LINES_MAX: usize = 1024;
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
 const END_POLL: Duration = Duration::from_millis(2);

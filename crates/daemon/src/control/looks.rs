@@ -1,4 +1,4 @@
-//! What is looked at now and then, and told when it is another than before.
+//! Periodic checks, which report changes since the previous one.
 
 use std::time::Instant;
 
@@ -9,14 +9,14 @@ use crate::control::{log, watch};
 use crate::model::failure::FailureCode;
 
 impl Control {
-    /// Tells who came and who went since the last look.
+    /// Reports changes of links and peers since the last look.
     pub(crate) fn look_at_comings(&self) {
         let mut comings = self.comings.lock();
         self.read(|inner| comings.look(&inner.live, &inner.news, Instant::now()));
         self.news().tell_left_out();
     }
 
-    /// Has a queue move where a worker has too much to do, and tells of it.
+    /// Moves a queue away from an overloaded worker, and reports that.
     pub(crate) fn balance_workers(&self) {
         let Some(moved) = self.read(|inner| inner.live.engine.balance()) else { return };
         let Moved { port, queue, from, to } = moved;
@@ -30,7 +30,7 @@ impl Control {
         ));
     }
 
-    /// Tells whether the log can be written.
+    /// Reports whether the log can be written.
     pub(crate) fn look_at_log(&self) {
         match log::trouble() {
             Some(why) => self.news.failed(FailureCode::Log, LOG, why),
@@ -38,12 +38,12 @@ impl Control {
         }
     }
 
-    /// Keeps how things are, for whoever wants to know later how they were.
+    /// Records the current counters in the history.
     pub(crate) fn note_history(&self) {
         self.read(|inner| inner.history.note(&inner.live));
     }
 
-    /// Tells of what the engine's watch and the guests' budgets found since the last time.
+    /// Reports stuck workers and stopped or halted programs.
     pub(crate) fn look_at_workers(&self) {
         self.read(|inner| watch::look(&inner.live, &inner.news));
     }

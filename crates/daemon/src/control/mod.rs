@@ -1,11 +1,12 @@
-//! One daemon: what is wanted, what there is, and the changes of both, one at a time.
+//! The control of one daemon: the wanted state, the actual state, and changes of both, one at a
+//! time.
 //!
-//! Turns, the reconciler, what is saved, and what happens belong here: whatever brings `live` and
-//! `model` together. Who asks, and in which words, is a door's business.
+//! Turns, reconciliation, saving and events belong here: everything that connects `live` and
+//! `model`. Protocols of clients belong to `doors`.
 //!
-//! A change may take long: it loads programs, opens devices and files. Whoever only looks sees what
-//! was there before it and waits for nothing; whoever wants to change something else waits for a
-//! while, and is told then what takes so long.
+//! A change may take long, since it loads programs, and opens devices and files. Readers see the
+//! state before the change and do not wait. Another change waits for a while, and then fails with
+//! the name of the change in progress.
 
 mod attempt;
 mod comings;
@@ -65,63 +66,63 @@ use crate::model::settings::Settings;
 use crate::model::state::State;
 pub(crate) use inner::Inner;
 
-/// What all entrances share.
+/// The state shared by all doors.
 #[derive(Debug)]
 pub struct Control {
     work: Turns<Work>,
-    /// What there was after the last change.
+    /// The state after the last change.
     shown: RwLock<Arc<Inner>>,
     objects: Arc<ObjectFiles>,
     pub(crate) news: Arc<News>,
-    /// What the last minutes were like.
+    /// Rates of the last minutes.
     history: Arc<History>,
     config: Option<PathBuf>,
-    /// As the file had them when the daemon started.
+    /// Settings in the configuration file at the start.
     settings: Settings,
-    /// Metrics that are made of maps, as the file had them when it was read last.
+    /// Metrics that are made of maps, as in the configuration file at the last reload.
     map_metrics: RwLock<Arc<[MapMetric]>>,
-    /// Where applications get AF_XDP sockets, once it listens there.
+    /// Path of the socket for AF_XDP applications, once the daemon listens on it.
     xsk_socket: OnceLock<PathBuf>,
-    /// Where the page is, once it is served.
+    /// Address of the web page, once it is served.
     page: OnceLock<SocketAddr>,
-    /// Programs of the process that had been stopped when it was last looked.
+    /// Number of stopped programs in the process at the last look.
     stops: AtomicU64,
-    /// There was news while somebody else was changing something.
+    /// Whether there was news while another change was in progress.
     has_missed: AtomicBool,
-    /// For requests.
+    /// Limits on concurrent requests.
     pub(crate) places: Places,
-    /// Who was at ports when it was last looked.
+    /// Links and peers at the last look.
     pub(crate) comings: Mutex<Comings>,
     pub(crate) keeper: Arc<Keeper>,
-    /// Who listens to what programs print.
+    /// Listeners to lines that programs print.
     pub(crate) trace: Hub,
-    /// Who reads what programs send.
+    /// Readers of records that programs send.
     pub(crate) readers: Readers,
 }
 
-/// What changes.
+/// The state that changes in turns.
 #[derive(Debug)]
 struct Work {
     live: Live,
     wanted: Wanted,
-    /// Files that couldn't be read at the start.
+    /// Files that could not be read at the start.
     unread: Unread,
     failures: Vec<Failure>,
-    /// When those are tried again.
+    /// Time of the next retry of failures.
     retry: Retry,
     warnings: Vec<Warning>,
-    /// Sections of the file that say something else than when the daemon started.
+    /// Sections of the file that differ from those at the start.
     settings: Vec<&'static str>,
-    /// What comes when it is started again.
+    /// Wanted changes that take effect at the next start of the daemon.
     restart: Vec<String>,
-    /// What programs were found to do to control frames.
+    /// Verdicts of programs on control frames.
     dry_run: DryRun,
-    /// Hashes of objects that were uploaded and may be used next, the last one at the back.
+    /// Hashes of recently uploaded object files, the latest at the back.
     uploads: VecDeque<String>,
 }
 
 impl Work {
-    /// What is shown of it.
+    /// The state shown to readers.
     fn shown(&self, keeper: &Arc<Keeper>, news: &Arc<News>, history: &Arc<History>) -> Arc<Inner> {
         Arc::new(Inner {
             live: self.live.seen(),
@@ -137,11 +138,11 @@ impl Work {
 }
 
 impl Control {
-    /// Starts an engine and makes what the file wants.
+    /// Starts an engine and applies the configuration file.
     ///
     /// # Errors
     ///
-    /// The engine cannot be started at all. Ports and programs that fail are reported in the log.
+    /// Fails if the engine cannot be started. Failures of ports and programs are only reported.
     pub fn start(
         loaded: Loaded,
         config: Option<&Path>,
@@ -192,25 +193,26 @@ impl Control {
             trace: Hub::default(),
             readers: Readers::default(),
         };
-        // Nobody else has it yet.
+        // No other thread has a reference yet.
         if let Ok(mut work) = control.turn("the start", Duration::ZERO) {
             control.apply(&mut work, wanted);
         }
         Ok(control)
     }
 
-    /// The sockets to serve to applications at that path.
+    /// Notes the path of the socket for AF_XDP applications, and returns the sockets to serve
+    /// there.
     pub(crate) fn serve_sockets_at(&self, path: &Path) -> Arc<towpath_xsk::Sockets> {
         let _already = self.xsk_socket.set(path.to_owned());
         self.read(|inner| Arc::clone(inner.live.xsk.sockets()))
     }
 
-    /// Where applications get AF_XDP sockets; nowhere in a daemon that is not served.
+    /// Path of the socket for AF_XDP applications; empty if it is not served.
     pub(crate) fn xsk_socket(&self) -> &Path {
         self.xsk_socket.get().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// Object files that are in use, or were uploaded.
+    /// Object files that are in use or were recently uploaded.
     pub(crate) fn objects(&self) -> &ObjectFiles {
         &self.objects
     }
@@ -220,45 +222,45 @@ impl Control {
         Arc::clone(&self.map_metrics.read())
     }
 
-    /// The page is served at this address.
+    /// Notes that the web page is served at this address.
     pub(crate) fn serve_page_at(&self, address: SocketAddr) {
         let _already = self.page.set(address);
     }
 
-    /// The page's address, if it is served.
+    /// URL of the web page, if it is served.
     pub(crate) fn page(&self) -> Option<String> {
         self.page.get().map(|address| format!("http://{address}/"))
     }
 
-    /// Reads what there is.
+    /// Reads the state after the last change.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
         read(&self.shown())
     }
 
-    /// A place for a request that changes something or takes its time.
+    /// Takes a slot for a request that changes something or takes long.
     pub(crate) fn place_to_work(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         self.places.to_work(&self.news.step.lock())
     }
 
-    /// Where news are told.
+    /// The receiver of events.
     pub(crate) fn news(&self) -> &News {
         &self.news
     }
 
-    /// News from now on.
+    /// Subscribes to events from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.news.events.subscribe()
     }
 
-    /// Changes what is wanted; `what` is what others hear who wait for that. When it is impossible
-    /// or fails, everything is as it was.
+    /// Changes the wanted state. `what` is shown to other changes that wait for this one. If the
+    /// change is invalid or fails, the previous state is restored.
     pub(crate) fn change<T>(
         &self,
         what: &str,
         change: impl FnOnce(&mut State, &Inner) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let mut work = self.turn(what, WAIT_MAX)?;
-        // What went or came back by itself is no reason to refuse something else.
+        // Interfaces that disappeared or returned must not make this change fail.
         self.catch_up(&mut work, false);
         let mut next = State::clone(work.wanted.state());
         let result = change(&mut next, &self.shown())?;
@@ -277,7 +279,7 @@ impl Control {
         Ok(result)
     }
 
-    /// Loads a program that nothing keeps but a pin; gives its id.
+    /// Loads a program that only a pin keeps; returns its id.
     pub(crate) fn load_pinned(&self, request: &LoadRequest) -> Result<u32, Refusal> {
         let LoadRequest { program, path } = request;
         if path.is_empty() {
@@ -307,14 +309,14 @@ impl Control {
         Ok(id)
     }
 
-    /// Saves pins that were made or ended.
+    /// Saves pins that were added or removed.
     pub(crate) fn save_pins(&self, what: &str) -> Result<(), Refusal> {
         self.keeper.note_change();
         let work = self.turn(what, WAIT_MAX)?;
         self.save(&work).map_err(|why| Refusal::failed(format!("{what}: it can't be saved: {why}")))
     }
 
-    /// Saves what pinned maps hold.
+    /// Saves the contents of pinned maps.
     pub(crate) fn save_contents(&self) {
         let _alone = self.keeper.writing();
         let pins = self.read(|inner| inner.live.registry.pins());
@@ -332,7 +334,7 @@ impl Control {
         }
     }
 
-    /// How often that is to be done.
+    /// Interval at which contents are saved; `None` if nothing is saved.
     pub(crate) fn save_period(&self) -> Option<Duration> {
         self.settings.state.as_ref().map(|state| state.interval)
     }
@@ -343,8 +345,8 @@ impl Control {
         Ok(())
     }
 
-    /// Makes `wanted` what is wanted; what fails stays wanted and is tried again.
-    /// Objects that it carries are used, others must be here or where it says.
+    /// Replaces the wanted state; parts that fail stay wanted and are tried again. Object files
+    /// come from the state itself, from those in use, or from their paths.
     pub(crate) fn replace(&self, mut wanted: State) -> Result<Report, Refusal> {
         if let Some(problem) = wanted.problems().into_iter().next() {
             return Err(Refusal::bad(problem));
@@ -360,16 +362,16 @@ impl Control {
         Ok(self.apply(&mut work, wanted))
     }
 
-    /// Reads the configuration file again and makes what differs in it from the last time.
+    /// Reads the configuration file again and applies its changes since the last time.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, or another change takes too long. Nothing changed then.
+    /// Fails if the file has errors, or another change takes too long. Nothing has changed then.
     pub fn reload(&self, allow_empty: bool) -> Result<Report, Refusal> {
         let Some(path) = &self.config else {
             return Err(Refusal::bad("the daemon was started without a configuration file"));
         };
-        // From the first look at an object on, nobody else may forget its bytes.
+        // Holding the turn from here on keeps the objects read below.
         let mut work = self.turn("a reload", WAIT_MAX)?;
         self.news.doing(format!("reading {}", path.display()));
         let loaded = file::load(path, &self.objects);
@@ -401,24 +403,25 @@ impl Control {
         Ok(report)
     }
 
-    /// Waits until something outside of the daemon is not what it was.
+    /// Waits for a change outside of the daemon.
     pub(crate) async fn stirred(&self) {
         self.news.stirred.notified().await;
     }
 
-    /// Says that a worker panicked, if one has: its ports are dead until the daemon starts again.
+    /// Reports the panic of a worker, if there was one: its ports are dead until the daemon
+    /// restarts.
     pub(crate) fn panicked(&self) -> Option<String> {
         let why = self.read(|inner| inner.live.engine.panicked())?;
         self.news.failed(FailureCode::Engine, "engine", &why);
         Some(why)
     }
 
-    /// Closes ports whose interfaces went, opens those whose interfaces are back, and tries again
-    /// what failed, when it is time for that.
+    /// Closes ports whose interfaces are gone, reopens those whose interfaces are back, and retries
+    /// failures when it is time.
     pub(crate) fn follow(&self, is_news: bool) {
         let is_news = self.has_missed.swap(false, Ordering::Relaxed) || is_news;
         let Ok(mut work) = self.turn("a look at interfaces", Duration::ZERO) else {
-            // The next look comes to it.
+            // The next look makes up for this one.
             return self.has_missed.store(is_news, Ordering::Relaxed);
         };
         work.live.look_at_devices(&self.news);
@@ -437,13 +440,13 @@ impl Control {
         }
     }
 
-    /// Reads files that couldn't be read before.
+    /// Reads files that could not be read before.
     fn read_again(&self, work: &mut Work) -> Vec<(FailureCode, String)> {
         let Work { wanted, unread, .. } = work;
         unread.read_again(wanted, &self.objects, &self.news)
     }
 
-    /// Gives whether there was anything to do.
+    /// Reconciles if something changed outside; returns whether that was the case.
     fn catch_up(&self, work: &mut Work, is_news: bool) -> bool {
         let is_due = work.live.is_stirred() || is_news && !work.failures.is_empty();
         if is_due {
@@ -453,27 +456,28 @@ impl Control {
         is_due
     }
 
-    /// Makes what is wanted anyway: what fails comes next time.
+    /// Reconciles the wanted state again; failures are retried later.
     fn apply_again(&self, work: &mut Work) {
         let wanted = work.wanted.clone();
         let report = work.live.reconcile_within(wanted.state(), RETRY_PAUSE_MIN);
         self.conclude_and_save(work, wanted, report);
     }
 
-    /// Detaches programs that had to be stopped since the last time. Without any it costs a load.
+    /// Detaches programs that were stopped since the last call. Without any, this costs one atomic
+    /// swap.
     pub(crate) fn detach_stopped(&self) {
         let stops = towpath_xdp::program::stops();
         let before = self.stops.swap(stops, Ordering::Relaxed);
         if before != stops {
             let Ok(mut work) = self.turn("detaching a program", Duration::ZERO) else {
-                // The next look comes to it.
+                // The next look makes up for this one.
                 return self.stops.store(before, Ordering::Relaxed);
             };
             self.apply_again(&mut work);
         }
     }
 
-    /// Keeps the bytes of an object for a change that comes next.
+    /// Keeps an uploaded object file for a following request; returns its hash.
     pub(crate) fn upload(&self, bytes: &[u8], name: &str) -> Result<String, Refusal> {
         let mut work = self.turn("an upload", WAIT_MAX)?;
         let hash = self.objects.add(bytes, name).map_err(Refusal::bad)?;
@@ -486,7 +490,7 @@ impl Control {
         Ok(hash)
     }
 
-    /// Stops the engine and says what became of the frames.
+    /// Stops the engine, saves map contents, and logs the accounting of frames.
     pub fn stop(&self) {
         match self.turn("the end", END_WAIT_MAX) {
             Ok(mut work) => {
@@ -498,7 +502,7 @@ impl Control {
                 self.read(|inner| inner.live.engine.stop());
             }
         }
-        // No program changes them any more.
+        // Programs no longer change the maps.
         self.save_contents();
         let sum = self.read(|inner| inner.live.engine.conservation());
         tracing::info!(
@@ -521,7 +525,7 @@ impl Control {
         self.conclude_and_save(work, wanted, report)
     }
 
-    /// Concludes and saves.
+    /// Concludes a change and saves it.
     fn conclude_and_save(&self, work: &mut Work, wanted: Wanted, mut report: Report) -> Report {
         self.conclude(work, wanted, &report);
         if let Err(why) = self.save(work) {
@@ -531,7 +535,7 @@ impl Control {
         report
     }
 
-    /// This is wanted now, and that came of it.
+    /// Makes `wanted` the wanted state, and reports the result of its reconciliation.
     fn conclude(&self, work: &mut Work, wanted: Wanted, report: &Report) {
         work.wanted = wanted;
         self.keeper.adopt(work.live.take_restored());
@@ -552,11 +556,11 @@ impl Control {
         self.show(work);
     }
 
-    /// From now on, everybody sees it.
+    /// Shows the current state to readers.
     fn show(&self, work: &Work) {
         let shown = work.shown(&self.keeper, &self.news, &self.history);
         let mut place = self.shown.write();
-        // What was shown before may be large: it goes when nobody has to wait for that.
+        // The previous value may be large: it is freed after the lock.
         let before = std::mem::replace(&mut *place, shown);
         drop(place);
         drop(before);
@@ -566,7 +570,7 @@ impl Control {
         Arc::clone(&self.shown.read())
     }
 
-    /// What is wanted, with all that another daemon needs to make it.
+    /// The wanted state, with all object files that another daemon needs to apply it.
     pub(crate) fn whole_state(&self) -> State {
         let mut state = self.read(|inner| State::clone(inner.wanted.state()));
         let hashes = state.programs.iter().map(|program| &program.sha256);
@@ -576,7 +580,7 @@ impl Control {
         state
     }
 
-    /// Objects that nothing wants and nobody uploaded lately go.
+    /// Drops object files that are neither used nor recently uploaded.
     fn forget_objects(&self, work: &Work) {
         let wanted = work.wanted.state().programs.iter().map(|program| program.sha256.as_str());
         let used = work.live.objects_in_use();
@@ -585,7 +589,7 @@ impl Control {
         self.objects.keep_only(&kept);
     }
 
-    /// Says what changed, and what went wrong that had not gone wrong before.
+    /// Reports changes, and failures that are new.
     fn tell(&self, work: &Work, report: &Report) {
         report.changes.iter().for_each(|line| self.news.change(line));
         self.tell_failures(work, &report.failures);
@@ -601,7 +605,7 @@ impl Control {
         }
     }
 
-    /// Tells what is probably not meant, once.
+    /// Reports new probable mistakes.
     fn warn(&self, work: &mut Work) {
         let Work { dry_run, wanted, warnings, .. } = work;
         let found = dry_run.warnings(wanted.state(), &self.objects);
@@ -612,7 +616,7 @@ impl Control {
         *warnings = found;
     }
 
-    /// Waits until nobody else changes anything.
+    /// Waits until no other change is in progress.
     fn turn(&self, what: &str, limit: Duration) -> Result<Turn<'_, Work>, Refusal> {
         let turn = self.work.take(what, limit).map_err(|(other, since)| {
             let step = self.news.step.lock().clone();
@@ -628,7 +632,7 @@ impl Control {
     }
 }
 
-/// What was done was undone: nobody could write it down.
+/// The refusal of a change that was undone since it could not be saved.
 fn not_kept(what: &str, why: &str) -> Refusal {
     Refusal::failed(format!("{what}: it can't be saved, and was undone: {why}"))
 }
@@ -636,13 +640,13 @@ fn not_kept(what: &str, why: &str) -> Refusal {
 /// The subject of a failure to save.
 const SAVING: &str = "saving the state";
 
-/// How long a change waits for another one.
+/// Longest time that a change waits for another one.
 const WAIT_MAX: Duration = Duration::from_secs(3);
-/// How long the end waits for a change, which is lost with everything else.
+/// Longest time that the end of the daemon waits for a change, which is then lost.
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
 const _: () =
     assert!(END_WAIT_MAX.as_nanos() < WAIT_MAX.as_nanos(), "an end waits less than a change");
-/// Uploaded objects that wait to be used.
+/// Number of recently uploaded object files that are kept.
 const UPLOADS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -670,7 +674,7 @@ mod tests {
             while !waits.is_finished() {
                 let start = Instant::now();
                 control.read(|inner| (view::status(inner), view::stats(inner)));
-                // All that a change may take is longer.
+                // Readers are faster than the longest wait for a change.
                 assert!(start.elapsed() < WAIT_MAX);
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -678,7 +682,7 @@ mod tests {
             assert_eq!(error.reason, Reason::Busy);
             let says = ["adding bridge b waits for changing port p0, ", "(opening port p0)"];
             assert!(says.iter().all(|it| error.message.contains(it)), "{error}");
-            // What is done aside of requests is not done then, and does not wait.
+            // Background work is skipped, and does not wait.
             let start = Instant::now();
             control.follow(true);
             assert!(start.elapsed() < WAIT_MAX);

@@ -1,4 +1,4 @@
-//! How many requests are worked on at a time, so that none of a kind keeps the others out.
+//! Limits on concurrent requests, so that one kind of request does not block the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::model::refusal::Refusal;
 
-/// Places for requests, each held until it is dropped.
+/// Slots for requests, each held until its permit is dropped.
 #[derive(Debug)]
 pub(crate) struct Places {
     works: Arc<Semaphore>,
@@ -26,8 +26,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// A place for a request that changes something or takes its time; `step` is what the one
-    /// before all others is at.
+    /// Takes a slot for a request that changes something or takes long. `step` is the current step
+    /// of the change in progress, for the message of a refusal.
     pub(crate) fn to_work(&self, step: &str) -> Result<OwnedSemaphorePermit, Refusal> {
         let place = Arc::clone(&self.works).try_acquire_owned();
         place.map_err(|_all_taken| {
@@ -37,7 +37,7 @@ impl Places {
         })
     }
 
-    /// A place for a look, as soon as there is one.
+    /// Waits for a slot for a reading request.
     pub(crate) async fn to_look(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let place = Arc::clone(&self.looks).acquire_owned();
         let place = tokio::time::timeout(WAIT_MAX, place).await;
@@ -51,21 +51,21 @@ impl Places {
         })
     }
 
-    /// A place to make a piece of a long answer: others wait for their turn, as their clients do.
+    /// Waits for the slot in which pieces of long answers are made.
     pub(crate) async fn for_a_piece(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let place = Arc::clone(&self.pieces).acquire_owned().await;
         place.map_err(|closed| Refusal::failed(closed.to_string()))
     }
 }
 
-/// Requests that are worked on at a time, most of them waiting for each other.
+/// Number of concurrent changes, most of which wait for each other.
 pub(crate) const WORKS: usize = 32;
-/// Looks at a time: they may wait for the host, and their answers are made in memory.
+/// Number of concurrent readers: they may wait for the host, and their answers are made in memory.
 const LOOKS: usize = 8;
-/// Pieces of long answers that are made at a time: all of them together have one CPU at most.
+/// Number of pieces of long answers that are made at a time: together, they use at most one CPU.
 const PIECES: usize = 1;
 const _: () = assert!(PIECES > 0 && LOOKS > 0 && WORKS > LOOKS, "each kind has a place");
-/// How long a look waits for others.
+/// Longest time that a reader waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
             let error = all.to_look().await.expect_err("all are taken");
             assert_eq!(error.reason, Reason::Busy);
             assert!(error.message.ends_with("ask again later, and for less at a time"), "{error}");
-            // One that waits gets the next that is free.
+            // A waiting request gets the next free slot.
             let waits = all.to_look();
             let frees = async { drop(places.pop()) };
             tokio::join!(async { drop(waits.await.expect("it is its turn")) }, frees);

@@ -1,6 +1,6 @@
-//! Memory of large maps is there before the first flows come: a thread makes it be there, a huge
-//! page at a time, beside the programs. The kernel allocates it when a map is created; here that
-//! takes no time, and a daemon starts at once.
+//! Population of the memory of large maps before the first flows arrive: a thread touches one huge
+//! page at a time, while programs run. The kernel allocates this memory when a map is created;
+//! here, creation takes no time, and the daemon starts at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::live::memory::{available, gib};
 use crate::model::messages::PopulationView;
 
-/// Begins with the maps that there are; those that come later follow. Ends with the daemon.
+/// Starts the thread, which populates existing and later maps, and ends with the daemon.
 pub(crate) fn start(control: &Arc<Control>) {
     let control = Arc::downgrade(control);
     let thread = thread::Builder::new().name("maps' memory".to_owned());
@@ -44,21 +44,21 @@ fn watch(control: &Weak<Control>) {
     }
 }
 
-/// All maps, by their numbers in this process. A map that goes is not to wait for its memory, so
-/// none is held.
+/// All maps, by their numbers in this process. References are weak, so that a map can be freed
+/// while its memory is populated.
 fn known(control: &Control) -> Vec<(u32, Weak<Map>)> {
     let maps = control.read(|inner| inner.live.registry.maps());
     maps.iter().map(|map| (map.id(), Arc::downgrade(map))).collect()
 }
 
-/// Name and id of a map, as they are shown. Its number among the process's maps is another one.
+/// A map's name and id for messages. The id differs from the map's number in this process.
 fn label(control: &Control, number: u32) -> String {
     let maps = control.read(|inner| inner.session().maps());
     let object = maps.iter().find(|object| object.map().id() == number);
     object.map_or_else(String::new, |it| format!("{} (id {})", it.name(), it.id()))
 }
 
-/// Makes all memory of a map be there, if there is enough; holds the map for a step at a time.
+/// Populates all memory of a map, if enough is available; holds the map for one step at a time.
 fn populate(map: &Weak<Map>) -> Result<(), String> {
     for step in 0.. {
         let Some(map) = map.upgrade() else { return Ok(()) };
@@ -79,7 +79,7 @@ fn populate(map: &Weak<Map>) -> Result<(), String> {
     Ok(())
 }
 
-/// Memory of maps that is being made; none where all is there that is to come.
+/// Progress of the population; `None` if it is complete.
 pub(crate) fn view<'a>(
     maps: impl Iterator<Item = &'a Map>,
     unpopulated: &BTreeMap<u32, String>,
@@ -95,11 +95,11 @@ pub(crate) fn view<'a>(
     (view.maps > 0).then_some(view)
 }
 
-/// How often it is looked for new maps.
+/// Interval at which the thread looks for new maps.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Steps after which it is looked how much memory there is: 64 MiB.
+/// Steps between two checks of the available memory: 64 MiB.
 const CHECK_STEPS: u32 = 32;
-/// What is left to others.
+/// Memory in bytes that must stay available to other processes.
 const LEFT_BYTES: u64 = 256 << 20;
 const _: () = assert!(
     CHECK_STEPS as u64 * (2 << 20) < LEFT_BYTES,

@@ -1,4 +1,4 @@
-//! Where a running program's time goes: samples of the workers, by C line.
+//! Profiling of a running program: samples of the workers, by C line.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,11 +11,11 @@ use crate::control::Control;
 use crate::model::messages::{ProfileLine, ProfileView};
 use crate::model::refusal::Refusal;
 
-/// Samples the workers for so many seconds.
+/// Samples the workers for the given number of seconds.
 ///
 /// # Errors
 ///
-/// The program is interpreted, or somebody else samples.
+/// Fails if the program is interpreted, or another profile is being taken.
 pub(crate) fn profile(
     control: &Control,
     program: &Program,

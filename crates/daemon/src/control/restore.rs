@@ -1,4 +1,4 @@
-//! What a daemon that starts finds: object files, and what was saved before.
+//! Start of a daemon from object files and the saved state.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::model::saved::Document;
 use crate::model::state::UNREAD;
 use crate::model::state::{ProgramState, State};
 
-/// What was saved in a directory, as far as the file did not change since, and who saves more.
+/// Merges the saved state in a directory with the configuration file. Returns the wanted state, and
+/// the store for further saving.
 pub(crate) fn saved(
     dir: &Path,
     loaded: &mut Loaded,
@@ -53,8 +54,8 @@ pub(crate) fn saved(
     Ok((wanted, store))
 }
 
-/// Programs that ran and that the file has changed since: a start loads them first, as a reload
-/// finds them running, and replaces them by the rules of a reload.
+/// Notes programs that ran and have changed in the file since. A start loads them first, so that
+/// the new programs replace them by the rules of a reload.
 fn note_running(document: &mut Document, wanted: &State) {
     let Document { wanted: before, running, .. } = document;
     for program in &before.programs {

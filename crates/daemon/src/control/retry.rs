@@ -1,9 +1,9 @@
-//! When what failed is tried again.
+//! Times at which failures are retried.
 
 use std::time::{Duration, Instant};
 
-/// What failed is tried again soon, and later after ever longer pauses: what keeps it from working
-/// may be over in a moment, such as a close that somebody else is still at.
+/// The next retry, after ever longer pauses. The first pause is short, since the cause may be over
+/// in a moment, such as a device that another process is still closing.
 #[derive(Debug)]
 pub(crate) struct Retry {
     pause: Duration,

@@ -1,12 +1,12 @@
-//! Something that one thread after the other changes, each for as long as it takes. Whoever waits
-//! for that may give up, and is told who has been at it, and for how long.
+//! A value that threads change in turns of any length. A thread that waits may give up, and learns
+//! what the current holder is doing, and for how long.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What is changed in turn.
+/// The value.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     held: Mutex<Held<T>>,
@@ -15,18 +15,18 @@ pub(crate) struct Turns<T> {
 
 #[derive(Debug)]
 struct Held<T> {
-    /// Nothing while somebody has it.
+    /// The value; `None` while a thread has its turn.
     value: Option<T>,
-    /// What whoever has it, or had it last, is doing.
+    /// Description of the current or last turn.
     what: String,
     since: Instant,
 }
 
-/// Somebody's turn, until it is dropped.
+/// A turn, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, T> {
     turns: &'a Turns<T>,
-    /// Always there: it is taken when this is dropped.
+    /// The value; `None` only while the turn is dropped.
     value: Option<T>,
 }
 
@@ -36,11 +36,11 @@ impl<T> Turns<T> {
         Turns { held: Mutex::new(held), free: Condvar::new() }
     }
 
-    /// Waits for a turn to do `what`.
+    /// Waits for a turn, described by `what`.
     ///
     /// # Errors
     ///
-    /// Others have it all the time: what the one does who has it now, and for how long.
+    /// Fails after `limit`, with the description of the current turn, and its duration.
     pub(crate) fn take(
         &self,
         what: &str,
@@ -99,7 +99,7 @@ mod tests {
             drop(turn);
             assert_eq!(next.join().expect("no panic"), 2);
         });
-        // Whoever panics gives it back.
+        // A panic ends the turn.
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _turn = turns.take("", Duration::ZERO).expect("it is free");
             panic!("on purpose");

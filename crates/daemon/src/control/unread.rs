@@ -1,6 +1,5 @@
-//! Files that a configuration names and that can't be read when the daemon starts: it starts
-//! without them, says so, and reads them as soon as they can be. What hangs on one drops until
-//! then.
+//! Referenced files that cannot be read at the start: the daemon starts without them, reports them,
+//! and reads them as soon as possible. Ports that depend on them drop all frames until then.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,38 +13,39 @@ use crate::model::authors::Wanted;
 use crate::model::failure::FailureCode;
 use crate::model::state::{ProgramState, State};
 
-/// What couldn't be read.
+/// Referenced files that could not be read.
 #[derive(Debug, Default, Clone)]
 pub struct Unread {
-    /// Of programs, by their place in the configuration.
+    /// Programs with such files, by their index in the configuration.
     pub(crate) programs: BTreeMap<usize, UnreadProgram>,
-    /// Tables of the host's.
+    /// Host tables, if their file is one of them.
     pub(crate) host: Option<UnreadHost>,
 }
 
-/// A program that has files that can't be read.
+/// A program with an object file or a map file that cannot be read.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct UnreadProgram {
-    /// Its object file's and its map file's names, and why, of those that can't.
+    /// The reasons, by the path of the file.
     pub(crate) why: BTreeMap<String, String>,
-    /// Its file of maps, if that is one of them.
+    /// Path of the map file, if that cannot be read.
     pub(crate) maps: Option<PathBuf>,
     key: String,
     object: String,
-    /// The object's hash that stands for its own: of what was saved, or [`UNREAD`].
+    /// Hash that is used in place of the object file's: the saved one, or
+    /// [`UNREAD`](crate::model::state::UNREAD).
     stand_in: String,
 }
 
-/// Tables that can't be read.
+/// Host tables whose file cannot be read.
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadHost {
     pub(crate) path: PathBuf,
     pub(crate) why: String,
-    /// What programs see until then: what was saved, or nothing.
+    /// Tables that programs see until then: the saved ones, or empty ones.
     pub(crate) stand_in: HostState,
 }
 
-/// Failures of files are told at once, and that they are over when their contents are in place.
+/// Reports failures at once, and recoveries after the contents have been applied.
 struct Outcome<'a> {
     news: &'a News,
     over: Vec<(FailureCode, String)>,
@@ -66,7 +66,7 @@ impl Unread {
         self.programs.is_empty() && self.host.is_none()
     }
 
-    /// Takes what was saved in the place of what can't be read.
+    /// Uses the saved versions of files that cannot be read.
     pub(crate) fn stand_in(&mut self, file: &mut State, saved: &State) {
         for (at, unread) in &self.programs {
             let Some(program) = file.programs.get_mut(*at) else { continue };
@@ -83,7 +83,7 @@ impl Unread {
         }
     }
 
-    /// Tells of them, now that their programs have their keys.
+    /// Reports the files, once their programs have keys.
     pub(crate) fn tell(&mut self, file: &State, news: &News) {
         for (at, unread) in &mut self.programs {
             if let Some(program) = file.programs.get(*at) {
@@ -98,7 +98,7 @@ impl Unread {
         }
     }
 
-    /// The configuration was read, with all its files.
+    /// Ends all failures after the configuration was read with all its files.
     pub(crate) fn end(&mut self, news: &News) {
         let all = std::mem::take(self);
         for path in all.programs.into_values().flat_map(|unread| unread.why.into_keys()) {
@@ -109,8 +109,8 @@ impl Unread {
         }
     }
 
-    /// Reads them again, for what is wanted and for what the file wants. Gives failures that are
-    /// over when that is in its place.
+    /// Reads the files again, for the wanted state and for the file's. Returns failures that are
+    /// over once the contents are applied.
     pub(crate) fn read_again(
         &mut self,
         wanted: &mut Wanted,
@@ -151,13 +151,13 @@ impl Unread {
 }
 
 impl UnreadProgram {
-    /// Nobody meanwhile wanted another one.
+    /// Whether the program is still the unread one, and has not been changed meanwhile.
     fn is_of(&self, program: &ProgramState) -> bool {
         let it = (&program.key, &program.object, &program.sha256);
         it == (&self.key, &self.object, &self.stand_in)
     }
 
-    /// The object's hash, and what its file of maps says, if both can be read.
+    /// The hash of the object file, and the contents of the map file, if both can be read.
     fn read(
         &mut self,
         objects: &ObjectFiles,

@@ -1,5 +1,5 @@
-//! Workers that do not come round, and programs that were stopped or halted: told as long as it is
-//! so, and when it happens.
+//! Reports of stuck workers, and of programs that were stopped or halted: as events, and as
+//! failures while the condition lasts.
 
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,7 @@ use crate::live::Seen;
 use crate::live::news::News;
 use crate::model::failure::{Failure, FailureCode};
 
-/// Tells of what the engine's watch and the guests' budgets found since the last time.
+/// Reports stuck workers and stopped or halted programs since the last look.
 pub(crate) fn look(live: &Seen, news: &News) {
     for stopped in live.engine.take_stopped() {
         news.change(&describe(&stopped));
@@ -26,7 +26,7 @@ pub(crate) fn look(live: &Seen, news: &News) {
     }
 }
 
-/// Failures that are noted here and nowhere else.
+/// Whether the failure is managed by this module alone.
 fn is_ours(failure: &Failure) -> bool {
     failure.code == FailureCode::WorkerStuck
         || failure.code == FailureCode::ProgramStopped && failure.subject.starts_with(GUEST)
@@ -45,7 +45,7 @@ fn late(live: &Seen) -> impl Iterator<Item = Failure> {
     })
 }
 
-/// Programs of guests that run no more.
+/// Failures for halted programs of guests.
 fn halted(live: &Seen) -> impl Iterator<Item = Failure> {
     live.guests.iter().flat_map(|(port, guest)| {
         guest.status().attached.into_iter().filter_map(move |program| {
@@ -65,5 +65,5 @@ fn describe(stopped: &Stopped) -> String {
     format!("program {program} was stopped, {why}: it kept worker {worker} for {ms} ms{then}")
 }
 
-/// What the subjects of guests' failures begin with.
+/// Prefix of the subjects of guests' failures.
 const GUEST: &str = "guest of port ";

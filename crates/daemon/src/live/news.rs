@@ -18,7 +18,7 @@ pub struct News {
     pub(crate) events: broadcast::Sender<Event>,
     /// Number of the last event.
     pub(crate) number: Mutex<u64>,
-    /// Wakes the control thread after a change outside of the daemon.
+    /// Notified after a change outside of the daemon.
     pub(crate) stirred: Notify,
     /// The current step of a change in progress.
     pub(crate) step: Mutex<String>,

@@ -1,8 +1,8 @@
-//! What running programs say, for whoever listens: printed lines, streams, records of ring buffers
-//! and perf event arrays.
+//! Output of running programs for listeners: printed lines, streams, records of ring buffers and
+//! perf event arrays.
 //!
-//! Workers write into memory that is bounded and go on. Here it is emptied, by threads of its own,
-//! as long as somebody listens: who is too slow loses some, which is counted, and nobody waits.
+//! Workers write to bounded memory and never wait. While there are listeners, separate threads read
+//! that memory; a slow listener loses data, which is counted.
 
 mod records;
 mod streams;
@@ -25,7 +25,7 @@ pub(crate) fn event(out: &mut String, number: Option<u64>, kind: &str, data: &im
     out.push_str(&format!("event: {kind}\ndata: {json}\n\n"));
 }
 
-/// Appends the event that says that something was lost.
+/// Appends the event that reports lost data.
 pub(crate) fn lost(out: &mut String, count: u64, cpu: Option<u32>) {
     event(out, None, "lost", &LostView { lost: count, cpu });
 }

@@ -1,4 +1,4 @@
-//! Records of a ring buffer, or samples of a perf event array, for the one who reads them.
+//! Records of a ring buffer, or samples of a perf event array, for one reader.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -17,11 +17,12 @@ use crate::model::clock::wall_clock;
 use crate::model::globals::hex;
 use crate::model::messages::RecordView;
 
-/// The maps that are being read: what one reader takes another one misses, so there is one.
+/// Ids of the maps that are being read. Reading consumes records, so each map has one reader at
+/// most.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Readers(Arc<Mutex<BTreeSet<u32>>>);
 
-/// The right to read a map.
+/// The exclusive right to read a map.
 #[derive(Debug)]
 pub(crate) struct Claim {
     readers: Readers,
@@ -29,7 +30,7 @@ pub(crate) struct Claim {
 }
 
 impl Readers {
-    /// The right to read a map, if nobody has it.
+    /// The right to read a map; `None` if another reader has it.
     pub(crate) fn claim(&self, map: u32) -> Option<Claim> {
         let is_free = self.0.lock().insert(map);
         is_free.then(|| Claim { readers: self.clone(), map })
@@ -43,30 +44,30 @@ impl Drop for Claim {
     }
 }
 
-/// What is read.
+/// Parameters of a reader.
 #[derive(Debug)]
 pub(crate) struct RecordsWanted {
-    /// Only one slot of a perf event array.
+    /// The only slot of a perf event array to be read; unset for all.
     pub(crate) cpu: Option<u32>,
-    /// What records begin with.
+    /// The type at the start of each record.
     pub(crate) ty: Option<(Arc<Btf>, TypeId)>,
-    /// Ends after so many records.
+    /// Number of records after which the reader ends.
     pub(crate) count: Option<u64>,
 }
 
-/// Starts to read; gives server-sent events. It ends when nobody receives them any more, when there
-/// are enough, or with the map.
+/// Starts a reader and returns its server-sent events. It ends when the receiver is dropped, after
+/// `count` records, or with the map.
 ///
 /// # Errors
 ///
-/// There is no thread for it.
+/// Fails if the thread cannot be started.
 pub(crate) fn start(
     map: &Arc<MapObject>,
     wanted: RecordsWanted,
     claim: Claim,
 ) -> std::io::Result<Receiver<Bytes>> {
     let (sender, receiver) = channel(CHUNKS_MAX);
-    // A reader keeps no map alive.
+    // A reader does not keep its map alive.
     let weak = Arc::downgrade(map);
     let left = wanted.count.unwrap_or(u64::MAX);
     let mut reader = Reader { wanted, left, number: 0, lost: Vec::new() };
@@ -84,11 +85,11 @@ pub(crate) fn start(
 
 struct Reader {
     wanted: RecordsWanted,
-    /// Records still wanted.
+    /// Number of records until the reader ends.
     left: u64,
-    /// Of the next record.
+    /// Number of the next record.
     number: u64,
-    /// By slot: what was lost, as far as it was told.
+    /// Numbers of lost records that have been reported, by slot.
     lost: Vec<u64>,
 }
 
@@ -96,11 +97,11 @@ impl Reader {
     fn open(&mut self, map: &Map) {
         if let Some(perf) = map.perf() {
             for slot in self.slots(perf) {
-                // Where there is no memory for a ring, nobody listens.
+                // Without memory for its ring, the slot delivers no samples.
                 let _no_memory = perf.open(slot, PERF_RING_BYTES);
             }
         }
-        // What a ring buffer had no room for before is not this reader's loss.
+        // Records lost before the start are not reported.
         self.lost = losses(map);
     }
 
@@ -127,7 +128,7 @@ impl Reader {
                 return;
             }
             match self.number - before {
-                // There may be more.
+                // A full chunk: there may be more records.
                 BURST.. => continue,
                 0 => pause = (pause * 2).min(PAUSE_MAX),
                 _ => pause = PAUSE_MIN,
@@ -136,7 +137,7 @@ impl Reader {
         }
     }
 
-    /// The next records, and what was lost since the last time.
+    /// Reads the next records, and the number lost since the last call.
     fn read(&mut self, map: &Map) -> String {
         let mut text = String::new();
         let mut room = BURST.min(self.left);
@@ -181,7 +182,7 @@ impl Reader {
     }
 }
 
-/// Records that there was no room for, by slot; of a ring buffer as if it was one.
+/// Numbers of lost records by slot; a ring buffer has one slot.
 fn losses(map: &Map) -> Vec<u64> {
     match (map.ringbuf(), map.perf()) {
         (Some(ring), _) => vec![ring.lost()],
@@ -190,14 +191,14 @@ fn losses(map: &Map) -> Vec<u64> {
     }
 }
 
-/// Records in one chunk.
+/// Records per chunk.
 const BURST: u64 = 256;
-/// Chunks that may wait for the API to send them.
+/// Chunks queued for the API.
 const CHUNKS_MAX: usize = 16;
-/// Room for the samples of each CPU.
+/// Size in bytes of the ring for each CPU's samples.
 const PERF_RING_BYTES: usize = 1 << 20;
 const _: () = assert!(PERF_RING_BYTES.is_power_of_two(), "perf_mmap wants it");
-/// Between two looks at a map that has something new now and then, and nothing for long.
+/// Shortest and longest pause between two reads of the map.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 const _: () = assert!(PAUSE_MIN.as_nanos() < PAUSE_MAX.as_nanos());

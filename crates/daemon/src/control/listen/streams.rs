@@ -1,4 +1,5 @@
-//! A program's standard output and error (`bpf_stream_vprintk`), as far as they go or as they come.
+//! A program's standard output and error (`bpf_stream_vprintk`): the current contents, or also
+//! everything that follows.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,15 +10,15 @@ use towpath_xdp::StreamId;
 use super::{event, lost};
 use crate::model::messages::StreamText;
 
-/// One who reads a stream of a program. What it reads nobody else gets, as in the kernel.
+/// A reader of a program's stream. Reading consumes the text, as in the kernel.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    /// It keeps no program alive.
+    /// A weak reference, so that the reader does not keep the program alive.
     program: Weak<ProgramObject>,
     stream: StreamId,
-    /// Goes on when all was read.
+    /// Whether the reader waits for more at the end of the text.
     follows: bool,
-    /// Of what was lost the reader knows so much.
+    /// Number of lost prints that has been reported.
     lost: u64,
 }
 
@@ -26,7 +27,7 @@ impl Follower {
         Follower { program: Arc::downgrade(program), stream, follows, lost: 0 }
     }
 
-    /// What comes next, as server-sent events; none at the end, or when the program is gone.
+    /// The next text, as server-sent events; `None` at the end, or if the program is gone.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             let mut out = String::new();
@@ -40,7 +41,7 @@ impl Follower {
                     event(&mut out, None, "text", &StreamText { text });
                 }
                 if lost_now > self.lost {
-                    // What comes after a full stream comes after what is lost.
+                    // The stream was full: the loss follows its text.
                     lost(&mut out, lost_now - self.lost, None);
                     self.lost = lost_now;
                 }
@@ -56,5 +57,5 @@ impl Follower {
     }
 }
 
-/// How often it looks whether there is more.
+/// Interval at which the stream is read.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -10,30 +10,31 @@ use towpath_objects::Objects;
 use super::{event, lost};
 use crate::model::messages::PrintedLine;
 
-/// Hands lines to everybody who listens. Nothing is kept, and nothing runs here, while nobody does.
+/// Distributes lines to all listeners. Without listeners, lines are not kept, and no thread runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Hub(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     chunks: broadcast::Sender<Chunk>,
-    /// Somebody empties the trace.
+    /// Whether a thread reads the trace.
     runs: Mutex<bool>,
 }
 
-/// Lines as the API sends them.
+/// Lines in the format of the API.
 #[derive(Debug, Clone)]
 struct Chunk {
-    /// The number of the first line, had none before it been lost; and that after the last.
+    /// Number of the first line, counting lost ones before it, and number of the line after the
+    /// last.
     numbers: (u64, u64),
     text: Arc<str>,
 }
 
-/// One who listens.
+/// A listener.
 #[derive(Debug)]
 pub(crate) struct Heard {
     chunks: broadcast::Receiver<Chunk>,
-    /// The number that comes next, once there was one.
+    /// Expected number of the next line; unset at first.
     next: Option<u64>,
 }
 
@@ -45,11 +46,11 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// Lines from now on.
+    /// Subscribes to lines from now on.
     ///
     /// # Errors
     ///
-    /// There is no thread for it.
+    /// Fails if the thread cannot be started.
     pub(crate) fn listen(&self, objects: &Arc<Objects>) -> std::io::Result<Heard> {
         let mut runs = self.0.runs.lock();
         let heard = Heard { chunks: self.0.chunks.subscribe(), next: None };
@@ -64,14 +65,14 @@ impl Hub {
 }
 
 impl Shared {
-    /// Empties the trace until nobody listens any more. It keeps no daemon alive.
+    /// Reads the trace until there are no more listeners. Does not keep the daemon alive.
     fn pump(&self, objects: &Weak<Objects>) {
         let (mut number, mut lost_before) = (0, None);
         while let Some(objects) = objects.upgrade() {
             let trace = &objects.shared().surroundings().trace;
             if self.chunks.receiver_count() == 0 {
                 let mut runs = self.runs.lock();
-                // Whoever came meanwhile counts on it.
+                // A listener that subscribed meanwhile relies on this thread.
                 if self.chunks.receiver_count() == 0 {
                     trace.keep(false);
                     *runs = false;
@@ -79,7 +80,7 @@ impl Shared {
                 }
             }
             if lost_before.is_none() {
-                // What is there is from before.
+                // Discards lines from before the first listener.
                 trace.take_lines();
                 trace.keep(true);
             }
@@ -99,7 +100,7 @@ impl Shared {
                 next += 1;
             }
             if next != number {
-                // Whoever has left meanwhile needs it no more.
+                // The only error is that there are no listeners.
                 let _listeners =
                     self.chunks.send(Chunk { numbers: (first, next), text: text.into() });
             }
@@ -112,7 +113,7 @@ impl Shared {
 }
 
 impl Heard {
-    /// The next lines, as server-sent events; none when the daemon ends.
+    /// The next lines, as server-sent events; `None` when the daemon ends.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             match self.chunks.recv().await {
@@ -125,7 +126,7 @@ impl Heard {
                     out.push_str(&text);
                     return Some(out);
                 }
-                // The next chunk's number says how many lines that were.
+                // The numbers of the next chunk reveal how many lines were missed.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -133,7 +134,7 @@ impl Heard {
     }
 }
 
-/// How often lines are collected.
+/// Interval at which lines are collected.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Chunks that a listener may be behind.
+/// Chunks that a listener may lag behind.
 const CHUNKS_KEPT: usize = 64;

@@ -1,7 +1,6 @@
-//! The saved document: what was wanted, and what pins and users put where, as text in parts that
-//! have checksums (`parts.rs`).
+//! The text form of the saved document, which consists of parts with checksums (`parts.rs`).
 //!
-//! Documents of version 1 were one part: `towpath-state 1 SHA256-OF-THE-REST`, and JSON.
+//! Documents of version 1 had one part: `towpath-state 1 SHA256-OF-THE-REST`, followed by JSON.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,21 @@ use crate::model::saved::Document;
 use crate::model::state::ProgramState;
 
 impl Document {
-    /// As text.
+    /// Formats the document as text.
     pub fn text(&self) -> String {
         parts::text(self)
     }
 
-    /// Reads a text of which everything is whole.
+    /// Parses an undamaged text.
     ///
     /// # Errors
     ///
-    /// See [`DocumentError`].
+    /// Fails as described at [`DocumentError`].
     pub fn parse(bytes: &[u8]) -> Result<Document, DocumentError> {
         Document::first(bytes).unwrap_or_else(|| Parts::read(bytes).document())
     }
 
-    /// Reads a text of version 1, if it is one.
+    /// Parses a text of version 1; `None` for other versions.
     pub(super) fn first(bytes: &[u8]) -> Option<Result<Document, DocumentError>> {
         let head = format!("{MAGIC} 1 ");
         let text = bytes.strip_prefix(head.as_bytes())?;
@@ -42,19 +41,19 @@ impl Document {
         Some(json.and_then(|json| typed(json).map_err(|problem| wrong(problem.to_string()))))
     }
 
-    /// Paths of all pins that it brings back.
+    /// Paths of all pins in the document.
     pub(super) fn pins(&self) -> BTreeSet<String> {
         let maps = self.maps.iter().flat_map(|map| &map.pins);
         maps.chain(self.program_pins.keys()).chain(self.link_pins.keys()).cloned().collect()
     }
 
-    /// Names of the files with objects and contents that it needs.
+    /// Names of the object files and contents files that the document needs.
     pub(super) fn files(&self) -> BTreeSet<String> {
         let contents = self.maps.iter().filter_map(|map| map.contents.clone());
         self.programs().map(|program| program.sha256.clone()).chain(contents).collect()
     }
 
-    /// Programs that need their objects.
+    /// Programs whose object files the document needs.
     pub(super) fn programs(&self) -> impl Iterator<Item = &ProgramState> {
         let wanted = self.wanted.programs.iter().chain(&self.file.programs);
         wanted.chain(&self.retired).chain(&self.running)
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(Document::parse(b"towpath-state 3\n\nx"), Err(DocumentError::Newer(3)));
         let changed = text.replace("\"serial\":3", "\"serial\":4");
         assert_eq!(Document::parse(changed.as_bytes()), Err(DocumentError::Damaged));
-        // As it was written before it had parts.
+        // Version 1.
         let body = serde_json::to_string_pretty(&document).expect("it is JSON");
         let text = format!("{MAGIC} 1 {}\n{body}", sha256(body.as_bytes()));
         assert_eq!(Document::parse(text.as_bytes()), Ok(document));

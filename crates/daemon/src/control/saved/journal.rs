@@ -1,6 +1,6 @@
-//! The journal: what users changed in maps since the document was written, a line each. A line is
-//! written before its change is acknowledged, and has a checksum of its own: the last one may have
-//! been cut, and what is damaged of one hurts no other.
+//! The journal: changes of maps by users since the document was written, one per line. A line is
+//! written before its change is acknowledged, and has a checksum of its own: the last line may be
+//! truncated, and a damaged line does not affect others.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::model::saved::Line;
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
-    /// Of whole lines.
+    /// Length in bytes of all complete lines.
     len: u64,
 }
 
@@ -23,7 +23,7 @@ impl Journal {
         Ok(Journal { file: File::create(path)?, len: 0 })
     }
 
-    /// Adds a line. One that does not fit leaves nothing.
+    /// Appends a line. If that fails, the file is truncated to its previous length.
     pub(super) fn add(&mut self, line: &Line) -> io::Result<()> {
         let text = lines::line(&serde_json::to_string(line)?);
         if let Err(error) = self.file.write_all(text.as_bytes()) {
@@ -35,13 +35,13 @@ impl Journal {
         Ok(())
     }
 
-    /// From now on, a machine that loses its power keeps it, too.
+    /// Flushes the journal, so that it survives a loss of power.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 }
 
-/// What a journal says, and how many of its lines are damaged.
+/// Parses the intact lines of a journal; also returns the number of damaged ones.
 pub fn parse(bytes: &[u8]) -> (Vec<Line>, usize) {
     let (whole, mut damaged) = lines::whole(bytes);
     let mut read = Vec::new();
@@ -54,12 +54,12 @@ pub fn parse(bytes: &[u8]) -> (Vec<Line>, usize) {
     (read, damaged)
 }
 
-/// The lines of a file; none when there is no file.
+/// Parses a journal file; empty if there is no file.
 pub(super) fn load(path: &Path) -> io::Result<(Vec<Line>, usize)> {
     Ok(read_if_there(path, BYTES_MAX)?.map_or((Vec::new(), 0), |bytes| parse(&bytes)))
 }
 
-/// Longer than any that a daemon writes: it starts a new one with each document.
+/// Larger than any journal, since each document starts a new one.
 const BYTES_MAX: u64 = 4 << 30;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(parse(&bytes), ((0..4).map(line).collect(), 0));
         for len in 0..bytes.len() {
-            // A line is whole with the first of its two ends.
+            // The first of the two line feeds completes a line.
             let ends = bytes[..len].iter().filter(|byte| **byte == b'\n').count();
             let whole = ends.div_ceil(2) as u32;
             assert_eq!(parse(&bytes[..len]), ((0..whole).map(line).collect(), 0), "{len}");
@@ -106,7 +106,7 @@ mod tests {
             let (lines, damaged) = parse(&bytes);
             assert!(lines.len() >= 3, "bit {at}: {lines:?}");
             assert!(lines.iter().all(|read| (0..4).any(|key| *read == line(key))), "bit {at}");
-            // One that is cut by a bit that became a line feed is two.
+            // A flipped bit that makes a line feed splits a line into two.
             assert!(lines.len() == 4 || (1..=2).contains(&damaged), "bit {at}: {damaged}");
         }
     }

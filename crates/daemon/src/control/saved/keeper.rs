@@ -1,4 +1,5 @@
-//! What there is, as a document; and what users change in maps, before they hear that it is done.
+//! Saving: the current state as a document, and users' changes of maps before they are
+//! acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,32 +27,33 @@ use crate::model::saved::{Change, Document, SavedMap};
 use crate::model::saved::{Line, What};
 use crate::model::state::{MigrateState, ProgramState, State};
 
-/// Saves what changes, if the configuration says where.
+/// Saves changes, if a directory for them is configured.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     kept: Option<Mutex<Kept>>,
-    /// Something was changed that only a saved state would bring back.
+    /// Whether there was a change that is neither in the file nor in the wanted state.
     was_changed: AtomicBool,
-    /// Contents are written by one at a time.
+    /// Held while contents are written.
     writing: Mutex<()>,
-    /// Paths of pins that the last document has; apart from what is locked while it is written.
+    /// Paths of pins in the last document. Has a lock of its own, since the other one is held while
+    /// a document is written.
     pinned: Mutex<BTreeSet<String>>,
-    /// A lock for each map, by its id: one change of it at a time, as a load may take seconds.
+    /// Locks by map id, which serialize changes of a map, since a load may take seconds.
     turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug)]
 struct Kept {
     store: Store,
-    /// What users changed since contents were saved, by the map's id and the key's bytes.
+    /// Users' changes since contents were saved, by map id and key.
     edits: BTreeMap<u32, BTreeMap<Vec<u8>, Edit>>,
-    /// Of the last edit.
+    /// Number of the last edit.
     number: u64,
-    /// Files with contents, by the map's id.
+    /// Names of contents files, by map id.
     contents: BTreeMap<u32, String>,
-    /// Numbers of the edits after which they came from users, by the map's id.
+    /// Number of the last load by a user, counted with the edits, by map id.
     loaded: BTreeMap<u32, u64>,
-    /// Where maps and programs come from that are only pinned by now, by their ids.
+    /// The program and name that each map came from, by map id; for maps that are now only pinned.
     maps: BTreeMap<u32, (u32, String)>,
     programs: BTreeMap<u32, ProgramState>,
     last: Option<Document>,
@@ -68,7 +70,7 @@ struct Edit {
 pub(crate) struct Due {
     id: u32,
     map: Arc<Map>,
-    /// Edits up to this one will be in the file.
+    /// Number of the last edit that the contents will include.
     number: u64,
 }
 
@@ -89,7 +91,8 @@ impl Keeper {
         Keeper { kept, ..Keeper::default() }
     }
 
-    /// What would be lost with the daemon, if anything; `differs` from the configuration file.
+    /// Changes that would be lost if the daemon ended, if there are any. `differs` says whether the
+    /// wanted state differs from the configuration file.
     pub(crate) fn not_saved(&self, differs: bool, pins: &[(String, Object)]) -> Option<String> {
         if self.kept.is_some() {
             return self.lost_pins(pins);
@@ -102,7 +105,7 @@ impl Keeper {
         })
     }
 
-    /// What is pinned and does not come back, or comes back without its contents.
+    /// Pins that are not restored at a start, or restored without contents.
     fn lost_pins(&self, pins: &[(String, Object)]) -> Option<String> {
         let pinned = self.pinned.lock();
         let why = |path: &String, object: &Object| match object {
@@ -121,19 +124,19 @@ impl Keeper {
         (!lost.is_empty()).then(|| format!("what is pinned as {shown}{more}"))
     }
 
-    /// Notes that something was changed which is no part of what is wanted.
+    /// Notes a change that is not part of the wanted state.
     pub(crate) fn note_change(&self) {
         self.was_changed.store(true, Ordering::Relaxed);
     }
 
-    /// Notes what a program was made of that nothing keeps but pins.
+    /// Notes the state of a program that only pins keep.
     pub(crate) fn note_program(&self, id: u32, state: ProgramState) {
         if let Some(mut kept) = self.lock() {
             kept.programs.insert(id, state);
         }
     }
 
-    /// Changes an element and saves that: it is there after whatever happens next.
+    /// Changes an element and saves the change before returning.
     pub(crate) fn edit(
         &self,
         map: &MapObject,
@@ -159,8 +162,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Puts rows into a map and saves that, as one change: what is there after whatever happens
-    /// next is what was there before, or all of it. `is_pinned`: what is in it is saved anyway.
+    /// Stores rows in a map and saves them as one change: after a crash, the map has either its
+    /// previous contents or all rows. `is_pinned` says whether the map's contents are saved in any
+    /// case.
     pub(crate) fn load(
         &self,
         map: &MapObject,
@@ -191,7 +195,8 @@ impl Keeper {
         Ok(loaded)
     }
 
-    /// Writes what a map is to have; gives the file's name, if contents of such a map are saved.
+    /// Writes the future contents of a map to a file. Returns the file's name, or `None` if
+    /// contents of such a map are not saved.
     fn write_rows(
         &self,
         map: &MapObject,
@@ -218,14 +223,14 @@ impl Keeper {
         })
     }
 
-    /// The turn to change a map.
+    /// The lock for changes of a map.
     fn turn(&self, map: u32) -> Arc<Mutex<()>> {
         let mut turns = self.turns.lock();
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(map).or_default())
     }
 
-    /// Takes over what came back into maps.
+    /// Takes over the files and changes of restored maps.
     pub(crate) fn adopt(&self, restored: Restored) {
         let Some(mut kept) = self.lock() else { return };
         kept.programs.extend(restored.retired);
@@ -238,7 +243,7 @@ impl Keeper {
                 let def = map.map().def();
                 let parsed = parse_element(def, &change.key, None, map.map().cpus());
                 let Ok((Some(key), _)) = parsed else { continue };
-                // What a user did meanwhile is newer.
+                // A change by a user since the start is newer.
                 let edits = kept.edits.get(&map.id());
                 if edits.is_none_or(|edits| edits.get(&key).is_none_or(|edit| edit.is_old())) {
                     kept.edits.entry(map.id()).or_default().insert(key, Edit { number: 0, change });
@@ -247,7 +252,7 @@ impl Keeper {
         }
     }
 
-    /// Saves what there is, unless that is saved already.
+    /// Saves the current state, unless it equals the last document.
     pub(crate) fn save(
         &self,
         live: &Live,
@@ -265,12 +270,12 @@ impl Keeper {
         saved.map_err(|error| error.to_string())
     }
 
-    /// Has contents written by nobody else meanwhile.
+    /// Locks the writing of contents.
     pub(crate) fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.lock()
     }
 
-    /// Brings the journal to the disk, and gives the pinned maps.
+    /// Flushes the journal, and returns the pinned maps.
     pub(crate) fn due(&self, live: &[(String, Object)]) -> Vec<Due> {
         let Some(kept) = self.lock() else { return Vec::new() };
         if let Err(error) = kept.store.sync() {
@@ -287,7 +292,8 @@ impl Keeper {
         due
     }
 
-    /// Writes contents of maps, which may take long. They count when the next document names them.
+    /// Writes contents of maps, which may take long. They are valid once the next document names
+    /// them.
     pub(crate) fn write(&self, due: Vec<Due>) -> Vec<(Due, String)> {
         let Some(dir) = self.maps() else { return Vec::new() };
         let mut written = Vec::new();
@@ -302,12 +308,12 @@ impl Keeper {
         written
     }
 
-    /// Has the next document name them. Edits that are in them are done with.
+    /// Notes written contents for the next document, and forgets edits that they include.
     pub(crate) fn take(&self, written: Vec<(Due, String)>) {
         let Some(mut kept) = self.lock() else { return };
         for (due, name) in written {
             if kept.loaded.get(&due.id).is_some_and(|number| *number > due.number) {
-                // What a user put into it meanwhile is newer, and saved.
+                // Rows that a user loaded meanwhile are newer, and saved.
                 continue;
             }
             if let Err(error) = kept.store.name_contents(due.id, &name) {
@@ -329,7 +335,7 @@ impl Keeper {
 }
 
 impl Edit {
-    /// From before the daemon was started.
+    /// Whether the edit was made before the daemon started.
     fn is_old(&self) -> bool {
         self.number == 0
     }
@@ -342,8 +348,8 @@ impl Kept {
         self.edits.entry(map).or_default().insert(key, edit);
     }
 
-    /// Has the journal name what was written of rows that are in a map now, and forgets the edits
-    /// that they replaced.
+    /// Adds the contents file of loaded rows to the journal, and forgets the edits that the rows
+    /// replaced.
     fn take_rows(
         &mut self,
         map: &MapObject,
@@ -358,7 +364,7 @@ impl Kept {
         let is_older = |edit: &Edit| edit.number < number;
         assert!(edits.values().all(is_older), "edits come before the rows");
         if is_replace {
-            // Configuration would bring these back.
+            // Deletions of these are kept, since configuration would bring the keys back.
             let absent = self.configured(it).into_iter().filter(|key| !rows.has(key));
             edits.extend(absent.map(|key| {
                 let change = without(it, &key);
@@ -378,8 +384,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Lets go of edits that are in a map's saved contents. Those say nothing of what was deleted:
-    /// a configuration that names it would bring it back.
+    /// Forgets edits that are included in a map's saved contents. Deletions of configured keys are
+    /// kept, since the configuration would bring those back.
     fn forget_edits(&mut self, due: &Due) {
         let Some(mut edits) = self.edits.remove(&due.id) else { return };
         edits.retain(|_, edit| edit.number > due.number || edit.change.value.is_none());
@@ -393,7 +399,7 @@ impl Kept {
         self.edits.insert(due.id, edits);
     }
 
-    /// Keys that configuration puts into a map of that name, whichever program it is for.
+    /// Keys that the configuration stores in a map of that name, for any program.
     fn configured(&self, map: &Map) -> BTreeSet<Vec<u8>> {
         let defs = [map.def().clone()];
         let named = self.programs.values().filter_map(|state| {
@@ -447,7 +453,7 @@ impl Kept {
         document
     }
 
-    /// A pin, and what it alone keeps.
+    /// Adds a pin to the document, with the objects that it alone keeps.
     fn pin(
         &self,
         path: String,
@@ -480,7 +486,7 @@ impl Kept {
             Object::Map(map) => {
                 let id = map.object().id();
                 if !maps.contains_key(&id) {
-                    // Of maps that others made, there is no object to make them of again.
+                    // Maps that clients created have no object file to be restored from.
                     let Some((program, name)) = self.maps.get(&id) else { return };
                     let Some(key) = key_of(*program, document) else { return };
                     maps.entry(id).or_default().owners.push((key, name.clone()));
@@ -502,7 +508,7 @@ impl Kept {
         }
     }
 
-    /// A map whose entries were copied to this one had been loaded from a file.
+    /// Makes a map inherit the contents file of the predecessor whose entries were copied to it.
     fn inherit(&mut self, id: u32, (key, name): &(String, String), file: String, live: &Live) {
         let program = live.programs().get(key);
         let Some(map) = program.and_then(|program| program.program.maps().by_name(name)) else {
@@ -523,7 +529,7 @@ impl Kept {
         }
     }
 
-    /// Edits of a map whose entries were copied to its successor are the successor's.
+    /// Moves edits of a replaced map to its successor, if the entries were copied.
     fn move_edits(&mut self, maps: &BTreeMap<u32, SavedMap>, live: &Live) {
         let known: BTreeSet<u32> = self.edits.keys().chain(self.contents.keys()).copied().collect();
         let gone = known.into_iter().filter(|id| !maps.contains_key(id));
@@ -554,7 +560,7 @@ impl Kept {
     }
 }
 
-/// An element is no longer there, or zero where all elements are there always.
+/// The deletion of an element; in arrays, its reset to zero.
 fn without(map: &Map, key: &[u8]) -> Change {
     let zeroes = format!("{}{}", typed::HEX_PREFIX, hex(&vec![0; map.value_size() as usize]));
     let value = (map.kind().keys() == Keys::Index).then(|| zeroes.into());
@@ -571,9 +577,9 @@ fn is_being_loaded(map: &MapObject) -> Refusal {
     Refusal::conflict(format!("map {name} is being loaded: try again when that is done"))
 }
 
-/// Names in a message.
+/// Largest number of names in a message.
 const LOST_SHOWN: usize = 5;
-/// How long a change of an element waits for one of many, and how long another one of many does.
+/// Longest times that the change of an element, and a load, wait for another change of the map.
 const EDIT_WAIT_MAX: Duration = Duration::from_secs(2);
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!(EDIT_WAIT_MAX.as_nanos() < LOAD_WAIT_MAX.as_nanos(), "a load may take long");

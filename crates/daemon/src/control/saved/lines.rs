@@ -1,15 +1,15 @@
-//! Lines with checksums: what is damaged in one of them hurts no other. Two line feeds end a line,
-//! so that one that is damaged itself doesn't join two lines.
+//! Lines with checksums: damage of a line does not affect others. Two line feeds end a line, so
+//! that a damaged line feed does not join two lines.
 
 use crate::live::files::sha256;
 
-/// A text without line feeds as a line.
+/// Formats a text without line feeds as a line.
 pub(super) fn line(text: &str) -> String {
     format!("{} {text}\n\n", checksum(text))
 }
 
-/// The lines that are whole, in their order, and how many aren't. One without its end was cut while
-/// it was written, and counts as not there.
+/// The intact lines in order, and the number of damaged ones. A last line without its end was
+/// truncated while it was written, and is ignored.
 pub(super) fn whole(bytes: &[u8]) -> (Vec<&str>, usize) {
     let (mut lines, mut damaged) = (Vec::new(), 0);
     for text in bytes.split_inclusive(|byte| *byte == b'\n').filter(|text| *text != b"\n") {
@@ -27,7 +27,7 @@ fn one(line: &[u8]) -> Option<&str> {
     (sum == checksum(text)).then_some(text)
 }
 
-/// Of a text.
+/// Checksum of a text.
 pub(super) fn checksum(text: &str) -> String {
     sha256(text.as_bytes())[..CHECKSUM_DIGITS].to_owned()
 }

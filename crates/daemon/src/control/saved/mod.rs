@@ -1,16 +1,16 @@
-//! What outlives the daemon: a directory with what it was asked for beyond its configuration file.
+//! Saved state: a directory with everything beyond the configuration file that outlives the daemon.
 //!
 //! ```text
-//! DIR/state          the document: what is wanted, pins, what users stored in maps
-//! DIR/state.before   the document before, with all that it names
-//! DIR/changes.N      what users stored since document N was written, a line each
+//! DIR/state          the document: wanted state, pins, users' changes of maps
+//! DIR/state.before   the previous document
+//! DIR/changes.N      users' changes since document N was written, one per line
 //! DIR/objects/HASH   object files
 //! DIR/maps/HASH      contents of pinned maps
-//! DIR/aside-N/       what could not be read
+//! DIR/aside-N/       contents that could not be read
 //! ```
 //!
-//! Files are written beside their place and renamed. The document names all others, so that its
-//! rename is the moment in which everything becomes so at once.
+//! Files are written under a temporary name and renamed. The document names all other files, so
+//! that its rename switches from one state to the next atomically.
 
 mod document;
 pub mod journal;
@@ -39,35 +39,35 @@ pub use crate::model::saved::{Change, Document, SavedMap};
 pub(crate) use keeper::Keeper;
 pub use parts::DocumentError;
 
-/// The directory, ours alone while this lives.
+/// The directory, locked for this daemon.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
-    /// Nothing as long as nothing can be written there.
+    /// The lock; `None` while the directory is not writable.
     lock: Option<File>,
-    /// What is there could not be read, and must not be lost when more is saved.
+    /// Whether the directory has contents that could not be read, and must be kept.
     is_unread: bool,
-    /// Of the document that is there.
+    /// Serial number of the current document.
     serial: u64,
-    /// Of the document before it.
+    /// Serial number of the previous document.
     serial_before: u64,
-    /// Files that the document before names.
+    /// Files that the previous document names.
     named_before: BTreeSet<String>,
-    /// Files that the document names.
+    /// Files that the current document names.
     named: BTreeSet<String>,
-    /// The document that is there is damaged: it doesn't become the one before.
+    /// Whether the current document is damaged, and so must not become the previous one.
     is_damaged: bool,
     journal: Option<Journal>,
     objects: BTreeSet<String>,
 }
 
 impl Store {
-    /// Opens a directory, or makes it. Gives what was saved there, and what could not be read,
-    /// which is kept aside. Where nothing can be written, what is there is read all the same.
+    /// Opens or creates a directory. Returns the saved document, and a list of parts that could not
+    /// be read, which are set aside. A directory that is not writable is read all the same.
     ///
     /// # Errors
     ///
-    /// Another daemon uses it.
+    /// Fails if another daemon uses the directory.
     pub(crate) fn open(dir: &Path) -> Result<(Store, Option<Document>, Vec<Trouble>), String> {
         let mut store = Store {
             dir: dir.to_owned(),
@@ -104,8 +104,8 @@ impl Store {
         Ok((store, document, troubles))
     }
 
-    /// Makes the directory and takes its lock, unless that is done; puts aside what could not be
-    /// read.
+    /// Creates the directory and locks it, unless that has been done; sets aside contents that
+    /// could not be read.
     pub(crate) fn prepare(&mut self) -> io::Result<()> {
         if self.lock.is_none() {
             let said = |error: io::Error| named(&self.dir, &error);
@@ -128,7 +128,7 @@ impl Store {
         Ok(())
     }
 
-    /// The document, with what the journal has beyond it.
+    /// Reads the document and applies the journal.
     fn load(&mut self, troubles: &mut Vec<Trouble>) -> Result<Option<Document>, String> {
         let path = self.dir.join(STATE);
         let bytes = read_if_there(&path, DOCUMENT_BYTES_MAX).map_err(|error| error.to_string())?;
@@ -159,8 +159,8 @@ impl Store {
         Ok(Some(document))
     }
 
-    /// What is whole of a damaged document, with what can be had in place of the rest. The damaged
-    /// one is kept aside.
+    /// Restores a damaged document from its intact parts and substitutes for the others. The
+    /// damaged file is set aside.
     fn recover(
         &mut self,
         bytes: &[u8],
@@ -199,7 +199,7 @@ impl Store {
         Ok(document)
     }
 
-    /// Adds what the journal has beyond a document.
+    /// Applies the journal to a document.
     fn add_journal(
         &self,
         document: &mut Document,
@@ -228,7 +228,7 @@ impl Store {
         Ok(())
     }
 
-    /// Puts everything away that there is.
+    /// Moves all contents to a directory `aside-N`.
     fn set_aside(&self) -> io::Result<PathBuf> {
         let aside = self.free_aside();
         fs::create_dir(&aside)?;
@@ -245,7 +245,7 @@ impl Store {
         Ok(aside)
     }
 
-    /// Copies everything away that there is.
+    /// Copies all contents to a directory `aside-N`.
     pub(crate) fn copy_aside(&self) -> io::Result<PathBuf> {
         let aside = self.free_aside();
         fs::create_dir(&aside)?;
@@ -262,8 +262,8 @@ impl Store {
         all.find(|path| !path.exists()).unwrap_or_default()
     }
 
-    /// Gives the objects of a document to those who need them; one that is missing or was changed
-    /// is told when its program can't be loaded.
+    /// Reads the object files of a document. A missing or changed file is reported when its program
+    /// cannot be loaded.
     pub(crate) fn read_objects(&self, document: &Document, objects: &ObjectFiles) {
         for program in document.programs() {
             let path = self.dir.join(OBJECTS).join(&program.sha256);
@@ -274,12 +274,12 @@ impl Store {
         }
     }
 
-    /// Where contents lie that a document names.
+    /// Directory of contents files.
     pub(crate) fn maps(&self) -> PathBuf {
         self.dir.join(MAPS)
     }
 
-    /// Adds to the journal.
+    /// Appends a line to the journal.
     pub(crate) fn add(&mut self, line: &Line) -> io::Result<()> {
         self.prepare()?;
         if self.journal.is_none() {
@@ -290,20 +290,20 @@ impl Store {
         Ok(())
     }
 
-    /// Brings the journal to the disk.
+    /// Flushes the journal.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.journal.as_ref().map_or(Ok(()), Journal::sync)
     }
 
-    /// Writes contents beside their place; gives the name that they will have.
+    /// Writes a map's contents under a temporary name, and returns the final name.
     pub(crate) fn write_contents(dir: &Path, map: &Map, id: u32) -> io::Result<String> {
         let beside = dir.join(format!("new-{id}"));
         map_file::save(map, &beside)?;
         hash_of(&beside)
     }
 
-    /// Writes what a map is to have beside its place, without touching the map; gives the name that
-    /// it will have.
+    /// Writes the future contents of a map under a temporary name, without changing the map, and
+    /// returns the final name.
     pub(crate) fn write_rows(
         dir: &Path,
         map: &Map,
@@ -314,38 +314,39 @@ impl Store {
         let beside = dir.join(format!("load-{id}"));
         let written = map_file::save_rows(map, &beside, rows, before);
         written.and_then(|()| hash_of(&beside)).inspect_err(|_| {
-            // What it takes is needed elsewhere.
+            // The disk may be full, and the space needed elsewhere.
             let _gone = fs::remove_file(&beside);
         })
     }
 
-    /// Gives written contents their name. A document or a line of the journal that names them must
-    /// follow: else they go with the next document.
+    /// Renames written contents to their final name. A document or journal line with that name must
+    /// follow: otherwise, the next document removes the file.
     pub(crate) fn name_contents(&self, id: u32, name: &str) -> io::Result<()> {
         let maps = self.maps();
         fs::rename(maps.join(format!("new-{id}")), maps.join(name))
     }
 
-    /// The same for what was written by [`Store::write_rows`]; the rename is to outlive a loss of
-    /// power as the contents do.
+    /// Renames a file of [`Store::write_rows`] to its final name, and flushes the rename, so that
+    /// it survives a loss of power like the contents.
     pub(crate) fn name_rows(&self, id: u32, name: &str) -> io::Result<()> {
         let maps = self.maps();
         put(&maps.join(format!("load-{id}")), &maps.join(name))
     }
 
-    /// What was written by [`Store::write_rows`] is not needed.
+    /// Removes a file of [`Store::write_rows`].
     pub(crate) fn forget_rows(dir: &Path, id: u32) {
         let _gone = fs::remove_file(dir.join(format!("load-{id}")));
     }
 
-    /// Writes a document, and its objects before; what nothing needs any more goes.
+    /// Writes the object files of a document, then the document; removes files that are no longer
+    /// needed.
     pub(crate) fn save(&mut self, mut document: Document, objects: &ObjectFiles) -> io::Result<()> {
         self.prepare()?;
         for program in document.programs() {
             self.save_object(&program.sha256, objects)?;
         }
         document.serial = self.serial + 1;
-        // A journal of that number may be there if the last rename was as far as it got.
+        // A journal of that number may be left from a save that failed after its last rename.
         remove(&self.changes(document.serial))?;
         let beside = write_beside(&self.dir, document.text().as_bytes())?;
         let is_kept = !self.is_damaged && self.keep_before()?;
@@ -367,11 +368,11 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the document that is there the one before; gives whether there is one.
+    /// Makes the current document the previous one; returns whether there is one.
     fn keep_before(&self) -> io::Result<bool> {
         let (state, beside) = (self.dir.join(STATE), self.dir.join("new-before"));
         remove(&beside)?;
-        // It is replaced by a rename, which leaves the file as it is.
+        // A hard link suffices, since the document is replaced by a rename and never modified.
         let linked = fs::hard_link(&state, &beside);
         let kept = linked.or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Err(error),
@@ -388,7 +389,7 @@ impl Store {
             return Ok(());
         }
         let path = self.dir.join(OBJECTS).join(hash);
-        // Nobody has it: its program says so, as it did before.
+        // The object file is missing, which its program has reported.
         let Some(bytes) = objects.bytes(hash) else { return Ok(()) };
         if !path.exists() {
             write(&self.dir, &path, &bytes)?;
@@ -402,12 +403,12 @@ impl Store {
     }
 }
 
-/// An error, with the directory that it is about.
+/// Adds the directory to an error.
 fn named(dir: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("[state] {}: {error}", dir.display()))
 }
 
-/// Copies the files of a directory, and none of its directories.
+/// Copies the files of a directory, without its subdirectories.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -418,7 +419,7 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file at once: whoever looks sees it as it was or as it is.
+/// Writes a file atomically: readers see either the old or the new contents.
 fn write(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(&write_beside(dir, bytes)?, path)
 }
@@ -434,7 +435,7 @@ fn write_beside(dir: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
 
 fn put(beside: &Path, path: &Path) -> io::Result<()> {
     fs::rename(beside, path)?;
-    // The rename, too, is to outlive a loss of power.
+    // Flushes the rename, so that it survives a loss of power.
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
@@ -442,12 +443,12 @@ fn remove(path: &Path) -> io::Result<()> {
     if_there(fs::remove_file(path)).map(drop)
 }
 
-/// Removes all other files; gives what is left.
+/// Removes contents and object files other than `names`; returns the files that are left.
 fn keep_only(dir: &Path, names: &BTreeSet<&str>) -> io::Result<BTreeSet<String>> {
     let mut left = BTreeSet::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        // Contents that are being written are not named yet, and damaged ones are somebody's.
+        // Temporary and damaged files have names of other lengths, and stay.
         if names.contains(name.as_str()) {
             left.insert(name);
         } else if name.len() == HASH_DIGITS {
@@ -458,7 +459,7 @@ fn keep_only(dir: &Path, names: &BTreeSet<&str>) -> io::Result<BTreeSet<String>>
 }
 
 fn hash_of(path: &Path) -> io::Result<String> {
-    // What ends a file of contents is the sum of all before.
+    // A contents file ends with the hash of everything before it.
     let mut file = File::open(path)?;
     let mut sum = Vec::new();
     io::Seek::seek(&mut file, io::SeekFrom::End(-(map_file::SUM_BYTES as i64)))?;
@@ -466,7 +467,7 @@ fn hash_of(path: &Path) -> io::Result<String> {
     Ok(sha256(&sum))
 }
 
-/// What could not be read, and what became of it.
+/// A part that could not be read, and the reason with what was done about it.
 type Trouble = (String, String);
 
 const STATE: &str = "state";
@@ -475,5 +476,5 @@ const OBJECTS: &str = "objects";
 const MAPS: &str = "maps";
 const HASH_DIGITS: usize = 64;
 const _: () = assert!(HASH_DIGITS == 2 * map_file::SUM_BYTES, "two digits a byte");
-/// Larger than any that a daemon writes.
+/// Larger than any document that a daemon writes.
 const DOCUMENT_BYTES_MAX: u64 = 4 << 30;

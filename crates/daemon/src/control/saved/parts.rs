@@ -1,7 +1,6 @@
 //! The parts of a saved document: each port, program, attachment, map and pin is one, with a
-//! checksum of its own. What is damaged of them comes from the document before if that has the
-//! same, or else from what the configuration file wanted, or is as it was before; everything else
-//! stays.
+//! checksum of its own. A damaged part is replaced by the same part of the previous document, else
+//! by the version of the configuration file, else by an older version; all other parts stay.
 //!
 //! ```text
 //! towpath-state 2
@@ -11,7 +10,7 @@
 //! SUM {"serial": 7, "parts": ...}
 //! ```
 //!
-//! The first line with a sum names all parts, and the last one does so again.
+//! The index is both the first and the last line with a checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,34 +24,35 @@ use crate::model::saved::{Document, Line, What};
 use crate::model::state;
 use crate::model::state::UNREAD;
 
-/// Why a text is not a document.
+/// Errors in parsing a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// It is something else, or its beginning is missing.
+    /// The text is something else, or lacks its beginning.
     #[error("it does not begin as a saved state does")]
     Foreign,
-    /// It was written by a newer daemon.
+    /// A newer daemon wrote the document.
     #[error("it has version {0}, this daemon knows version {VERSION}")]
     Newer(u64),
-    /// It was cut or changed.
+    /// The text was truncated or changed.
     #[error("it was cut or changed: its checksum is another one")]
     Damaged,
-    /// It is whole, and does not say what it should.
+    /// The text is intact, but its contents are invalid.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// Where a part belongs.
+/// Identity of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// Names of members, with slashes between them.
+    /// Path of the list or table, with slashes between names.
     list: String,
-    /// What it is called there.
+    /// Name of the part in the list.
     name: String,
 }
 
 impl Place {
-    /// Where the same thing is in what the file wanted, of what is wanted now; and the reverse.
+    /// The same thing in the configuration file's state, for a part of the wanted state, and vice
+    /// versa.
     fn twin(&self) -> Option<Place> {
         let (state, list) = self.list.split_at(self.list.find('/').unwrap_or(self.list.len()));
         let other = match state {
@@ -76,7 +76,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Index {
     serial: u64,
-    /// With their checksums.
+    /// Identities of all parts, with their checksums.
     parts: Vec<(Place, String)>,
 }
 
@@ -86,40 +86,40 @@ struct Part {
     is: Json,
 }
 
-/// What is whole of a document.
+/// The intact parts of a document.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     index: Option<Index>,
-    /// How often the index is there.
+    /// Number of intact copies of the index: two if nothing is damaged.
     indices: usize,
     whole: BTreeMap<Place, Json>,
     sums: BTreeMap<Place, String>,
-    /// Lines that aren't.
+    /// Number of damaged lines.
     damaged: usize,
     is_newer: Option<u64>,
 }
 
-/// What became of a part that isn't whole.
+/// A damaged part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hurt {
-    /// Which one.
+    /// Identity of the part.
     pub(super) place: Place,
-    /// What stands in its place.
+    /// The substitute for the part.
     pub(super) instead: Instead,
 }
 
-/// What stands in the place of a part that isn't whole.
+/// Substitutes for damaged parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instead {
-    /// The same, from the document before.
+    /// The same part of the previous document.
     Same,
-    /// What the configuration file wanted, or of that what was wanted.
+    /// The version of the configuration file, or for a part of that, the wanted version.
     Twin,
-    /// What it was before the last change.
+    /// The version before the last change.
     Before,
-    /// What its name says.
+    /// A placeholder made from the name.
     Name,
-    /// Nothing.
+    /// No substitute: the part is lost.
     Nothing,
 }
 
@@ -135,9 +135,9 @@ impl fmt::Display for Instead {
     }
 }
 
-/// A document as text.
+/// Formats a document as text.
 pub(super) fn text(document: &Document) -> String {
-    // Keys are strings, and numbers finite: this is always JSON.
+    // Keys are strings, and numbers finite: the conversion to JSON does not fail.
     let json = serde_json::to_value(document).unwrap_or_default();
     let mut parts = Vec::new();
     split("", &json, &mut parts);
@@ -153,7 +153,7 @@ pub(super) fn text(document: &Document) -> String {
 }
 
 impl Parts {
-    /// What is whole of a text.
+    /// Reads the intact parts of a text.
     pub(super) fn read(bytes: &[u8]) -> Parts {
         let head = format!("{MAGIC} ");
         let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -161,7 +161,7 @@ impl Parts {
         let version = version.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
         let (lines, damaged) = whole(bytes);
         let is_newer = version.filter(|version| *version > VERSION);
-        // The head has no sum, and is no part.
+        // The first line has no checksum, and is not a part.
         let mut parts = Parts { damaged: damaged.saturating_sub(1), is_newer, ..Parts::default() };
         if version != Some(VERSION) {
             parts.damaged += 1;
@@ -180,12 +180,12 @@ impl Parts {
         parts
     }
 
-    /// Those of a document of version 1, which is whole or isn't.
+    /// The parts of a document of version 1, which is intact as a whole or not at all.
     pub(super) fn of(first: Result<Document, DocumentError>) -> Parts {
         first.map_or_else(|_damaged| Parts::default(), |it| Parts::read(text(&it).as_bytes()))
     }
 
-    /// Adds what its journal says.
+    /// Applies a line of the journal.
     pub(super) fn add(&mut self, line: &Line) {
         let maps = self.whole.iter_mut().filter(|(place, _)| place.list == "maps");
         for (_, map) in maps.filter(|(_, map)| map["id"] == line.map) {
@@ -200,27 +200,27 @@ impl Parts {
         }
     }
 
-    /// Its number, if it is known what it consists of.
+    /// The serial number, if an index is intact.
     pub(super) fn index(&self) -> Option<u64> {
         self.index.as_ref().map(|index| index.serial)
     }
 
-    /// Nothing of it is whole.
+    /// Whether no part is intact.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.index.is_none()
     }
 
-    /// Not every line of it is whole.
+    /// Whether a line is damaged or missing.
     pub(super) fn is_hurt(&self) -> bool {
         self.damaged > 0 || self.indices != 2
     }
 
-    /// A newer daemon wrote it.
+    /// The version, if a newer daemon wrote the document.
     pub(super) fn newer(&self) -> Option<u64> {
         self.is_newer.filter(|_| self.is_empty())
     }
 
-    /// All of it, if all of it is whole.
+    /// The document, if it is completely intact.
     pub(super) fn document(&self) -> Result<Document, DocumentError> {
         if let Some(version) = self.newer() {
             return Err(DocumentError::Newer(version));
@@ -240,7 +240,7 @@ impl Parts {
         Ok(document)
     }
 
-    /// What is whole, and what can be had in place of the rest.
+    /// The document with substitutes for damaged parts, and the list of these.
     pub(super) fn recover(&self, before: &Parts) -> Result<(Document, Vec<Hurt>), DocumentError> {
         let (mut root, mut hurt) = (json!({}), Vec::new());
         for (place, sum) in self.places(before) {
@@ -272,8 +272,8 @@ impl Parts {
         Ok((document, hurt))
     }
 
-    /// All parts that there were, in their order. Where nothing tells them, all there are, and what
-    /// the configuration file wanted is wanted.
+    /// Identities of all parts, in order. Without an intact index, all known parts are listed, and
+    /// everything in the configuration file's state counts as wanted.
     fn places(&self, before: &Parts) -> Vec<(Place, String)> {
         if let Some(index) = &self.index {
             return index.parts.clone();
@@ -293,16 +293,16 @@ impl Parts {
         places
     }
 
-    /// The same thing as the configuration file, or what is wanted now, has it. It comes before an
-    /// older one: what is wanted is as the file had it then, or else differs from it and becomes as
-    /// the file has it at the next reload. An older one would stay, though nobody wants it.
+    /// The intact version of the same thing in the configuration file's state, or in the wanted
+    /// state. It has precedence over an older version: a wanted thing either equals the file's, or
+    /// becomes so at the next reload. An older version would stay although no author wants it.
     fn twin(&self, place: &Place) -> Option<Json> {
         self.whole.get(&place.twin()?).cloned()
     }
 }
 
-/// What is left of something of which only the name is known. A filter is never nothing: a program
-/// that can't be loaded shuts the ports that it is on, and an attachment is known by its name.
+/// A placeholder for a thing of which only the name is known. Filters must not vanish: a program
+/// that cannot be loaded shuts its ports, and an attachment is fully described by its name.
 fn stand_in(place: &Place) -> Option<Json> {
     let name = &place.name;
     match place.list.as_str() {
@@ -320,7 +320,7 @@ fn stand_in(place: &Place) -> Option<Json> {
     }
 }
 
-/// Cuts JSON into parts.
+/// Splits JSON into parts.
 fn split(path: &str, json: &Json, parts: &mut Vec<(Place, Json)>) {
     let place = |name: &str| Place { list: path.to_owned(), name: name.to_owned() };
     if let Json::Array(items) = json {
@@ -346,7 +346,7 @@ fn split(path: &str, json: &Json, parts: &mut Vec<(Place, Json)>) {
     }
 }
 
-/// What an item of a list is called.
+/// Name of an item in a list.
 fn name_of(item: &Json) -> String {
     let word = |key: &str| item[key].as_str().map(str::to_owned);
     let attachment = || {
@@ -361,7 +361,7 @@ fn name_of(item: &Json) -> String {
     name.unwrap_or_default()
 }
 
-/// Puts a part where it belongs.
+/// Inserts a part at its place.
 fn put(root: &mut Json, place: &Place, part: Json) {
     let words = place.list.split('/').filter(|word| !word.is_empty());
     let at = words.fold(root, |json, word| &mut json[word]);
@@ -374,7 +374,7 @@ fn put(root: &mut Json, place: &Place, part: Json) {
     }
 }
 
-/// The index has it.
+/// Key of the serial number, which is part of the index.
 const SERIAL: &str = "serial";
 /// Lists whose items are parts.
 const LISTS: [&str; 11] = [
@@ -390,9 +390,9 @@ const LISTS: [&str; 11] = [
     "wanted/ports",
     "wanted/programs",
 ];
-/// Tables whose members are.
+/// Tables whose members are parts.
 const TABLES: [&str; 4] = ["file", "link_pins", "program_pins", "wanted"];
-/// What items of lists are called in messages.
+/// Words for items of lists, in messages.
 const KINDS: [(&str, &str); 9] = [
     ("attachments", "attachment"),
     ("bridges", "bridge"),
@@ -406,7 +406,7 @@ const KINDS: [(&str, &str); 9] = [
 ];
 
 pub(super) const MAGIC: &str = "towpath-state";
-/// Of the document and of what lies beside it.
+/// Version of the format of the directory.
 pub(super) const VERSION: u64 = 2;
 
 #[cfg(test)]

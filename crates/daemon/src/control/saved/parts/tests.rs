@@ -1,11 +1,11 @@
-//! Documents with one bit inverted.
+//! Tests with documents in which one bit is flipped.
 
 use super::*;
 use crate::model::authors::Wanted;
 use crate::model::saved::{Change, SavedMap};
 use crate::model::state::{AttachState, BridgeState, HookState, PortState, ProgramState, State};
 
-/// Ports with programs, one of them with a map that somebody changed, a bridge and pins.
+/// A document with ports, a bridge, pins and programs, one of which has a map with a changed entry.
 fn document(serial: u64) -> Document {
     let mut wanted = State::new();
     for number in 0..3 {
@@ -41,7 +41,7 @@ fn document(serial: u64) -> Document {
     Document { serial, file, wanted, maps, program_pins, link_pins, ..Document::default() }
 }
 
-/// Parts of one that are not in the other.
+/// Number of parts of `one` that differ in `other`.
 fn differences(one: &Document, other: &Document) -> usize {
     let parts = |document: &Document| {
         let mut parts = Vec::new();
@@ -57,7 +57,7 @@ fn filters(document: &Document) -> Vec<(String, HookState, String)> {
     all.map(|it| (it.port.clone(), it.hook, it.program.clone())).collect()
 }
 
-/// Inverts each bit of a document in turn, or every so many.
+/// Flips every `step`-th bit of a document in turn.
 fn each_flip(text: &str, step: usize, mut look: impl FnMut(usize, &Parts)) {
     for bit in (0..text.len() * 8).step_by(step) {
         let mut bytes = text.as_bytes().to_vec();
@@ -73,11 +73,11 @@ fn one_flipped_bit_costs_the_part_that_it_hits_at_most() {
         each_flip(&text(&whole), step, |bit, parts| {
             let (read, hurt) = parts.recover(&before).expect("most of it is there");
             assert!(hurt.len() <= 1, "bit {bit}: {hurt:?}");
-            // It is told: nothing is hurt in silence.
+            // Damage is always reported.
             assert!(parts.is_hurt() || bit / 8 + 1 == text(&whole).len(), "bit {bit}");
             assert!(differences(&whole, &read) <= hurt.len(), "bit {bit}: {read:?}");
             assert_eq!(read.serial, whole.serial, "bit {bit}: its journal is another one");
-            // What filters a port is known, whatever became of it.
+            // The filters of a port stay known in any case.
             assert_eq!(filters(&read), filters(&whole), "bit {bit}");
             for key in whole.wanted.programs.iter().map(|program| &program.key) {
                 assert!(read.wanted.programs.iter().any(|it| it.key == *key), "bit {bit}: {key}");
@@ -93,7 +93,7 @@ fn what_is_damaged_is_as_it_was_before_or_shuts_its_port() {
     let before = Parts::read(text(&document(1)).as_bytes());
     let place = |list: &str, name: &str| Place { list: list.to_owned(), name: name.to_owned() };
     let hit = |what: &str| {
-        // A line of that part; the index names it as well.
+        // The line of the part itself; the index names the part before.
         let at = whole.match_indices(what).nth(1).expect("it is there").0;
         let mut bytes = whole.clone().into_bytes();
         bytes[at] ^= 1;
@@ -127,7 +127,7 @@ fn half_a_document_is_half_a_document() {
     }
 }
 
-/// What the file wants is damaged: an older one must not stay when nobody wants it.
+/// Damage of a part that the file wants must not restore a version that no author wants.
 #[test]
 fn damage_never_brings_back_what_the_configuration_replaced() {
     let of = |mask: u64| {
@@ -145,7 +145,7 @@ fn damage_never_brings_back_what_the_configuration_replaced() {
     let before = Parts::read(text(&old).as_bytes());
     let is_right = |bytes: &[u8], what: &str| {
         let (read, _) = Parts::read(bytes).recover(&before).expect("most of it is there");
-        // The configuration is as it was, and then another one, and then as it was before.
+        // The configuration is unchanged, changed, or as it was before.
         for now in [&new.file, &of(3).file, &old.file] {
             let saved = Wanted::restored(read.wanted.clone(), read.file.clone(), &read.authors);
             let (next, _) = saved.reloaded(now.clone());
@@ -158,7 +158,7 @@ fn damage_never_brings_back_what_the_configuration_replaced() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         is_right(&bytes, &format!("bit {bit}"));
     }
-    // Nothing says any more what there was.
+    // Without an index, the list of parts is unknown.
     let index = "\"parts\":";
     let no_index = whole.replace(index, "\"parts_\":");
     is_right(no_index.as_bytes(), "no index");
