@@ -1,4 +1,4 @@
-//! The daemon: what is wanted, what there is, and the ways to ask for both.
+//! The daemon: the wanted state, the actual state, and interfaces to both.
 //!
 //! ```text
 //! doors     API, metrics, page, signals      translate, and know HTTP
@@ -7,10 +7,10 @@
 //! model     states, documents, messages      what is wanted: plain data
 //! ```
 //!
-//! Each floor uses only those below it (`scripts/circles.py`). A [`state::State`] says what is
-//! wanted and nothing else: it can come from a file, from the API or from anywhere. [`live::Live`]
-//! makes the engine so, touching only what differs, and says what it could not do; the rest goes
-//! on.
+//! Each layer uses only those below it (`scripts/circles.py`). A [`state::State`] describes only
+//! what is wanted, from any source: a file, the API, or another program. [`live::Live`] reconciles
+//! the engine with it: only differences are changed, and parts that fail are reported and do not
+//! affect the rest.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Bonds as the API shows them: what `/proc/net/bonding` says, as data.
+//! Bonds as the API shows them: the contents of `/proc/net/bonding` as data.
 
 use towpath_ports::bond::lacp::pdu::PortInfo;
 use towpath_ports::bond::lacp::{MemberState, Stats};

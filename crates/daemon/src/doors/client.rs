@@ -1,4 +1,4 @@
-//! The other end of the API: one request after the other, from a thread that waits.
+//! The client of the API, which blocks its thread and sends one request at a time.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -19,97 +19,97 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::doors::api::error::{ApiError, ErrorBody};
 
-/// Time for a daemon to accept a connection where as many wait for that as may.
+/// Longest time to retry while the daemon's backlog is full.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 const _: () = assert!(BUSY_RETRY.as_nanos() < BUSY_MAX.as_nanos());
-/// Of what is sent as it is read.
+/// Size in bytes of pieces of streamed bodies.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A connection to a daemon, made anew for each request.
+/// A client, which connects to the daemon for each request.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
     runtime: tokio::runtime::Runtime,
 }
 
-/// Why there is no answer.
+/// Errors of requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No daemon listens on the socket.
     #[error(
         "no daemon on {}: {source}; start one with `towpath up -c FILE`, or name its socket with \
          --socket",
         socket.display()
     )]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Somebody may listen, and not to us.
+    /// The user is not allowed to connect to the socket.
     #[error(
         "{}: {source}: who may talk to the daemon is said by `[api] group` and `mode` in its \
          configuration: be in that group, or use sudo",
         socket.display()
     )]
     NotAllowed {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The connection broke, or what came was no answer.
+    /// The connection broke, or the answer was invalid.
     #[error("the daemon on {}: {message}", socket.display())]
     Broken {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What happened.
+        /// The error.
         message: String,
     },
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error(transparent)]
     Refused(ApiError),
 }
 
-/// Why no more events come.
+/// Reasons for the end of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventsEnd {
-    /// The daemon ended them.
+    /// The daemon ended the stream.
     Ended,
-    /// Whoever heard them wants no more.
+    /// The callback returned `false`.
     Enough,
-    /// Somebody interrupted us.
+    /// SIGINT arrived.
     Interrupted,
 }
 
 impl Client {
-    /// A client of the daemon on this socket.
+    /// A client for the daemon on this socket.
     ///
     /// # Errors
     ///
-    /// Descriptors ran out.
+    /// Fails if descriptors run out.
     pub fn new(socket: &Path) -> std::io::Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Client { socket: socket.to_owned(), runtime })
     }
 
-    /// Reads something.
+    /// Sends a GET request, and parses the JSON of the answer.
     ///
     /// # Errors
     ///
-    /// As the daemon says, or that there is none.
+    /// Fails if the daemon cannot be reached or refuses, or if the answer is invalid.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.send("GET", path, Bytes::new())
     }
 
-    /// Sends JSON.
+    /// Sends a request with a JSON body.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`].
+    /// Fails as [`Client::get`].
     pub fn json<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -120,11 +120,11 @@ impl Client {
         self.send(method, path, bytes.into())
     }
 
-    /// Sends bytes.
+    /// Sends a request with the given body.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`].
+    /// Fails as [`Client::get`].
     pub fn send<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -135,11 +135,11 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Sends what is read from somewhere, as it is read.
+    /// Sends a request whose body is streamed from a reader.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`]; what can't be read.
+    /// Fails as [`Client::get`], or if the reader fails.
     pub fn upload<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -166,11 +166,11 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Reads bytes.
+    /// Sends a GET request, and returns the bytes of the answer.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`].
+    /// Fails as [`Client::get`].
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         self.runtime.block_on(self.collect("GET", path, Full::default())).map(Vec::from)
     }
@@ -186,12 +186,12 @@ impl Client {
         collected.map(|it| it.to_bytes()).map_err(|error| self.broken(&error))
     }
 
-    /// Listens to server-sent events of a path, by kind, until the daemon ends them, `heard` gives
-    /// false, or somebody interrupts us (SIGINT).
+    /// Receives server-sent events, and calls `heard` with the kind and contents of each, until the
+    /// daemon ends the stream, `heard` returns `false`, or SIGINT arrives.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`].
+    /// Fails as [`Client::get`].
     pub fn events(
         &self,
         path: &str,
@@ -228,11 +228,11 @@ impl Client {
         })
     }
 
-    /// Reads what has no end of its own, until the daemon ends it or somebody interrupts us.
+    /// Reads an unlimited answer, until the daemon ends it or SIGINT arrives.
     ///
     /// # Errors
     ///
-    /// As [`Client::get`].
+    /// Fails as [`Client::get`].
     pub fn stream(&self, path: &str) -> Result<Stream<'_>, ClientError> {
         let response = self.runtime.block_on(self.request("GET", path, Full::default()))?;
         let _context = self.runtime.enter();
@@ -250,7 +250,7 @@ impl Client {
         let stream = self.connect().await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
-        // It ends with the response.
+        // The task ends with the response.
         let _task = tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -281,7 +281,7 @@ impl Client {
                 Err(source) => source,
             };
             match source.kind() {
-                // As many wait to be accepted as may.
+                // The backlog is full.
                 ErrorKind::WouldBlock if start.elapsed() < BUSY_MAX => {
                     tokio::time::sleep(BUSY_RETRY).await;
                 }
@@ -299,7 +299,7 @@ impl Client {
     }
 }
 
-/// An answer as it comes. Reading waits for more; an interrupt (SIGINT) is its end.
+/// A streamed answer. Reading blocks until more bytes arrive, and ends at SIGINT.
 #[derive(Debug)]
 pub struct Stream<'a> {
     client: &'a Client,
@@ -310,7 +310,7 @@ pub struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Whether reading on waits for the daemon.
+    /// Whether the next read blocks.
     pub fn is_drained(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -343,7 +343,7 @@ impl Read for Stream<'_> {
     }
 }
 
-/// A name as a part of a path.
+/// Percent-encodes a name for use in a path.
 pub fn encoded(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {

@@ -1,5 +1,5 @@
-//! A program's code, in all forms between its object file and the machine: plain data that both
-//! ends of the API know.
+//! A program's code in all forms between object file and machine code: plain data, shared by the
+//! daemon and its client.
 
 use serde::{Deserialize, Serialize};
 use towpath_bpf::Linked;
@@ -12,21 +12,21 @@ use utoipa::ToSchema;
 
 use crate::model::globals::hex;
 
-/// Which form.
+/// Forms of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CodeForm {
-    /// Instructions, linked: maps, subprograms and types resolved.
+    /// Linked instructions, with maps, subprograms and types resolved.
     Xlated,
-    /// Instructions below the C lines they come from.
+    /// Linked instructions with their C lines.
     Source,
-    /// What the compiler makes of them, after all passes.
+    /// The compiler's own representation, after all passes.
     Xir,
-    /// What it hands to Cranelift.
+    /// The compiler's input to Cranelift.
     Clif,
-    /// What LLVM makes of it, after LLVM's passes.
+    /// LLVM IR after LLVM's passes.
     Llvm,
-    /// Machine code, as it runs now.
+    /// The current machine code.
     Jited,
 }
 
@@ -34,36 +34,36 @@ pub enum CodeForm {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum CodeView {
-    /// As instructions.
+    /// Instructions.
     Insns(InsnsView),
-    /// As a text of the compiler's.
+    /// Text of a compiler representation.
     Text(TextView),
-    /// As machine code.
+    /// Machine code.
     Machine(MachineView),
 }
 
 /// Instructions.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct InsnsView {
-    /// The program.
+    /// Name of the program.
     pub program: String,
-    /// Its section.
+    /// Section of the program.
     pub section: String,
-    /// Its instructions.
+    /// The instructions.
     pub insns: Vec<InsnView>,
 }
 
 /// An instruction.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct InsnView {
-    /// Its number.
+    /// Number of the instruction.
     pub insn: usize,
-    /// The function that begins here.
+    /// Name of the function that begins here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// In hex.
+    /// Bytes of the instruction, in hex.
     pub bytes: String,
-    /// For people.
+    /// Disassembly.
     pub text: String,
     /// The C line that begins here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,18 +75,18 @@ pub struct InsnView {
 pub struct SourceView {
     /// The file.
     pub file: String,
-    /// Its line.
+    /// The line number.
     pub line: u32,
-    /// Its column.
+    /// The column.
     pub column: u32,
-    /// What it says.
+    /// Text of the line.
     pub text: String,
 }
 
-/// A text of the compiler's.
+/// The text of a compiler representation.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TextView {
-    /// The program.
+    /// Name of the program.
     pub program: String,
     /// `xir`, `clif` or `llvm`.
     pub form: CodeForm,
@@ -97,37 +97,36 @@ pub struct TextView {
 /// Machine code.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct MachineView {
-    /// The program.
+    /// Name of the program.
     pub program: String,
     /// The code, in hex.
     pub code: String,
     /// Offset and name of each function, in order.
     pub functions: Vec<(usize, String)>,
-    /// What addresses in it stand for.
+    /// Maps whose addresses occur in the code.
     pub maps: Vec<MapPlace>,
-    /// Where code of another C line begins, in order; none for programs that
-    /// do not say which lines they are made of.
+    /// C lines by code offset, in order; empty for programs without line information.
     #[serde(default)]
     pub lines: Vec<LineView>,
 }
 
-/// A C line, and where code of it begins.
+/// A C line, with the offset at which its code begins.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LineView {
-    /// Bytes from the start of the code.
+    /// Offset in bytes from the start of the code.
     pub offset: usize,
     /// The line.
     pub source: SourceView,
 }
 
-/// Where a map is.
+/// Addresses of a map.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct MapPlace {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// Its address.
+    /// Address of the map.
     pub handle: u64,
-    /// Address and bytes of an array's values.
+    /// Address and size in bytes of an array's values.
     pub values: Option<(u64, u64)>,
 }
 
@@ -136,7 +135,7 @@ impl CodeView {
     ///
     /// # Errors
     ///
-    /// What keeps it from being compiled, or LLVM is missing.
+    /// Fails if the program cannot be compiled, or LLVM is not available.
     pub fn of(program: &Program, form: CodeForm) -> Result<CodeView, CompileError> {
         let linked = program.verified().map(|it| it.linked()).ok_or(CompileError::Unverified)?;
         let options = towpath_xdp::program::LoadOptions::default().jit;
@@ -196,7 +195,7 @@ impl SourceView {
 }
 
 impl MachineView {
-    /// Machine code and what its addresses stand for.
+    /// The machine code, with the meaning of its addresses.
     pub fn of(linked: &Linked, code: &MachineCode, maps: &MapSet) -> MachineView {
         let place = |map: &std::sync::Arc<towpath_maps::Map>| {
             let is_array = map.kind().is_array();
@@ -212,7 +211,7 @@ impl MachineView {
         let lines =
             code.origins.iter().filter_map(|&(offset, slot)| Some((offset, line_of(slot)?)));
         let mut lines: Vec<_> = lines.collect();
-        // Instructions of one line follow each other.
+        // Instructions of the same line are adjacent.
         lines.dedup_by_key(|(_, (first, _))| *first);
         let line = |&(offset, (_, line)): &(usize, (u32, &Line))| LineView {
             offset,

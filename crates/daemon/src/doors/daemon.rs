@@ -1,4 +1,4 @@
-//! The daemon's life: start, serve, reload on SIGHUP, end on SIGTERM.
+//! The life of the daemon: start, serve, reload on SIGHUP, end on SIGTERM.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ use crate::model::failure::FailureCode;
 use crate::model::settings::HttpSettings;
 use crate::model::settings::Options;
 
-/// Runs until it is told to end.
+/// Runs the daemon until a signal ends it.
 ///
 /// # Errors
 ///
-/// What keeps it from starting. What fails later is in the log.
+/// Fails if the daemon cannot start. Later failures are logged.
 pub fn up(options: &Options) -> Result<(), String> {
     log::init(options);
     let result = run(options);
@@ -42,7 +42,7 @@ fn run(options: &Options) -> Result<(), String> {
         Some(path) => file::load_at_start(path, &objects).map_err(|error| error.to_string())?,
         None => Loaded { state: crate::State::new(), ..Loaded::default() },
     };
-    // Before there is another thread.
+    // Affinity is set before other threads start, which inherit it.
     for cpu in towpath_engine::keep_off(loaded.state.workers.iter().filter_map(|it| it.cpu)) {
         tracing::warn!(
             "[[worker]] cpu = {cpu}: there is no such CPU, or we may not run there; this worker \
@@ -56,7 +56,7 @@ fn run(options: &Options) -> Result<(), String> {
         .build()
         .map_err(|error| format!("the API's thread: {error}"))?;
     let result = runtime.block_on(serve(loaded, options, objects));
-    // A client that waits for events for ever must not keep us.
+    // A client that waits for events must not delay the end.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }
@@ -67,8 +67,8 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     if let Some(socket) = &options.socket {
         settings.socket.clone_from(socket);
     }
-    // Before anything is opened: a second daemon must not take a port from the first. What else
-    // keeps a socket from being made keeps no port from working.
+    // Sockets are taken first: a second daemon must not take a port away from the first. Other
+    // failures to create a socket do not keep ports from working.
     let taken = Taken::new(&settings)?;
     let config = options.config.as_deref();
     let descriptors = raise_descriptors();
@@ -98,18 +98,18 @@ async fn serve(loaded: Loaded, options: &Options, objects: Arc<ObjectFiles>) -> 
     };
     tell(&[NotifyState::Stopping]);
     tracing::info!("{}: stopping", end.as_deref().unwrap_or_else(|why| why));
-    // Applications first: their sockets are the workers'.
+    // Applications are disconnected first, since workers use their sockets.
     drop(doors);
     control.stop();
     if options.ends_process {
-        // What is left is memory. To free it part by part takes some milliseconds of a restart, and
-        // the end of the process does it at once.
+        // Only memory is left. Freeing it piece by piece would delay a restart by some
+        // milliseconds; the end of the process frees it at once.
         std::mem::forget(control);
     }
     end.map(drop)
 }
 
-/// Serves the page and the API behind it on an address, as soon as that can be had.
+/// Serves the page and the API on a TCP address, as soon as the address is available.
 async fn serve_page(control: &Arc<Control>, mut http: HttpSettings, descriptors: u64) {
     let what = "[api] http";
     let first = try_bind(control, what, http.address).await;
@@ -131,7 +131,7 @@ async fn serve_page(control: &Arc<Control>, mut http: HttpSettings, descriptors:
     });
 }
 
-/// Reads the page's token, if that couldn't be done before; gives whether it is there.
+/// Reads the page's token, if it could not be read before; returns whether it is known.
 fn read_token(control: &Control, what: &str, http: &mut HttpSettings) -> bool {
     let Some(path) = &http.unread_token else { return true };
     let subject = format!("{what} token_file");
@@ -148,14 +148,14 @@ fn read_token(control: &Control, what: &str, http: &mut HttpSettings) -> bool {
     }
 }
 
-/// Tells systemd how we are, if it wants to know.
+/// Notifies systemd of the state, if the service asks for it.
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("systemd was not told {state:?}: {error}");
     }
 }
 
-/// Listens on an address, or tells why it can't.
+/// Listens on an address, or reports the failure.
 async fn try_bind(control: &Control, what: &str, address: SocketAddr) -> Option<TcpListener> {
     let subject = format!("{what} on {address}");
     match TcpListener::bind(address).await {
@@ -170,7 +170,7 @@ async fn try_bind(control: &Control, what: &str, address: SocketAddr) -> Option<
     }
 }
 
-/// Tries to listen until it can, if it couldn't at once.
+/// Retries until the daemon listens on the address, if the first attempt failed.
 async fn bound(
     control: &Control,
     what: &str,
@@ -186,7 +186,7 @@ async fn bound(
     }
 }
 
-/// Says where the page is, once.
+/// Logs the URL of the page, once.
 fn tell_page(control: &Control, listener: &TcpListener, wanted: SocketAddr) {
     let address = listener.local_addr().unwrap_or(wanted);
     if control.page().is_none() {
@@ -195,7 +195,7 @@ fn tell_page(control: &Control, listener: &TcpListener, wanted: SocketAddr) {
     }
 }
 
-/// Allows as many descriptors as the system does; gives their number.
+/// Raises the limit on descriptors to the maximum, and returns it.
 fn raise_descriptors() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
@@ -206,7 +206,7 @@ fn raise_descriptors() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// Says where frames lie: who wants huge pages finds out that there are none.
+/// Logs whether frames are in huge pages.
 fn tell_memory(arena: &Arena) {
     let frames = arena.total();
     match arena.has_huge_pages() {
@@ -218,7 +218,7 @@ fn tell_memory(arena: &Arena) {
     }
 }
 
-/// Gives why it ended; an error when it could not go on.
+/// Waits for the end of the daemon, and returns its reason: an error if it cannot continue.
 async fn live(
     control: &Arc<Control>,
     signals: &mut Signals,
@@ -230,12 +230,12 @@ async fn live(
         _ = terminate.recv() => Ok("SIGTERM"),
         _ = interrupt.recv() => Ok("SIGINT"),
         why = panicked(control) => Err(why),
-        // Whatever it is at: the end does not wait for it.
+        // The end does not wait for this loop.
         never = look_after(control, hangup) => match never {},
     }
 }
 
-/// Reloads when it is told to, and follows what happens outside of the daemon.
+/// Reloads on SIGHUP, follows changes outside of the daemon, and saves periodically.
 async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     let mut look = tokio::time::interval(LOOK_PERIOD);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -247,10 +247,10 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     loop {
         tokio::select! {
             _ = note.tick() => drop(apart(control, Control::note_history)),
-            // Not waited for: it may take long, and everything else goes on.
+            // Not awaited, since saving may take long.
             _ = save.tick() => drop(apart(control, Control::save_contents)),
             _ = hangup.recv() => {
-                // The time is that of `Type=notify-reload`.
+                // The time that `Type=notify-reload` requires.
                 let since = NotifyState::monotonic_usec_now();
                 tell(&[vec![NotifyState::Reloading], since.into_iter().collect()].concat());
                 if let Ok(Err(error)) = apart(control, |control| control.reload(false)).await {
@@ -278,7 +278,7 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     }
 }
 
-/// Does something that may take long, apart from the API's own thread.
+/// Runs work that may take long apart from the API's thread.
 fn apart<T: Send + 'static>(
     control: &Arc<Control>,
     work: impl FnOnce(&Control) -> T + Send + 'static,
@@ -287,8 +287,8 @@ fn apart<T: Send + 'static>(
     tokio::task::spawn_blocking(move || work(&control))
 }
 
-/// Waits until a worker panics, if one does. What it served is dead: whoever starts us again
-/// makes it anew.
+/// Waits until a worker panics. The ports of that worker are dead, so the daemon ends, to be
+/// restarted by its supervisor.
 async fn panicked(control: &Control) -> String {
     loop {
         if let Some(why) = control.panicked() {
@@ -302,8 +302,8 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
-    /// A file that reaches `RLIMIT_FSIZE` ends the process unless this is handled: then the write
-    /// fails (`EFBIG`), and only that recording ends.
+    /// Handled so that a recording that reaches `RLIMIT_FSIZE` fails with `EFBIG`; by default,
+    /// SIGXFSZ would end the process.
     _file_size: Signal,
 }
 
@@ -320,7 +320,7 @@ impl Signals {
 
 /// `SIGXFSZ` of Linux on x86-64 and aarch64.
 const SIGXFSZ: i32 = 25;
-/// Who may connect to the API may do everything, but nobody keeps others out.
+/// Limits of the API's socket: clients may do everything, except exclude other clients.
 const API_LIMITS: Limits = Limits {
     connections: 128,
     head: Duration::from_secs(10),
@@ -332,7 +332,8 @@ const API_LIMITS: Limits = Limits {
     keep_alive: true,
     reserve: 8,
 };
-/// The page without a token: a browser has some connections, and requests have no bodies.
+/// Limits of the page without a token: a browser opens several connections, and requests have no
+/// bodies.
 const LOOK_LIMITS: Limits = Limits {
     connections: 64,
     body: Duration::from_secs(5),
@@ -343,7 +344,7 @@ const LOOK_LIMITS: Limits = Limits {
     reserve: 0,
     ..API_LIMITS
 };
-/// A request for metrics has no body, and is one.
+/// Limits of metrics: one request without a body per connection.
 const METRICS_LIMITS: Limits = Limits {
     connections: 32,
     head: Duration::from_secs(5),
@@ -355,10 +356,10 @@ const METRICS_LIMITS: Limits = Limits {
     keep_alive: false,
     reserve: 0,
 };
-/// A program whose code had to be stopped is detached, and a device that is gone is noticed, after
-/// this time at the latest.
+/// Interval of periodic checks: the longest delay until a stopped program is detached, or a missing
+/// device noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
-/// An address that is taken is tried again after this time.
+/// Interval at which an address in use is tried again.
 const BIND_PERIOD: Duration = Duration::from_secs(1);
 const _: () = assert!(LOOK_PERIOD.as_nanos() < BIND_PERIOD.as_nanos(), "what costs more is rarer");
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);

@@ -1,4 +1,4 @@
-//! Which way frames go from port to port, as the API shows it.
+//! Traffic between ports, as the API shows it.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::control::Inner;
 use crate::live::traffic::traffic;
 use crate::model::messages::FlowView;
 
-/// All that was seen lately, by port.
+/// Recent traffic, by sending port.
 pub(crate) fn all(inner: &Inner) -> Vec<FlowView> {
     let engine = &inner.live.engine;
     let now = Instant::now();

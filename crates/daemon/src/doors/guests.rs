@@ -1,16 +1,16 @@
-//! Guests and what their host runs for them, as the API shows it.
+//! Guests and their programs, as the API shows them.
 
 use towpath_guest::Guest;
 
 use crate::control::Inner;
 use crate::model::messages::{GuestLimitView, GuestObjectView, GuestProgramView, GuestView};
 
-/// All guests as they are now.
+/// All guests in their current state.
 pub(crate) fn all(inner: &Inner) -> Vec<GuestView> {
     inner.live.guests.iter().map(|(port, guest)| view(port, guest)).collect()
 }
 
-/// A guest as it is now.
+/// A guest in its current state.
 pub(crate) fn view(port: &str, guest: &Guest) -> GuestView {
     let status = guest.status();
     let programs = status.attached.into_iter().map(|it| GuestProgramView {

@@ -1,8 +1,8 @@
-//! How the daemon is asked and answers: the API, metrics, the page, signals, and the sockets that
-//! they come by.
+//! The interfaces of the daemon: the API, metrics, the web page, signals, and the sockets that
+//! serve them.
 //!
-//! A door translates and does nothing else: a request becomes a call of `control`, and what there
-//! is becomes an answer. HTTP and its status codes are known here only.
+//! A door only translates: a request becomes a call of `control`, and the result becomes an answer.
+//! HTTP and its status codes are known only here.
 
 pub mod api;
 pub(crate) mod bonds;

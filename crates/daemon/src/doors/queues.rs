@@ -1,4 +1,4 @@
-//! Queues of packets, and the ports that take packets out of them, as the API shows them.
+//! Packet queues, and the ports whose dequeue programs empty them, as the API shows them.
 
 use towpath_engine::{DequeueHook, Port};
 use towpath_objects::MapObject;
@@ -7,7 +7,7 @@ use towpath_xdp::FrameQueue;
 use crate::control::Inner;
 use crate::model::messages::{DequeueView, QueueView};
 
-/// All queues, by map.
+/// All packet queues, by map.
 pub(crate) fn all(inner: &Inner) -> Vec<QueueView> {
     inner.session().maps().iter().filter_map(|object| view(inner, object)).collect()
 }

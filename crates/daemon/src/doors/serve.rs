@@ -1,6 +1,6 @@
-//! Connections to the API and to the metrics port. Nobody shuts the door on others by holding it:
-//! there are so many connections, so much time for a request's head and body, and so much memory
-//! for bodies. Where one of these runs out, whoever has done nothing for the longest time goes.
+//! HTTP connections to the API and to the metrics port. No client can exclude others by holding
+//! connections: their number, the time for a request's head and body, and the memory for bodies are
+//! limited. When one of these is exhausted, the connection that has been idle longest is closed.
 
 use std::fs::File;
 use std::future::Future;
@@ -33,42 +33,42 @@ use crate::doors::api::error::ApiError;
 use crate::live::news::News;
 use crate::model::refusal::Refusal;
 
-/// What a door allows.
+/// Limits of a door.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at a time.
+    /// Number of concurrent connections.
     pub(crate) connections: usize,
-    /// From a connection, or an answer, to the end of the next request's head.
+    /// Time from a connection, or an answer, to the end of the next request's head.
     pub(crate) head: Duration,
-    /// For a request's body.
+    /// Time for a request's body.
     pub(crate) body: Duration,
-    /// Bytes of one body.
+    /// Largest size of a body in bytes.
     pub(crate) body_bytes: usize,
-    /// Bytes of all bodies, where they are not small.
+    /// Largest size of all bodies together in bytes, except small ones.
     pub(crate) bodies_bytes: usize,
-    /// Bytes of all answers that are not sent yet, where they are not small.
+    /// Largest size of all unsent answers together in bytes, except small ones.
     pub(crate) answers_bytes: usize,
-    /// Whether there are bodies that requests may read as they come, whatever their length.
+    /// Whether some requests may stream bodies of any length.
     pub(crate) has_streams: bool,
-    /// Whether another request may follow on a connection.
+    /// Whether a connection may carry several requests.
     pub(crate) keep_alive: bool,
-    /// Descriptors that are kept for connections when there are no others.
+    /// Number of descriptors reserved for connections, for when the process runs out of others.
     pub(crate) reserve: usize,
 }
 
 impl Limits {
-    /// The same for a process that may have so many descriptors: most of them are for others.
+    /// Adapts the limits to the process's limit on descriptors, most of which are needed elsewhere.
     pub(crate) fn within(self, descriptors: u64) -> Limits {
         let share = usize::try_from(descriptors / 4).unwrap_or(usize::MAX).max(1);
         Limits { connections: self.connections.min(share), ..self }
     }
 }
 
-/// Who accepts connections.
+/// A socket that accepts connections.
 pub(crate) trait Listener: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection, and who that is, for people.
+    /// Accepts the next connection, with a description of the client.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
 }
 
@@ -93,7 +93,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// Where it is told who sent what is no request. How else a connection ends is its client's affair.
+/// Reports clients that send invalid requests. Other ends of connections are not reported.
 #[derive(Debug, Clone)]
 pub(crate) struct Strangers {
     door: &'static str,
@@ -113,7 +113,7 @@ impl Strangers {
     }
 }
 
-/// Serves connections for ever.
+/// Serves connections forever.
 pub(crate) async fn serve(
     listener: impl Listener,
     router: Router,
@@ -144,7 +144,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// One connection, until it ends or its place is needed.
+/// Serves a connection until it ends or is evicted.
 async fn attend<S>(
     door: Arc<Door>,
     guest: Arc<Guest>,
@@ -184,7 +184,7 @@ where
     ended
 }
 
-/// What is left of the body is not read: the connection ends with the answer.
+/// The answer to a request whose body is not read completely, so the connection must end.
 fn refusal(error: ApiError) -> Response {
     let mut response = error.into_response();
     let close = axum::http::HeaderValue::from_static("close");
@@ -192,17 +192,17 @@ fn refusal(error: ApiError) -> Response {
     response
 }
 
-/// Who has come in.
+/// The connections of a door, and the resources left.
 #[derive(Debug)]
 struct Door {
     limits: Limits,
-    /// Those who have done nothing for the longest time are first.
+    /// Connections, those that have been idle longest first.
     guests: Mutex<Vec<Arc<Guest>>>,
-    /// Somebody has gone, or gave memory back.
+    /// Notified when a connection ends, or memory is given back.
     left: Notify,
-    /// Bytes that bodies still may have.
+    /// Bytes left for bodies.
     bytes: AtomicUsize,
-    /// Bytes that answers still may have.
+    /// Bytes left for answers.
     answers: AtomicUsize,
     reserve: Mutex<Vec<File>>,
 }
@@ -210,15 +210,15 @@ struct Door {
 /// One connection.
 #[derive(Debug, Default)]
 struct Guest {
-    /// Its request is being answered.
+    /// Whether its request is being answered.
     is_busy: AtomicBool,
-    /// It was given an answer without end, and may still be listening.
+    /// Whether its last answer was an unlimited stream, which may still be running.
     is_listening: AtomicBool,
-    /// Bytes that its body has.
+    /// Bytes used by its body.
     bytes: AtomicUsize,
-    /// Bytes of its answer that wait to be sent.
+    /// Bytes of its answer that have not been sent.
     unsent: AtomicUsize,
-    /// It was told to go.
+    /// Whether the connection has been evicted.
     is_leaving: AtomicBool,
     leave: Notify,
 }
@@ -237,7 +237,7 @@ impl Door {
         door
     }
 
-    /// Waits until one more may come in.
+    /// Waits until there is room for another connection.
     async fn make_room(&self) {
         loop {
             let left = self.left.notified();
@@ -255,7 +255,7 @@ impl Door {
         guest
     }
 
-    /// It has done something just now.
+    /// Marks a connection as the most recently active.
     fn note_done(&self, guest: &Arc<Guest>) {
         let mut guests = self.guests.lock();
         if let Some(at) = guests.iter().position(|it| Arc::ptr_eq(it, guest)) {
@@ -270,13 +270,13 @@ impl Door {
         self.left.notify_waiters();
     }
 
-    /// Tells one of those who are not being answered to go, somebody who listens only if there is
-    /// nobody else; gives whether somebody goes.
+    /// Evicts a connection that is not being answered; streams are evicted only if there is no
+    /// other. Returns whether a connection is on its way out.
     fn evict(&self, which: impl Fn(&Guest) -> bool) -> bool {
         let guests = self.guests.lock();
         let is_leaving = |guest: &Guest| guest.is_leaving.load(Ordering::Relaxed);
         if guests.iter().any(|guest| is_leaving(guest) && which(guest)) {
-            // That is enough until it is seen what it brings.
+            // One at a time suffices, until its resources are free.
             return true;
         }
         let waits = |guest: &&Arc<Guest>| !guest.is_busy.load(Ordering::Relaxed) && which(guest);
@@ -288,7 +288,7 @@ impl Door {
         true
     }
 
-    /// Uses a descriptor of the reserve; gives whether there was one.
+    /// Frees a descriptor of the reserve; returns whether there was one.
     fn lend(&self) -> bool {
         self.reserve.lock().pop().is_some()
     }
@@ -302,7 +302,7 @@ impl Door {
         }
     }
 
-    /// A request with all of its body, or with one that it reads itself.
+    /// Reads the whole body of a request, unless its handler reads the body itself.
     async fn whole(
         &self,
         guest: &Guest,
@@ -324,7 +324,7 @@ impl Door {
         let said = body.size_hint().lower();
         let said = usize::try_from(said).unwrap_or(usize::MAX);
         self.allow(guest, said).await?;
-        // What was allowed and does not come costs no memory.
+        // Allocated, but unused memory is not backed by pages.
         let mut bytes = Vec::with_capacity(said);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Refusal::bad(format!("body: {error}")))?;
@@ -335,7 +335,7 @@ impl Door {
         Ok(bytes.into())
     }
 
-    /// Lets a body grow to so many bytes, if there is memory for that.
+    /// Reserves memory for a body of `len` bytes.
     async fn allow(&self, guest: &Guest, len: usize) -> Result<(), ApiError> {
         let Limits { body_bytes, .. } = self.limits;
         if len > body_bytes {
@@ -354,8 +354,8 @@ impl Door {
         Err(ApiError { status: 503, message: message.to_owned() })
     }
 
-    /// Takes bytes of what there is, if need be from others, who have to go; gives whether there
-    /// were as many.
+    /// Takes bytes from a pool, and evicts other connections if necessary; returns whether that
+    /// succeeded.
     async fn take(&self, pool: &AtomicUsize, more: usize, others: impl Fn(&Guest) -> bool) -> bool {
         for _ in 0..ROOM_TRIES {
             let left = self.left.notified();
@@ -371,8 +371,8 @@ impl Door {
         false
     }
 
-    /// An answer that goes out in pieces, and counts until the last one is on its way: a client
-    /// that doesn't read it may have to go for others.
+    /// Sends an answer in pieces, and accounts for its size until the last piece is on its way: a
+    /// client that does not read its answer may be evicted.
     async fn send(door: &Arc<Door>, guest: &Arc<Guest>, answer: Response) -> Response {
         let held = answer.extensions().get().map_or(0, |&Holds(bytes)| bytes);
         let exact = answer.body().size_hint().exact().map(usize::try_from);
@@ -380,7 +380,7 @@ impl Door {
         if bytes <= SMALL_BYTES {
             return answer;
         }
-        // The only one may be as long as it is.
+        // A single answer may exceed the limit.
         let bytes = bytes.min(door.limits.answers_bytes);
         let others = |it: &Guest| !std::ptr::eq(it, &**guest) && it.has_answer();
         if !door.take(&door.answers, bytes, others).await {
@@ -409,11 +409,11 @@ impl Guest {
     }
 }
 
-/// Bytes that an answer without a length of its own holds until it is sent.
+/// Memory in bytes that a streamed answer holds until it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holds(pub(crate) usize);
 
-/// What an answer takes until it is sent: given back however that ends.
+/// Memory accounted to an unsent answer; given back when dropped.
 #[derive(Debug)]
 struct Unsent {
     door: Arc<Door>,
@@ -430,7 +430,7 @@ impl Drop for Unsent {
     }
 }
 
-/// A body in pieces: the next one is asked for when the one before is on its way.
+/// A body in pieces: each is polled when the previous one is on its way.
 #[derive(Debug)]
 struct Pieces {
     body: Body,
@@ -474,7 +474,7 @@ impl hyper::body::Body for Pieces {
     }
 }
 
-/// What a request has while it is read and answered: given back however that ends.
+/// Memory accounted to a request while it is read and answered; given back when dropped.
 struct Held {
     door: Arc<Door>,
     guest: Arc<Guest>,
@@ -489,13 +489,13 @@ impl Drop for Held {
     }
 }
 
-/// Bodies and answers up to this length need no leave: connections are few enough for that. Longer
-/// answers go out in pieces of this length.
+/// Size up to which bodies and answers are not accounted for, since the number of connections is
+/// limited. Longer answers are sent in pieces of this size.
 const SMALL_BYTES: usize = 64 << 10;
-/// Others that are sent away to make room for a body, at most.
+/// Largest number of evictions to make room for one body.
 const ROOM_TRIES: usize = 64;
 const RETRY: Duration = Duration::from_millis(20);
-/// A request's line and headers; bodies come in pieces of that size.
+/// Largest size of a request's line and headers, and of pieces of its body.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(SMALL_BYTES <= HEAD_BYTES_MAX, "a piece of a body fits where a head does");
 
@@ -521,7 +521,7 @@ mod tests {
         reserve: 1,
     };
 
-    /// A door that counts bodies' bytes.
+    /// A door that answers with the length of the body.
     fn open(limits: Limits) -> SocketAddr {
         let length = async |body: Bytes| body.len().to_string();
         open_with(limits, Router::new().route("/", axum::routing::post(length)))
@@ -552,12 +552,12 @@ mod tests {
         let mut client = connect(address);
         let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {says}\r\n\r\n");
         client.write_all(head.as_bytes()).expect("it is read");
-        // It may be refused before all of it is there.
+        // The request may be refused before the whole body is sent.
         let _refused = client.write_all(&vec![7; has]);
         client
     }
 
-    /// What it says, or nothing if it only hangs up.
+    /// The start of the answer; empty if the connection was closed without one.
     fn answer(client: &mut Client) -> String {
         let mut bytes = vec![0; 1 << 16];
         let len = client.read(&mut bytes).unwrap_or(0);
@@ -576,7 +576,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20), "their time is over");
     }
 
-    /// A door that answers with as many bytes as the path says.
+    /// A door whose answers have the length given in the path.
     fn open_long(limits: Limits) -> SocketAddr {
         let long = async |Path(len): Path<usize>| "x".repeat(len);
         open_with(limits, Router::new().route("/{len}", axum::routing::get(long)))
@@ -589,10 +589,10 @@ mod tests {
         client
     }
 
-    /// How much comes until the end.
+    /// Length of the answer's body.
     fn length(client: &mut Client) -> usize {
         let mut bytes = Vec::new();
-        // Whoever had to go is hung up on.
+        // An evicted connection is reset.
         let _reset = client.read_to_end(&mut bytes);
         let head = bytes.windows(4).position(|it| it == b"\r\n\r\n");
         head.map_or(0, |head| bytes.len() - head - 4)
@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn answers_that_nobody_reads_have_a_limit_together() {
-        // Beyond what the system keeps for a connection.
+        // More than the socket buffers of a connection hold.
         const LONG: usize = 24 << 20;
         let address = open_long(Limits { answers_bytes: 2 * LONG, ..LIMITS });
         assert_eq!(length(&mut get(address, 3)), 3);
@@ -613,7 +613,7 @@ mod tests {
         };
         let mut first = begun(LONG);
         let mut second = begun(LONG);
-        // There is no more memory, so that the first one, who reads nothing, has to go.
+        // No memory is left, so that the first client, which reads nothing, is evicted.
         assert_eq!(length(&mut get(address, LONG)), LONG);
         assert!(length(&mut first) < LONG);
         assert_eq!(length(&mut second), LONG);
@@ -623,10 +623,10 @@ mod tests {
     fn bodies_have_a_limit_together_and_a_time() {
         let address = open(LIMITS);
         assert!(answer(&mut post(address, 2 << 20, 10)).starts_with("HTTP/1.1 413"));
-        // Two that are never finished have all there is, until somebody else needs it.
+        // Two unfinished bodies use all memory, until another request needs it.
         let mut first = post(address, 1 << 20, 1000);
         let mut second = post(address, 1 << 20, 1000);
-        // Heads are read one after the other, and these two first.
+        // Heads are read in order, and these two first.
         assert!(answer(&mut post(address, 3, 3)).starts_with("HTTP/1.1 200"));
         let text = answer(&mut post(address, 1 << 20, 1 << 20));
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("1048576"), "{text}");

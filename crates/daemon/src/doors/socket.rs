@@ -1,4 +1,5 @@
-//! Sockets that a daemon listens on: one daemon each, whatever became of the one before.
+//! Unix sockets of the daemon: each is used by one daemon at a time, and taken over from a dead
+//! one.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use towpath_host::socket::{Access, SocketFile, listen};
 
-/// A socket that is ours alone while this lives.
+/// A socket reserved for this daemon.
 #[derive(Debug)]
 pub(crate) struct Socket {
     access: Access,
@@ -17,18 +18,18 @@ pub(crate) struct Socket {
     reserved: Reserved,
 }
 
-/// Why there is no socket.
+/// Errors in creating a socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Another daemon has it.
+    /// Another daemon uses the socket.
     #[error("{0}: another daemon uses it; stop that one, or choose another socket for this one")]
     InUse(String),
-    /// It can't be made, now.
+    /// The socket cannot be created at present.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A place for a socket that no other daemon can take while this lives.
+/// A path for a socket, locked against other daemons.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     path: PathBuf,
@@ -37,11 +38,11 @@ pub(crate) struct Reserved {
 }
 
 impl Socket {
-    /// Makes a socket at `path`, and what accepts there.
+    /// Creates a socket at `path`, with its listener.
     ///
     /// # Errors
     ///
-    /// Another daemon uses it, or it cannot be made.
+    /// Fails if another daemon uses the socket, or it cannot be created.
     pub(crate) fn bind(
         path: &Path,
         mode: u32,
@@ -53,16 +54,16 @@ impl Socket {
         Ok((Socket { access, file, reserved }, listener))
     }
 
-    /// Whether its file is still there.
+    /// Whether the socket's file still exists.
     pub(crate) fn is_there(&self) -> bool {
         self.file.is_there()
     }
 
-    /// Makes it again, since its file was removed.
+    /// Creates the socket again after its file was removed.
     ///
     /// # Errors
     ///
-    /// Something else is there now, or what the system says.
+    /// Fails if another file is at the path, or the socket cannot be created.
     pub(crate) fn listen_again(&mut self) -> io::Result<UnixListener> {
         let (listener, file) = listen(&self.reserved.path, &self.access)?;
         self.file = file;
@@ -70,11 +71,11 @@ impl Socket {
     }
 }
 
-/// Gives a socket to a group, so that its members may connect, too.
+/// Changes the group of a socket, so that its members may connect.
 ///
 /// # Errors
 ///
-/// Only root gives to a group that it is not in.
+/// Fails if the process is neither privileged nor in the group, or the file is gone.
 pub(crate) fn give_to(path: &Path, group: Option<u32>) -> Result<(), String> {
     let Some(group) = group else { return Ok(()) };
     let given = std::os::unix::fs::chown(path, None, Some(group));
@@ -82,12 +83,12 @@ pub(crate) fn give_to(path: &Path, group: Option<u32>) -> Result<(), String> {
 }
 
 impl Reserved {
-    /// Makes room at `path`. A daemon that was killed leaves a socket behind, which is removed:
-    /// what tells it from one in use is a lock on a file beside it.
+    /// Locks `path` and removes the socket that a killed daemon left there. The lock on a file
+    /// beside the socket shows whether a daemon uses it.
     ///
     /// # Errors
     ///
-    /// Another daemon uses it, or it is something else.
+    /// Fails if another daemon uses the path, or another kind of file is there.
     pub(crate) fn new(path: &Path) -> Result<Reserved, SocketError> {
         let said = |error: io::Error| failed(path, &error);
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -114,18 +115,18 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // It may be gone already with its directory.
+        // The file may be gone with its directory.
         let _lock = fs::remove_file(&self.lock_path);
     }
 }
 
-/// Takes the lock, which ends with the process, however that ends.
+/// Takes the lock, which the kernel releases when the process ends.
 fn lock(path: &Path, socket: &Path) -> Result<File, SocketError> {
     let said = |error: io::Error| failed(path, &error);
     loop {
         let options = &mut File::options();
         let made = options.create(true).truncate(false).write(true).open(path);
-        // Where nothing can be written, a daemon from before may still have it.
+        // In a read-only directory, an earlier daemon may still hold the lock.
         let file = made.or_else(|error| File::open(path).map_err(|_absent| error)).map_err(said)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -134,7 +135,7 @@ fn lock(path: &Path, socket: &Path) -> Result<File, SocketError> {
             }
             Err(error) => return Err(said(error.into())),
         }
-        // A daemon that ended meanwhile took the file with it: then this lock is on nothing.
+        // A daemon that ended meanwhile removed the file, in which case this lock is void.
         let ours = file.metadata().map_err(said)?.ino();
         if fs::metadata(path).is_ok_and(|metadata| metadata.ino() == ours) {
             return Ok(file);

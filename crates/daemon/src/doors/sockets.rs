@@ -1,6 +1,5 @@
-//! The sockets that the daemon is asked at, for as long as it runs. What can't be made is told and
-//! tried again, and where somebody removes the file of one, it is made again: nothing else waits
-//! for that.
+//! The daemon's unix sockets during its life. Failures to create one are reported and retried, and
+//! a socket whose file was removed is created again, while everything else continues.
 
 use std::convert::Infallible;
 use std::os::unix::net::UnixListener as Listener;
@@ -17,7 +16,7 @@ use crate::doors::socket::{Reserved, Socket, SocketError, give_to};
 use crate::model::failure::FailureCode;
 use crate::model::settings::Settings;
 
-/// The API's socket, and that of applications.
+/// The API's socket, and the socket for AF_XDP applications.
 #[derive(Debug)]
 pub(crate) struct Doors {
     settings: Settings,
@@ -26,9 +25,9 @@ pub(crate) struct Doors {
     told: Strangers,
     api: Option<Api>,
     xsk: Option<Applications>,
-    /// Connections that the applications' closed, when it was last looked.
+    /// Number of refused connections of applications at the last look.
     strangers: u64,
-    /// When what can't be made is tried again.
+    /// Time at which failures are retried.
     retry: Instant,
 }
 
@@ -39,15 +38,15 @@ struct Api {
     accepting: JoinHandle<()>,
 }
 
-/// The applications' socket; it goes before its place.
+/// The socket for AF_XDP applications; the server is dropped before the reservation.
 #[derive(Debug)]
 struct Applications {
     server: Server,
     _place: Reserved,
 }
 
-/// Sockets that are made and that nobody serves yet: a second daemon finds out before it opens
-/// anything.
+/// Sockets that are created, but not served yet: a second daemon fails here, before it opens any
+/// port.
 #[derive(Debug)]
 pub(crate) struct Taken {
     settings: Settings,
@@ -56,18 +55,18 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Makes the sockets, as far as that can be done now.
+    /// Creates the sockets, as far as possible now.
     ///
     /// # Errors
     ///
-    /// Another daemon uses them.
+    /// Fails if another daemon uses one of the sockets.
     pub(crate) fn new(settings: &Settings) -> Result<Taken, String> {
         let api = Socket::bind(&settings.socket, settings.mode, settings.group);
         let (api, place) = (unless_used(api)?, unless_used(Reserved::new(&settings.xsk_socket()))?);
         Ok(Taken { settings: settings.clone(), api, place })
     }
 
-    /// Serves them.
+    /// Starts serving the sockets.
     pub(crate) fn serve(self, control: &Control, router: Router, limits: Limits) -> Doors {
         let Taken { settings, api, place } = self;
         let mut doors = Doors {
@@ -88,7 +87,8 @@ impl Taken {
     }
 }
 
-/// Two daemons at one place are one too many; anything else may mend itself.
+/// Passes on the error of a socket in use; other failures may be transient, and are kept for a
+/// retry.
 fn unless_used<T>(made: Result<T, SocketError>) -> Result<Result<T, String>, String> {
     match made {
         Err(error @ SocketError::InUse(_)) => Err(error.to_string()),
@@ -97,7 +97,7 @@ fn unless_used<T>(made: Result<T, SocketError>) -> Result<Result<T, String>, Str
 }
 
 impl Doors {
-    /// Looks at the files from time to time.
+    /// Checks the files periodically.
     pub(crate) async fn watch(&mut self, control: &Control) -> Infallible {
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -132,7 +132,7 @@ impl Doors {
                 let made = made.and_then(|()| self.give_xsk());
                 self.tell_removed(control, XSK, made);
             }
-            // It may be there, and not for its group.
+            // The socket may exist, but without the configured group.
             Some(_) if is_due && self.has_failed(control, XSK) => {
                 self.tell(control, XSK, self.give_xsk());
             }
@@ -171,7 +171,7 @@ impl Doors {
         let listener = api.socket.listen_again().map_err(|error| error.to_string())?;
         let accepting = self.accept(listener)?;
         if let Some(api) = &mut self.api {
-            // Whoever is connected stays.
+            // Existing connections stay.
             std::mem::replace(&mut api.accepting, accepting).abort();
         }
         Ok(())
@@ -210,7 +210,8 @@ impl Doors {
         }
     }
 
-    /// Nobody could come in meanwhile, which is told either way.
+    /// Reports that a file was removed, even if the socket was created again at once, since clients
+    /// could not connect meanwhile.
     fn tell_removed(&self, control: &Control, what: &str, made: Result<(), String>) {
         if made.is_ok() && !self.has_failed(control, what) {
             let removed = "its file was removed";
@@ -236,6 +237,6 @@ impl Doors {
 const API: &str = "API socket";
 const XSK: &str = "application socket";
 const PERIOD: Duration = Duration::from_millis(200);
-/// What can't be made is tried again after this time.
+/// Interval at which failures are retried.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 const _: () = assert!(PERIOD.as_nanos() < RETRY_PERIOD.as_nanos());

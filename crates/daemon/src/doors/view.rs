@@ -1,4 +1,4 @@
-//! What there is, as the API shows it.
+//! The actual state as the API shows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::model::run_config::{ACTIONS, action_names};
 use crate::model::state::{HookState, PortState};
 use crate::model::thing::Thing;
 
-/// An Ethernet address as people write it.
+/// Formats an Ethernet address.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     Mac(mac).to_string()
 }
 
-/// All ports. The host may be slow to say how an interface is, so no other port is kept open by
-/// the look at one.
+/// All ports. Querying an interface may be slow, so each query holds a reference only to its own
+/// port, and does not keep other ports from being closed.
 pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     let wanted = inner.wanted.state().ports_by_name();
     let there = inner.live.ports.iter();
@@ -48,7 +48,7 @@ pub(crate) fn ports(inner: &Inner) -> Vec<PortView> {
     all
 }
 
-/// One port; nothing for one that nobody wants.
+/// A port by its name; `None` if it neither exists nor is wanted.
 pub(crate) fn port_named(inner: &Inner, name: &str) -> Option<PortView> {
     let wanted = inner.wanted.state().port(name);
     match inner.live.ports.get(name) {
@@ -57,7 +57,7 @@ pub(crate) fn port_named(inner: &Inner, name: &str) -> Option<PortView> {
     }
 }
 
-/// A port that is wanted and was never open.
+/// A wanted port that has never been open.
 fn absent(inner: &Inner, state: &PortState) -> PortView {
     PortView {
         state: state.clone(),
@@ -116,8 +116,7 @@ fn port(inner: &Inner, port: &LivePort, wanted: Option<&PortState>) -> Option<Po
     })
 }
 
-/// All programs, by id: those that are wanted, those their maps name, and what others loaded or
-/// pinned.
+/// All programs, by id: wanted ones, those that their maps refer to, and those of clients.
 pub(crate) fn programs(inner: &Inner) -> Vec<ProgramView> {
     let session = inner.session();
     session.progs().iter().map(|object| program(inner, &session, object)).collect()
@@ -170,14 +169,14 @@ pub(crate) fn find_port(inner: &Inner, ifindex: u32) -> Option<String> {
     ports.find(|(_, port)| port.ifindex == ifindex).map(|(name, _)| name.clone())
 }
 
-/// Seconds since 1970, of a time since the machine was started.
+/// Converts a time since the start of the machine to seconds since 1970.
 fn since_1970(boot: Duration) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ago = Duration::new(now.tv_sec.unsigned_abs(), 0).saturating_sub(boot);
     wall_clock().saturating_sub(ago).as_secs()
 }
 
-/// All links, by port and hook, in the order their programs run.
+/// All links, by port and hook, in the order in which their programs run.
 pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
     let session = inner.session();
     let view = |object: &Arc<LinkObject>| {
@@ -195,7 +194,7 @@ pub(crate) fn links(inner: &Inner) -> Vec<LinkView> {
     all
 }
 
-/// A link as everybody sees it: also one that somebody else made, or that is only pinned.
+/// A link in the object registry, which a client may have made, or only a pin keeps.
 fn link(inner: &Inner, session: &Session, object: &LinkObject) -> LinkView {
     let (id, program) = (object.id(), object.program());
     let ifindex = object.ifindex().unwrap_or(0);
@@ -222,7 +221,7 @@ fn link(inner: &Inner, session: &Session, object: &LinkObject) -> LinkView {
     }
 }
 
-/// What the daemon knows of a link that it holds.
+/// Adds the daemon's data to a link that it holds.
 fn live_link(inner: &Inner, live: &LiveLink, link: LinkView) -> LinkView {
     let workers = live.link.counters();
     let sum = |read: &dyn Fn(&towpath_engine::counters::ProgramCounters) -> u64| {
@@ -244,7 +243,7 @@ fn live_link(inner: &Inner, live: &LiveLink, link: LinkView) -> LinkView {
     }
 }
 
-/// Counts by the names of the verdicts.
+/// Counts by name of the verdict.
 fn by_action(count: impl Fn(usize) -> u64) -> BTreeMap<String, u64> {
     let named = ACTIONS.iter().enumerate();
     named.map(|(action, name)| (format!("XDP_{name}"), count(action))).collect()
@@ -271,7 +270,7 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
             bytes_value: def.value_size,
             max_entries: def.max_entries,
             bytes_memlock: match map.memory_bytes() {
-                // What programs have no direct way to.
+                // Kinds whose memory programs cannot access directly.
                 0 => u64::from(def.key_size + def.value_size) * u64::from(def.max_entries),
                 bytes => bytes,
             },
@@ -288,16 +287,16 @@ pub(crate) fn maps(inner: &Inner) -> Vec<MapView> {
     session.maps().iter().map(view).collect()
 }
 
-/// What programs are charged for in the kernel.
+/// Page size in bytes, the unit in which the kernel charges programs.
 const PAGE_BYTES: usize = 4096;
 const _: () = assert!(PAGE_BYTES.is_power_of_two());
 
-/// How full a ring buffer is.
+/// The level of a ring buffer.
 fn ring(ring: &Ringbuf) -> RingView {
     RingView { size: ring.size(), used: ring.used(), lost: ring.lost() }
 }
 
-/// Everything at once.
+/// The complete status.
 pub(crate) fn status(inner: &Inner) -> StatusView {
     StatusView {
         ports: ports(inner),
@@ -326,7 +325,7 @@ pub(crate) fn status(inner: &Inner) -> StatusView {
     }
 }
 
-/// What is there and probably not what was meant: by programs, and by devices.
+/// Probable mistakes, found by test runs of programs and by devices.
 fn warnings(inner: &Inner) -> Vec<String> {
     let mut warnings: Vec<String> = inner.warnings.iter().map(|it| it.text.clone()).collect();
     for (name, port) in &inner.live.ports {
@@ -345,7 +344,7 @@ fn warnings(inner: &Inner) -> Vec<String> {
     warnings
 }
 
-/// Counters of everything.
+/// All counters.
 pub(crate) fn stats(inner: &Inner) -> StatsView {
     let time = wall_clock().as_secs_f64();
     let engine = &inner.live.engine;
@@ -369,7 +368,7 @@ pub(crate) fn stats(inner: &Inner) -> StatsView {
     StatsView { time, ports, total, frames, queues, dequeues }
 }
 
-/// What all ports do together, each frame once.
+/// Sums over all ports that count each frame once.
 fn total(inner: &Inner, ports: &BTreeMap<String, PortStats>) -> TrafficView {
     let drops = ports.values().map(|port| port.traffic().drops).sum();
     let mut total = TrafficView { drops, ..TrafficView::default() };
@@ -384,7 +383,8 @@ fn master<'a>(snapshot: &'a Snapshot, slot: &Port) -> Option<&'a Port> {
     snapshot.port(slot.member?.bond).map(|bond| &**bond)
 }
 
-/// The bond whose programs a port runs: the outermost one, since only one around it has any.
+/// The bond whose programs a port runs: the outermost one with these programs, since inner bonds
+/// have them only by delegation.
 fn delegated_by(snapshot: &Snapshot, slot: &Port) -> Option<String> {
     let runs = slot.rx_hook.as_ref().filter(|_| slot.member.is_some_and(|it| it.is_delegate))?;
     let around = std::iter::successors(master(snapshot, slot), |bond| master(snapshot, bond));
@@ -426,7 +426,7 @@ fn own_stats(slot: &Port) -> PortStats {
     }
 }
 
-/// Whether frames arrive at a port, or at all members of a bond.
+/// Whether a port, or each member of a bond, can receive frames.
 fn receives(snapshot: &Snapshot, slot: &Port) -> bool {
     let Some(bond) = &slot.bond else { return slot.opened.device.queues() > 0 };
     let mut members = bond.members.iter().filter_map(|&id| snapshot.port(id));

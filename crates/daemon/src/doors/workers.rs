@@ -1,4 +1,4 @@
-//! Workers, as the API shows them: what each polls, how busy it is, and with which programs.
+//! Workers as the API shows them: queues, load and programs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub(crate) fn all(inner: &Inner) -> Vec<WorkerView> {
     let engine = &inner.live.engine;
     let polled = polled(inner);
     let known = inner.session().progs();
-    // Before the counters: a share is never more than all of it by that.
+    // Read before the counters, so that a share does not exceed 1 for that reason.
     let now = Instant::now();
     let before = inner.history.lately(now);
     let seconds = now.saturating_duration_since(before.at).as_secs_f64().max(1e-3);
@@ -46,7 +46,7 @@ fn polled(inner: &Inner) -> Vec<Vec<PolledView>> {
     let mut all: Vec<Vec<PolledView>> = engine.read(|_, snapshot| {
         let of_worker = |polls: &Vec<(PortId, u32)>| {
             let mut found: Vec<PolledView> = Vec::new();
-            // Those of a port stand together.
+            // Queues of the same port are adjacent.
             for &(id, queue) in polls {
                 let Some(port) = snapshot.port(id) else { continue };
                 match found.last_mut().filter(|last| *last.port == *port.name) {
@@ -65,7 +65,7 @@ fn polled(inner: &Inner) -> Vec<Vec<PolledView>> {
     all
 }
 
-/// The ports whose flows are spread over workers, this one among them.
+/// Ports that spread their flows over workers including this one.
 fn shared(inner: &Inner, worker: usize) -> Vec<String> {
     let mut names: Vec<String> = inner.live.engine.read(|_, snapshot| {
         let takes_part = |port: &&Arc<Port>| {

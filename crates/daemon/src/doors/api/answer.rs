@@ -1,4 +1,4 @@
-//! How handlers read requests and answer them: where their work runs, and what is refused how.
+//! Extraction of requests, and execution of handlers apart from the API's thread.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::error::ApiError;
 use crate::control::Control;
 use crate::model::refusal::Refusal;
 
-/// What handlers share.
+/// The state shared by all handlers.
 pub(crate) type Shared = Arc<Control>;
 
-/// ... as they are given it.
+/// The extractor by which handlers receive [`Shared`].
 pub(super) type Daemon = State<Shared>;
 
-/// What handlers give.
+/// The result of handlers that answer JSON.
 pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 
-/// Runs a look, which may take long, or wait for workers, apart from the API's own thread. There is
-/// a limit to that at a time, too: further ones wait for a while, in the order they came.
+/// Runs a reader that may take long, or wait for workers, apart from the API's thread. Their number
+/// is limited: further ones wait for a while, in order of arrival.
 pub(crate) async fn blocking<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
@@ -32,7 +32,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     look(control, work).await.map(Json)
 }
 
-/// The same, for answers that are no JSON of one value.
+/// As [`blocking`], for answers other than a single JSON value.
 pub(crate) async fn look<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
@@ -41,8 +41,8 @@ pub(crate) async fn look<T: Send + 'static>(
     apart(control, place, work).await
 }
 
-/// Runs something apart from the API's own thread. Its place is held for as long as it takes, also
-/// when the client has gone.
+/// Runs work apart from the API's thread. The slot is held until the work is done, even if the
+/// client disconnects.
 pub(crate) async fn apart<T: Send + 'static>(
     control: &Shared,
     place: OwnedSemaphorePermit,
@@ -58,8 +58,8 @@ pub(crate) async fn apart<T: Send + 'static>(
     done.map_err(ApiError::from)
 }
 
-/// The same for what changes something, or is work in itself. There is a limit to that at a time,
-/// so that whoever only looks finds a connection and a thread.
+/// As [`blocking`], for changes and long computations. Their number is limited separately, so that
+/// readers always find a connection and a thread.
 pub(crate) async fn working<T: Send + 'static>(
     control: &Shared,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
@@ -67,7 +67,7 @@ pub(crate) async fn working<T: Send + 'static>(
     apart(control, control.place_to_work()?, work).await.map(Json)
 }
 
-/// A JSON body, with errors as ours are: by path.
+/// Extractor for a JSON body, whose errors contain the path of the wrong value.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -80,18 +80,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON text as a type.
+/// Parses JSON into a type.
 ///
 /// # Errors
 ///
-/// What is no JSON, and where; or the key or value that does not fit.
+/// Fails with the position of a syntax error, or the path of a wrong key or value.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let json: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| Refusal::bad(format!("body: {error}")))?;
     towpath_document::typed(json).map_err(Refusal::bad)
 }
 
-/// A part of the path.
+/// Extractor for parameters in the path.
 pub(crate) struct Part<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Part<T> {
@@ -103,7 +103,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Part<T>
     }
 }
 
-/// What comes behind the question mark.
+/// Extractor for the query string.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
@@ -115,11 +115,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// An answer without contents.
+/// An empty answer.
 #[derive(Serialize)]
 pub(super) struct Done {}
 
-/// Whether a request reads its body itself.
+/// Whether the request's handler reads the body itself.
 pub(crate) fn is_streamed(parts: &Parts) -> bool {
     let id = parts.uri.path().strip_prefix("/v1/maps/");
     parts.method == Method::PUT && id.is_some_and(|rest| rest.ends_with("/entries"))

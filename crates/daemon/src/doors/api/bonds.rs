@@ -8,13 +8,13 @@ use crate::doors::bonds;
 use crate::model::messages::bonds::BondView;
 use crate::model::refusal::Refusal;
 
-/// All bonds.
+/// Lists all bonds.
 #[utoipa::path(get, path = "/v1/bonds", responses((status = 200, body = Vec<BondView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<BondView>> {
     blocking(&control, |control| Ok(control.read(bonds::all))).await
 }
 
-/// One bond.
+/// Shows a bond.
 #[utoipa::path(get, path = "/v1/bonds/{name}", params(("name" = String, Path)),
     responses((status = 200, body = BondView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(name): Part<String>) -> Answer<BondView> {

@@ -1,4 +1,4 @@
-//! `/v1/bridges`: bridges, and what they have learnt.
+//! `/v1/bridges`: bridges, and the addresses that they have learnt.
 
 use serde::Deserialize;
 use towpath_bpf::suggest;
@@ -14,7 +14,7 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{BridgeState, State};
 use crate::model::thing::Thing;
 
-/// All bridges.
+/// Lists all bridges.
 #[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<BridgeView>> {
     blocking(&control, |control| Ok(control.read(bridges))).await
@@ -37,7 +37,7 @@ fn bridges(inner: &Inner) -> Vec<BridgeView> {
     })
 }
 
-/// Adds a bridge. Ports are put into it as it is made their `upper`.
+/// Adds a bridge. Ports join it when it becomes their `upper`.
 #[utoipa::path(post, path = "/v1/bridges", request_body = BridgeState,
     responses((status = 200, body = BridgeView), (status = 400, body = ErrorBody),
         (status = 409, body = ErrorBody),
@@ -58,15 +58,15 @@ pub(super) async fn add(control: Daemon, Body(bridge): Body<BridgeState>) -> Ans
     .await
 }
 
-/// What of a bridge can be changed.
+/// The changeable properties of a bridge.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BridgeChange {
-    /// Seconds after which an address is forgotten that was not heard of.
+    /// Seconds without traffic after which an address is forgotten.
     ageing: u64,
 }
 
-/// Changes a bridge, which then learns anew.
+/// Changes a bridge, which then forgets all learnt addresses.
 #[utoipa::path(patch, path = "/v1/bridges/{name}", params(("name" = String, Path)),
     request_body = BridgeChange,
     responses((status = 200, body = BridgeView), (status = 404, body = ErrorBody),
@@ -88,7 +88,7 @@ pub(super) async fn set(
     .await
 }
 
-/// Takes a bridge away that no port is in.
+/// Removes a bridge without ports.
 #[utoipa::path(delete, path = "/v1/bridges/{name}", params(("name" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -106,7 +106,7 @@ pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<
     .await
 }
 
-/// A bridge's addresses and the ports they are behind (FDB).
+/// Lists a bridge's addresses with their ports (FDB).
 #[utoipa::path(get, path = "/v1/bridges/{name}/fdb", params(("name" = String, Path)),
     responses((status = 200, body = Vec<FdbView>), (status = 404, body = ErrorBody)))]
 pub(super) async fn fdb(control: Daemon, Part(name): Part<String>) -> Answer<Vec<FdbView>> {
@@ -137,7 +137,7 @@ fn find(inner: &Inner, name: &str) -> Result<BridgeView, Refusal> {
     found.ok_or_else(|| no_bridge(inner.wanted.state(), name))
 }
 
-/// 404, with what there is.
+/// The answer 404, with a suggestion.
 fn no_bridge(state: &State, name: &str) -> Refusal {
     let known = state.bridges.iter().map(|bridge| bridge.name.as_str());
     let hint = suggest::among(name, known);

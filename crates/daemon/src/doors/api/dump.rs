@@ -1,4 +1,4 @@
-//! `/v1/ports/{name}/dump`: what arrives at a port and leaves it, as a pcapng stream.
+//! `/v1/ports/{name}/dump`: frames that a port receives and sends, as a pcapng stream.
 
 use std::convert::Infallible;
 
@@ -19,32 +19,34 @@ use crate::model::refusal::Refusal;
 use crate::model::run_config::{ACTIONS, action_number};
 use crate::model::state::HookState;
 
-/// What a dump shows; lists have commas between their words.
+/// Parameters of a dump; lists are separated by commas.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DumpQuery {
-    /// What arrives: `entry`, `exit`, or both.
+    /// Points at which received frames are shown: `entry`, `exit`, or both.
     capture: Option<String>,
-    /// What leaves.
+    /// Points at which sent frames are shown: `entry`, `exit`, or both.
     tx_capture: Option<String>,
-    /// Bytes of a frame.
+    /// Largest number of bytes per frame.
     snaplen: Option<u32>,
-    /// Only frames with these verdicts.
+    /// Verdicts of the frames that are shown.
     verdict: Option<String>,
     /// Programs, by name or id, or `all`.
     program: Option<String>,
-    /// Ends after so many frames.
+    /// Number of frames after which the stream ends.
     count: Option<u64>,
 }
 
-/// Frames as they arrive (`capture=entry`, the default), as they were judged, with the verdict
-/// (`exit`), or both (`entry,exit`), from now on. `tx_capture` is the same of what leaves, before
-/// the programs of the `tx` hook and after; with it alone, nothing of what arrives.
+/// Streams received frames before the port's programs (`capture=entry`, the default), after them
+/// with their verdict (`exit`), or both (`entry,exit`), from now on. `tx_capture` is the same for
+/// sent frames, before and after the programs of the `tx` hook; if it is given alone, received
+/// frames are not shown.
 ///
-/// `program` watches programs of these hooks one by one, by name or id, or `all`; without it, each
-/// hook as a whole. `verdict` keeps only frames with these verdicts (`drop,tx`), before and after;
-/// `snaplen` cuts frames to so many bytes; `count` ends the stream after so many frames. It ends
-/// with the port, too. A reader that is too slow loses copies, which statistics blocks count.
+/// `program` selects programs of these hooks, by name or id, or `all`, and shows the frames of
+/// each; without it, each hook is shown as a whole. `verdict` selects frames with these verdicts
+/// (`drop,tx`), before and after the programs; `snaplen` limits the bytes per frame; `count` ends
+/// the stream after so many frames. The stream also ends with the port. A slow reader loses copies,
+/// which statistics blocks count.
 #[utoipa::path(get, path = "/v1/ports/{name}/dump",
     params(("name" = String, Path), ("capture" = Option<String>, Query),
         ("tx_capture" = Option<String>, Query),
@@ -86,7 +88,7 @@ fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, Refusa
     let is_seen = |hook: HookState| match hook {
         HookState::Rx => rx.is_any(),
         HookState::Tx => tx.is_any(),
-        // It judges no packet.
+        // Dequeue programs do not judge packets.
         HookState::Dequeue => false,
     };
     let named = query.program.as_deref();
@@ -104,7 +106,7 @@ fn wanted(inner: &Inner, name: &str, query: &DumpQuery) -> Result<Wanted, Refusa
     Ok(Wanted { port: name.to_owned(), id: port.id, programs, options, count: query.count })
 }
 
-/// Where frames of a hook are seen.
+/// Parses the points at which a hook's frames are shown.
 fn points(key: &str, words: &str) -> Result<Points, Refusal> {
     let mut points = Points::default();
     for word in words.split(',').filter(|word| !word.is_empty()) {
@@ -120,7 +122,7 @@ fn points(key: &str, words: &str) -> Result<Points, Refusal> {
     Ok(points)
 }
 
-/// The programs that are meant, on hooks that are seen.
+/// The selected programs on the hooks that are shown.
 fn programs(
     links: &[&LiveLink],
     wanted: &str,
@@ -167,5 +169,5 @@ fn verdicts(wanted: &str) -> Result<u32, Refusal> {
     })
 }
 
-/// `xdpdump`'s default, and the longest that captures may hold.
+/// Default snaplen, as in `xdpdump`: the longest packet that captures may contain.
 const SNAPLEN: usize = towpath_capture::PACKET_BYTES_MAX as usize;

@@ -14,14 +14,14 @@ use crate::model::refusal::{Reason, Refusal};
 pub struct ApiError {
     /// HTTP status.
     pub status: u16,
-    /// What is wrong and what to do.
+    /// The error, with advice.
     pub message: String,
 }
 
 /// The body of an error.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// What is wrong and what to do.
+    /// The error, with advice.
     pub error: String,
 }
 

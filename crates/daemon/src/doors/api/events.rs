@@ -1,4 +1,4 @@
-//! `/v1/events`: what happens, as server-sent events, one JSON object each.
+//! `/v1/events`: events as server-sent events, one JSON object each.
 
 use axum::response::Response;
 use tokio::sync::broadcast::error::RecvError;
@@ -8,9 +8,9 @@ use super::sse;
 use crate::control::listen;
 use crate::model::messages::Event;
 
-/// What happens from now on, without end.
+/// Streams events from now on, without end.
 ///
-/// A listener that is too slow misses events: their numbers show it.
+/// A slow listener misses events, which shows as a gap in their numbers.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, content_type = "text/event-stream", body = Event)))]
 pub(super) async fn events(control: Daemon) -> Response {

@@ -1,4 +1,4 @@
-//! `/v1/guests`: virtual machines that have their host run programs.
+//! `/v1/guests`: virtual machines with programs in the host.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::doors::guests::{self, view};
 use crate::model::messages::GuestView;
 use crate::model::refusal::Refusal;
 
-/// All guests whose ports offer offload, and what runs for each.
+/// Lists guests of all ports that offer offload, with their programs.
 #[utoipa::path(get, path = "/v1/guests", responses((status = 200, body = Vec<GuestView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<GuestView>> {
     blocking(&control, |control| Ok(control.read(guests::all))).await
 }
 
-/// One guest, by its port.
+/// Shows a guest, by its port.
 #[utoipa::path(get, path = "/v1/guests/{port}", params(("port" = String, Path)),
     responses((status = 200, body = GuestView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(port): Part<String>) -> Answer<GuestView> {
     blocking(&control, move |control| Ok(view(&port, &*find(control, &port)?))).await
 }
 
-/// Everything that a guest has, for `PUT` at another daemon. It goes on meanwhile.
+/// Saves all objects of a guest, for a `PUT` to another daemon. The guest's programs keep running.
 #[utoipa::path(get, path = "/v1/guests/{port}/saved", params(("port" = String, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 404, body = ErrorBody)))]
@@ -40,7 +40,7 @@ pub(super) async fn save(
     Ok(([("content-type", "application/octet-stream")], saved))
 }
 
-/// Gives a guest that has nothing what was saved of one.
+/// Restores saved objects into a guest that has none.
 #[utoipa::path(put, path = "/v1/guests/{port}/saved", params(("port" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, body = GuestView), (status = 404, body = ErrorBody),
@@ -58,7 +58,7 @@ pub(super) async fn restore(
     .await
 }
 
-/// Takes everything away that a guest has.
+/// Removes all objects of a guest.
 #[utoipa::path(delete, path = "/v1/guests/{port}", params(("port" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody)))]
 pub(super) async fn reset(control: Daemon, Part(port): Part<String>) -> Answer<Done> {

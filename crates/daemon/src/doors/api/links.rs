@@ -13,13 +13,13 @@ use crate::model::messages::{AttachMode, AttachedView, LinkRequest, LinkView, Pr
 use crate::model::refusal::Refusal;
 use crate::model::state::{AttachState, ProgramState, State};
 
-/// All links, by port, in the order the programs run.
+/// Lists all links by port, in the order in which the programs run.
 #[utoipa::path(get, path = "/v1/links", responses((status = 200, body = Vec<LinkView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<LinkView>> {
     blocking(&control, |control| Ok(control.read(view::links))).await
 }
 
-/// One link.
+/// Shows a link.
 #[utoipa::path(get, path = "/v1/links/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = LinkView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<LinkView> {
@@ -58,7 +58,7 @@ pub(super) async fn attach(
     .await
 }
 
-/// Detaches a link; its program goes with the last one.
+/// Detaches a link. Its program is removed with the last link.
 #[utoipa::path(delete, path = "/v1/links/{id}", params(("id" = u32, Path)),
     responses((status = 200), (status = 404, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -75,7 +75,7 @@ pub(super) async fn detach(control: Daemon, Part(id): Part<u32>) -> Answer<Done>
     .await
 }
 
-/// Changes what is wanted; gives the keys of the programs.
+/// Changes the wanted state, and returns the keys of the programs.
 fn apply(
     state: &mut State,
     inner: &Inner,
@@ -106,7 +106,7 @@ fn apply(
     Ok(keys.collect())
 }
 
-/// Adds a program, which keeps the maps of another one if that is said.
+/// Adds a program, which keeps the maps of the program `maps_of`, if given.
 fn add(
     state: &mut State,
     request: &LinkRequest,
@@ -131,8 +131,8 @@ fn add(
     key
 }
 
-/// Puts another program into a link. A program that other ports have too stays theirs, and its maps
-/// are both's from then on.
+/// Replaces the program of a link. If other links use the previous program, too, it stays, and both
+/// programs share its maps.
 fn exchange(
     state: &mut State,
     link: &LiveLink,

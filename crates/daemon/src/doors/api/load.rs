@@ -1,4 +1,4 @@
-//! `PUT /v1/maps/{id}/entries`: many elements at once, read as they come.
+//! `PUT /v1/maps/{id}/entries`: the loading of many elements, from a streamed body.
 
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::control::{Control, Inner};
 use crate::model::messages::LoadView;
 use crate::model::refusal::Refusal;
 
-/// What is to be done with rows.
+/// Parameters of a load.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LoadQuery {
@@ -25,10 +25,10 @@ pub(super) struct LoadQuery {
     replace: bool,
 }
 
-/// Puts rows into a map, all of them or none: `format` is `json` (objects of `key` and `value`, one
-/// behind the other or in a list; the default), `csv` or `packed`. With `replace` the map has these
-/// rows and no others afterwards; only what differs is written, and keys that are there before and
-/// after are there all the time.
+/// Stores rows in a map, all or none. `format` is `json` (objects with `key` and `value`, in
+/// sequence or in a list; the default), `csv` or `packed`. With `replace`, the map has exactly
+/// these rows afterwards; only differences are written, and keys that are present before and after
+/// are never absent in between.
 #[utoipa::path(put, path = "/v1/maps/{id}/entries",
     params(("id" = u32, Path), ("format" = Option<String>, Query),
         ("replace" = Option<bool>, Query)),
@@ -80,8 +80,8 @@ fn store(
     Ok(LoadView { rows, duplicates, written, unchanged, deleted })
 }
 
-/// Hands a body on as it comes. When nobody wants more of it the rest is read and forgotten: else
-/// the client would not read the answer.
+/// Forwards the body as it arrives. If the reader has stopped, the rest is read and dropped, since
+/// the client would not read the answer otherwise.
 async fn send(body: axum::body::Body, sender: Sender<Piece>) -> Result<(), ApiError> {
     let mut body = body;
     let mut bytes = 0;
@@ -105,13 +105,13 @@ fn late(_elapsed: tokio::time::error::Elapsed) -> ApiError {
     ApiError { status: 408, message }
 }
 
-/// A part of a body.
+/// A piece of a body.
 enum Piece {
     More(Bytes),
     End,
 }
 
-/// A body, read by a thread that waits for it.
+/// The reading end of a body, which blocks its thread.
 struct Upload {
     pieces: Receiver<Piece>,
     piece: Bytes,
@@ -136,11 +136,11 @@ impl Read for Upload {
     }
 }
 
-/// Bytes of a body: tables of 10^7 rows as JSON are some 500 MB.
+/// Longest body in bytes: a table of 10^7 rows as JSON takes about 500 MB.
 const BODY_BYTES_MAX: u64 = 4 << 30;
-/// Between two parts of a body.
+/// Longest pause between two pieces of a body.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// Parts of a body that wait to be read.
+/// Number of pieces queued for the reader.
 const PIECES: usize = 8;
 const BUFFER_BYTES: usize = 64 << 10;
 const _: () =

@@ -1,5 +1,5 @@
-//! Answers that may be long: lists that are made as they are read. What a client doesn't take is
-//! not there, and nothing is done for one that has gone.
+//! Long answers: lists that are made in pieces as the client reads them. No piece is made ahead, or
+//! for a client that has disconnected.
 
 use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
@@ -14,12 +14,12 @@ use crate::doors::serve::Holds;
 use crate::live::elements::Listing;
 use crate::model::refusal::Refusal;
 
-/// The elements of a map as a JSON list.
+/// Answers with the elements of a map as a JSON list.
 ///
 /// # Errors
 ///
-/// Errors of `begin`, and of the first piece. When a later piece fails the answer breaks off: a
-/// client gets no list that is shorter and looks whole.
+/// Fails as `begin` and the first piece do. If a later piece fails, the answer breaks off, so that
+/// the client does not take a part for the whole.
 pub(super) async fn answer(
     control: &Shared,
     begin: impl FnOnce(&Shared) -> Result<Listing, Refusal> + Send + 'static,
@@ -51,7 +51,7 @@ struct List {
     rest: Option<&'static str>,
 }
 
-/// The next piece of its text, made when it is its turn: one is made at a time, for all clients.
+/// Makes the next piece of the text; pieces for all clients are made one at a time.
 async fn piece(control: &Shared, list: List) -> Result<(List, Bytes), ApiError> {
     let place = control.places.for_a_piece().await?;
     apart(control, place, |_| list.text()).await
@@ -79,5 +79,5 @@ impl List {
 }
 
 const JSON: &str = "application/json";
-/// Of a piece, or a little more.
+/// Size in bytes at which a piece ends, after the current elements.
 const TEXT_BYTES: usize = 32 << 10;

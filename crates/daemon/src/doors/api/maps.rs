@@ -1,4 +1,4 @@
-//! `/v1/maps`: contents while traffic flows.
+//! `/v1/maps`: maps and their elements.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::live::elements::{self, Listing};
 use crate::model::messages::{EntryRequest, EntryView, MapRequest, MapView, NextView};
 use crate::model::refusal::Refusal;
 
-/// All maps, of programs and pinned.
+/// Lists all maps: those of programs, and pinned ones.
 #[utoipa::path(get, path = "/v1/maps", responses((status = 200, body = Vec<MapView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<MapView>> {
     blocking(&control, |control| Ok(control.read(view::maps))).await
 }
 
-/// One map.
+/// Shows a map.
 #[utoipa::path(get, path = "/v1/maps/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = MapView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<MapView> {
     blocking(&control, move |control| find(control, id)).await
 }
 
-/// Creates a map, which a pin keeps alive. It ends with the daemon: what comes back when that is
-/// started again are maps of programs.
+/// Creates a map, which is kept alive by a pin. It ends with the daemon: only maps of programs are
+/// restored at the next start.
 #[utoipa::path(post, path = "/v1/maps", request_body = MapRequest,
     responses((status = 200, body = MapView), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
@@ -41,20 +41,20 @@ pub(super) async fn create(control: Daemon, Body(request): Body<MapRequest>) -> 
     .await
 }
 
-/// How elements are shown.
+/// Parameters of a listing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EntriesQuery {
-    /// Elements at most; all when not given.
+    /// Largest number of elements; all if not given.
     limit: Option<usize>,
     bytes: bool,
 }
 
-/// What is in a map: everything, or its first `limit` elements; with `bytes` also in hex, and as
-/// bpftool formats it.
+/// Lists the elements of a map, or the first `limit` of them; with `bytes` also in hex, and as
+/// bpftool formats them.
 ///
-/// The list is made as it is read. Each element is as it was at some moment; when the map goes
-/// before the end, the answer breaks off.
+/// The list is made while the client reads it, so each element is read at a different moment. If
+/// the map goes before the end, the answer breaks off.
 #[utoipa::path(get, path = "/v1/maps/{id}/entries",
     params(("id" = u32, Path), ("limit" = Option<usize>, Query), ("bytes" = Option<bool>, Query)),
     responses((status = 200, body = Vec<EntryView>), (status = 404, body = ErrorBody)))]
@@ -72,7 +72,7 @@ pub(super) async fn entries(
     long::answer(&control, listing).await
 }
 
-/// A map's types (BTF), as they were loaded.
+/// Returns a map's types (BTF) as they were loaded.
 #[utoipa::path(get, path = "/v1/maps/{id}/btf", params(("id" = u32, Path)),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, body = ErrorBody)))]
@@ -80,7 +80,7 @@ pub(super) async fn btf(control: Daemon, Part(id): Part<u32>) -> Result<Vec<u8>,
     Ok(with(&control, id, |_, map| types("map", map.name(), map.btf()))?)
 }
 
-/// The key behind a key, or the first one without a key (`BPF_MAP_GET_NEXT_KEY`).
+/// Finds the key that follows a key, or the first key (`BPF_MAP_GET_NEXT_KEY`).
 #[utoipa::path(post, path = "/v1/maps/{id}/next", params(("id" = u32, Path)),
     request_body = EntryRequest,
     responses((status = 200, body = NextView), (status = 404, body = ErrorBody)))]
@@ -92,7 +92,7 @@ pub(super) async fn next(
     entry(control, id, request, elements::next).await
 }
 
-/// Takes the next value out of a queue or stack, or an element out of a hash table
+/// Removes and returns the next value of a queue or stack, or an element of a hash table
 /// (`BPF_MAP_LOOKUP_AND_DELETE_ELEM`).
 #[utoipa::path(post, path = "/v1/maps/{id}/pop", params(("id" = u32, Path)),
     request_body = EntryRequest,
@@ -106,7 +106,7 @@ pub(super) async fn pop(
     entry(control, id, request, elements::pop).await
 }
 
-/// Looks an element up.
+/// Looks up an element.
 #[utoipa::path(post, path = "/v1/maps/{id}/lookup", params(("id" = u32, Path)),
     request_body = EntryRequest,
     responses((status = 200, body = EntryView), (status = 404, body = ErrorBody)))]
@@ -118,8 +118,8 @@ pub(super) async fn lookup(
     entry(control, id, request, elements::lookup).await
 }
 
-/// Puts an element. Programs and maps as values are named by id, by name, or by an object of one of
-/// `id`, `name`, `tag`, `pinned`.
+/// Stores an element. Values that are programs or maps are given by id, by name, or as an object
+/// with one of `id`, `name`, `tag`, `pinned`.
 #[utoipa::path(post, path = "/v1/maps/{id}/update", params(("id" = u32, Path)),
     request_body = EntryRequest,
     responses((status = 200), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -152,7 +152,7 @@ fn find(control: &Control, id: u32) -> Result<MapView, Refusal> {
     found.ok_or_else(|| no_map(id))
 }
 
-/// The types of a map or program, if it has some.
+/// The BTF of a map or program, if it has any.
 pub(super) fn types(
     what: &str,
     name: &Name,
@@ -162,7 +162,7 @@ pub(super) fn types(
     types.ok_or_else(|| Refusal::missing(format!("{what} {name}: it has no types")))
 }
 
-/// What is asked about one element.
+/// Runs an operation on one element.
 async fn entry<T: Send + 'static>(
     control: Daemon,
     id: u32,
@@ -175,7 +175,7 @@ async fn entry<T: Send + 'static>(
     .await
 }
 
-/// Something done with a map, as somebody who looks at it and changes it.
+/// Runs an operation on a map in a new session.
 fn with<T>(
     control: &Control,
     id: u32,
@@ -186,7 +186,7 @@ fn with<T>(
     work(&mut session, &found)
 }
 
-/// Stores or deletes an element, and saves that.
+/// Stores or deletes an element, and saves the change.
 fn edit(
     control: &Control,
     id: u32,

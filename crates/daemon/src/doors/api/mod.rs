@@ -41,7 +41,7 @@ use error::ApiError;
 #[openapi(info(title = "Towpath", description = ABOUT), components(schemas(types::LostView)))]
 struct Doc;
 
-/// All routes, and their description.
+/// The router with all routes, and their OpenAPI description.
 pub fn router(control: &Shared) -> axum::Router {
     let (router, doc) = described().split_for_parts();
     let document = Arc::new(doc);
@@ -56,7 +56,7 @@ pub fn router(control: &Shared) -> axum::Router {
         .with_state(Arc::clone(control))
 }
 
-/// The description alone, as JSON.
+/// The OpenAPI description, as JSON.
 pub fn openapi() -> serde_json::Value {
     serde_json::to_value(described().into_openapi()).unwrap_or_default()
 }
@@ -111,7 +111,7 @@ fn described() -> OpenApiRouter<Shared> {
 const NO_PATH: &str = "no such path: /openapi.json lists what there is";
 const ABOUT: &str =
     "Ports, programs, maps and links of one daemon. Errors are {\"error\": \"...\"}.";
-/// Objects are the largest thing that is sent.
+/// Longest body in bytes, which suffices for object files.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     BODY_BYTES_MAX as u64 >= crate::live::files::OBJECT_BYTES_MAX,

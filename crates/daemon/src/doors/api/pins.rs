@@ -1,5 +1,4 @@
-//! `/v1/pins`: names that keep programs, maps and links alive, in a file system of the daemon's
-//! own.
+//! `/v1/pins`: names that keep programs, maps and links alive, in the daemon's own bpffs.
 
 use serde::Deserialize;
 use towpath_bpf::map::MapType;
@@ -14,7 +13,7 @@ use crate::model::messages::{MapRequest, PinRequest, PinView};
 use crate::model::reference::absolute;
 use crate::model::refusal::Refusal;
 
-/// All pins, by path.
+/// Lists all pins by path.
 #[utoipa::path(get, path = "/v1/pins", responses((status = 200, body = Vec<PinView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<PinView>> {
     blocking(&control, |control| {
@@ -24,8 +23,8 @@ pub(super) async fn list(control: Daemon) -> Answer<Vec<PinView>> {
     .await
 }
 
-/// Pins an object. It lives as long as its pin, whatever is unloaded; directories on the way are
-/// made.
+/// Pins an object, which then lives at least as long as its pin. Directories of the path are
+/// created.
 #[utoipa::path(post, path = "/v1/pins", request_body = PinRequest,
     responses((status = 200, body = PinView), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -49,7 +48,7 @@ pub(super) async fn pin(control: Daemon, Body(request): Body<PinRequest>) -> Ans
         pin_at(&registry, &path, object)?;
         let saved = control.save_pins(&format!("pinning {path}"));
         if saved.is_err() {
-            // It was there a moment ago.
+            // The pin was added just above.
             let _gone = registry.unlink(&path);
         }
         saved?;
@@ -61,11 +60,11 @@ pub(super) async fn pin(control: Daemon, Body(request): Body<PinRequest>) -> Ans
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PinQuery {
-    /// The pin.
+    /// Path of the pin.
     path: String,
 }
 
-/// Ends a pin. An object that nobody else uses goes.
+/// Removes a pin. The object is freed if it has no other users.
 #[utoipa::path(delete, path = "/v1/pins", params(("path" = String, Query)),
     responses((status = 200), (status = 404, body = ErrorBody)))]
 pub(super) async fn unpin(control: Daemon, Asked(query): Asked<PinQuery>) -> Answer<Done> {
@@ -88,7 +87,7 @@ fn view(path: String, object: &Object) -> Option<PinView> {
     Some(PinView { path, kind: kind.to_owned(), id })
 }
 
-/// Creates a map and pins it; gives its id.
+/// Creates and pins a map; returns its id.
 pub(super) fn create_map(control: &Control, request: &MapRequest) -> Result<u32, Refusal> {
     let MapRequest { r#type, name, key, value, entries, flags, path } = request;
     if path.is_empty() {
@@ -100,7 +99,7 @@ pub(super) fn create_map(control: &Control, request: &MapRequest) -> Result<u32,
         return Err(Refusal::bad(format!("type: no kind of map {type:?}{hint} (EINVAL)")));
     }
     let registry = control.read(|inner| inner.live.registry.clone());
-    // It is the session's until it is pinned.
+    // The session owns the map until it is pinned.
     let mut session = Session::new(&registry, 0);
     let made = session.create_map(name, r#type, *key, *value, *entries, *flags);
     let id = made.map_err(|error| Refusal::refused(format!("map {name}: {error}")))?;

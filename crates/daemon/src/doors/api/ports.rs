@@ -12,13 +12,13 @@ use crate::model::messages::{FeaturesView, PortView};
 use crate::model::refusal::Refusal;
 use crate::model::state::{PortState, State};
 
-/// All ports.
+/// Lists all ports.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<PortView>> {
     blocking(&control, |control| Ok(control.read(view::ports))).await
 }
 
-/// One port.
+/// Shows a port.
 #[utoipa::path(get, path = "/v1/ports/{name}", params(("name" = String, Path)),
     responses((status = 200, body = PortView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(name): Part<String>) -> Answer<PortView> {
@@ -26,7 +26,7 @@ pub(super) async fn show(control: Daemon, Part(name): Part<String>) -> Answer<Po
     blocking(&control, |control| control.read(find)).await
 }
 
-/// Adds a port: the keys of `[[port]]` in one object. A pair's peer is made with it.
+/// Adds a port: an object with the keys of `[[port]]`. A pair's peer is added as well.
 #[utoipa::path(post, path = "/v1/ports", request_body = Object,
     responses((status = 200, body = PortView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -53,7 +53,7 @@ pub(super) async fn add(
     .await
 }
 
-/// Changes a port: only the keys that are given; `null` takes a key away.
+/// Changes the given keys of a port; `null` removes a key.
 #[utoipa::path(patch, path = "/v1/ports/{name}", params(("name" = String, Path)),
     request_body = Object,
     responses((status = 200, body = PortView), (status = 404, body = ErrorBody),
@@ -75,7 +75,7 @@ pub(super) async fn set(
     .await
 }
 
-/// Takes a port away, with its peer and its links.
+/// Removes a port, with its peer and its links.
 #[utoipa::path(delete, path = "/v1/ports/{name}", params(("name" = String, Path)),
     responses((status = 200), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -99,7 +99,7 @@ fn find(inner: &Inner, name: &str) -> Result<PortView, Refusal> {
     view::port_named(inner, name).ok_or_else(|| no_port(inner.wanted.state(), name))
 }
 
-/// 404, or 409 when the port is wanted and was never open.
+/// The answer 404; or 409, if the port is wanted but not open.
 pub(super) fn not_open(inner: &Inner, name: &str) -> Refusal {
     if inner.wanted.state().port(name).is_none() {
         return no_port(inner.wanted.state(), name);
@@ -108,7 +108,7 @@ pub(super) fn not_open(inner: &Inner, name: &str) -> Refusal {
     Refusal::conflict(format!("port {name} is not open: {why} (ENETDOWN)"))
 }
 
-/// 409 when what goes is the upper of a port that stays.
+/// Refuses (409) the removal of a port or bridge that is the upper of a remaining port.
 pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     let stays = |port: &&PortState| !goes(&port.name);
     let upper_of = |port: &PortState| {
@@ -122,7 +122,7 @@ pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result
     used.map_or(Ok(()), |message| Err(Refusal::conflict(message)))
 }
 
-/// The kernel's feature flags, as this port has them.
+/// Shows the kernel's feature flags of a port.
 #[utoipa::path(get, path = "/v1/ports/{name}/features", params(("name" = String, Path)),
     responses((status = 200, body = FeaturesView), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody)))]
@@ -132,7 +132,7 @@ pub(super) async fn features(control: Daemon, Part(name): Part<String>) -> Answe
     blocking(&control, |control| control.read(find)).await
 }
 
-/// The other end of a pair that was asked for by one end only.
+/// The other end of a pair of which only one end was requested.
 fn peer_of(port: &PortState, name: &str) -> PortState {
     let mut options = Map::new();
     options.insert("peer".to_owned(), Json_::String(port.name.clone()));
@@ -173,7 +173,7 @@ fn changed(port: &PortState, changes: Map<String, Json_>) -> Result<PortState, R
     kinds::port_from_table(table).map_err(Refusal::bad)
 }
 
-/// 404, with what there is.
+/// The answer 404, with a suggestion.
 pub(super) fn no_port(state: &State, name: &str) -> Refusal {
     let hint = suggest::among(name, state.ports.iter().map(|port| port.name.as_str()));
     Refusal::missing(format!("no port \"{name}\"{hint} (ENODEV)"))

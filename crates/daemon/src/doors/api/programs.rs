@@ -19,13 +19,13 @@ use crate::model::messages::{
 };
 use crate::model::refusal::Refusal;
 
-/// All loaded programs.
+/// Lists all loaded programs.
 #[utoipa::path(get, path = "/v1/programs", responses((status = 200, body = Vec<ProgramView>)))]
 pub(super) async fn list(control: Daemon) -> Answer<Vec<ProgramView>> {
     blocking(&control, |control| Ok(control.read(view::programs))).await
 }
 
-/// One program.
+/// Shows a program.
 #[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = u32, Path)),
     responses((status = 200, body = ProgramView), (status = 404, body = ErrorBody)))]
 pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<ProgramView> {
@@ -35,12 +35,12 @@ pub(super) async fn show(control: Daemon, Part(id): Part<u32>) -> Answer<Program
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CodeQuery {
-    /// Which form; `xlated` when not given.
+    /// The form of the code; defaults to `xlated`.
     form: Option<CodeForm>,
 }
 
-/// A program's code: linked instructions (`xlated`), below their C lines (`source`), what the
-/// compiler makes of them (`xir`, `clif`, `llvm`), or the machine code that runs (`jited`).
+/// Shows a program's code: linked instructions (`xlated`), also with their C lines (`source`), the
+/// compiler's representations (`xir`, `clif`, `llvm`), or machine code (`jited`).
 #[utoipa::path(get, path = "/v1/programs/{id}/code",
     params(("id" = u32, Path), ("form" = Option<CodeForm>, Query)),
     responses((status = 200, body = CodeView), (status = 404, body = ErrorBody),
@@ -53,7 +53,7 @@ pub(super) async fn code(
     blocking(&control, move |control| {
         let object = object(control, id)?;
         let program = object.program();
-        // Outside of the lock: compiling takes its time.
+        // Outside of the lock, since compiling may take long.
         let code = CodeView::of(program, query.form.unwrap_or(CodeForm::Xlated));
         code.map_err(|error| Refusal::refused(format!("program {}: {error}", program.name())))
     })
@@ -63,12 +63,12 @@ pub(super) async fn code(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProfileQuery {
-    /// For so many seconds, 0.05 to 10; 1 when not given.
+    /// Duration in seconds, 0.05 to 10; defaults to 1.
     seconds: Option<f64>,
 }
 
-/// Where a program's time goes, by C line: samples of the workers, 2,000 a second of each. One at a
-/// time.
+/// Profiles a program by C line, with up to 2,000 samples of each worker per second. Only one
+/// profile is taken at a time.
 #[utoipa::path(get, path = "/v1/programs/{id}/profile",
     params(("id" = u32, Path), ("seconds" = Option<f64>, Query)),
     responses((status = 200, body = ProfileView), (status = 404, body = ErrorBody),
@@ -86,8 +86,8 @@ pub(super) async fn profile(
     .await
 }
 
-/// Runs a program on a packet, apart from traffic; or, `live`, has frames judged by it that then go
-/// through the daemon's ports. Ends with EINTR after two seconds.
+/// Runs a program on a packet, apart from traffic; with `live`, the daemon's ports then handle the
+/// frames according to the verdicts. Ends with EINTR after two seconds.
 #[utoipa::path(post, path = "/v1/programs/{id}/run", params(("id" = u32, Path)),
     request_body = RunRequest,
     responses((status = 200, body = RunView), (status = 400, body = ErrorBody),
@@ -132,7 +132,7 @@ fn find(control: &Control, id: u32) -> Result<ProgramView, Refusal> {
     found.ok_or_else(|| no_program(id))
 }
 
-/// A program by its id.
+/// Finds a program by its id.
 pub(super) fn object(control: &Control, id: u32) -> Result<Arc<ProgramObject>, Refusal> {
     let session = control.read(Inner::session);
     session.program(&Selector::Id(id)).map_err(|_none| no_program(id))
@@ -145,11 +145,11 @@ fn no_program(id: u32) -> Refusal {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UploadQuery {
-    /// What the file is called in messages.
+    /// Name of the file for messages.
     name: Option<String>,
 }
 
-/// Loads a program and pins it, without a port to run on: into maps, or to be attached later.
+/// Loads and pins a program without attaching it, for use in maps or for later.
 #[utoipa::path(post, path = "/v1/programs", request_body = LoadRequest,
     responses((status = 200, body = ProgramView), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -161,7 +161,7 @@ pub(super) async fn load(control: Daemon, Body(request): Body<LoadRequest>) -> A
     .await
 }
 
-/// A program's types (BTF), as they were loaded.
+/// Returns a program's types (BTF) as they were loaded.
 #[utoipa::path(get, path = "/v1/programs/{id}/btf", params(("id" = u32, Path)),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, body = ErrorBody)))]
@@ -170,7 +170,7 @@ pub(super) async fn btf(control: Daemon, Part(id): Part<u32>) -> Result<Vec<u8>,
     Ok(types("program", program.name(), program.btf())?)
 }
 
-/// Sends an object file, to be named by its hash in what follows. What is not used is forgotten
+/// Uploads an object file, to which later requests refer by its hash. Unused files are dropped
 /// after some more uploads.
 #[utoipa::path(put, path = "/v1/objects", params(("name" = Option<String>, Query)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),

@@ -1,4 +1,4 @@
-//! `/v1/maps/{id}/records`: what programs send through ring buffers and perf event arrays.
+//! `/v1/maps/{id}/records`: records that programs send through ring buffers and perf event arrays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::control::listen::{self, Claim, Readers, RecordsWanted};
 use crate::model::messages::RecordView;
 use crate::model::refusal::Refusal;
 
-/// What is read, and how it is shown.
+/// Parameters of a reader.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RecordsQuery {
-    /// A structure that records begin with.
+    /// Name of the structure at the start of each record.
     r#type: Option<String>,
-    /// One CPU of a perf event array.
+    /// The only CPU of a perf event array to be read.
     cpu: Option<u32>,
-    /// Ends after so many.
+    /// Number of records after which the stream ends.
     count: Option<u64>,
 }
 
-/// Records of a ring buffer, those that are in it first, or samples of a perf event array from now
-/// on: events of kind `record`, until the map goes.
+/// Streams events of kind `record`, until the map goes: all records of a ring buffer, including
+/// existing ones, or samples of a perf event array from now on.
 ///
-/// `type` names a structure of the object, through which `value` shows them; `cpu` is one slot of a
-/// perf event array; `count` ends the stream after so many records. There is one reader at a time
-/// (409). When it is too slow programs find no room, as in the kernel, and events of kind `lost`
-/// count these records.
+/// `type` names a structure of the object file, by which `value` is formatted; `cpu` selects a slot
+/// of a perf event array; `count` ends the stream after so many records. A map has one reader at a
+/// time (409 otherwise). If the reader is too slow, programs find the buffer full, as in the
+/// kernel, and events of kind `lost` count the lost records.
 #[utoipa::path(get, path = "/v1/maps/{id}/records",
     params(("id" = u32, Path), ("type" = Option<String>, Query), ("cpu" = Option<u32>, Query),
         ("count" = Option<u64>, Query)),
@@ -67,7 +67,7 @@ pub(super) async fn records(
     })))
 }
 
-/// The right to read a map; somebody who is just going is waited for.
+/// Claims the right to read a map; waits briefly for a reader that is ending.
 async fn claim(readers: &Readers, map: u32) -> Option<Claim> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -115,7 +115,7 @@ fn wanted(
     Ok(RecordsWanted { cpu, ty, count })
 }
 
-/// The structure of this name in the types of the map, or of a program that uses it.
+/// Finds a structure by name in the BTF of the map, or of a program that uses it.
 fn find_type(
     session: &Session,
     map: &MapObject,
@@ -154,5 +154,5 @@ fn find_type(
     )))
 }
 
-/// A reader that ended notices that within this time.
+/// Time within which a reader notices that it has ended.
 const PATIENCE: Duration = Duration::from_millis(200);

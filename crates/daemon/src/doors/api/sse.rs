@@ -1,4 +1,4 @@
-//! Answers that are streams: of server-sent events, or of other bytes.
+//! Streamed answers: server-sent events, or other bytes.
 
 use std::convert::Infallible;
 
@@ -8,12 +8,12 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _};
 
-/// An answer of such events, as they come.
+/// An answer that streams server-sent events.
 pub(super) fn answer(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     stream("text/event-stream", events.map(Ok::<_, Infallible>))
 }
 
-/// An answer of such a type, as its pieces come; it breaks off with an error.
+/// An answer that streams pieces of the given content type, and breaks off at an error.
 pub(super) fn stream<E: Into<BoxError> + 'static>(
     content_type: &'static str,
     pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,

@@ -6,8 +6,8 @@ use super::answer::{Answer, Asked, Daemon, blocking};
 use crate::doors::view;
 use crate::model::messages::StatsView;
 
-/// Counters of all ports, and what became of all frames. With `zeros=false` verdicts and reasons
-/// are left out that did not occur.
+/// Shows counters of all ports, and the accounting of all frames. With `zeros=false`, verdicts and
+/// drop reasons that did not occur are left out.
 #[utoipa::path(get, path = "/v1/stats", params(("zeros" = Option<bool>, Query)),
     responses((status = 200, body = StatsView)))]
 pub(super) async fn stats(
@@ -28,7 +28,7 @@ pub(super) async fn stats(
     .await
 }
 
-/// How much is told.
+/// Parameters of the statistics.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StatsQuery {

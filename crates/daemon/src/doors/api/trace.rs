@@ -1,4 +1,4 @@
-//! `/v1/trace` and `/v1/programs/{id}/streams/{stream}`: what programs print.
+//! `/v1/trace` and `/v1/programs/{id}/streams/{stream}`: output of programs.
 
 use axum::response::Response;
 use serde::Deserialize;
@@ -12,10 +12,9 @@ use crate::control::listen::Follower;
 use crate::model::messages::{PrintedLine, StreamText};
 use crate::model::refusal::Refusal;
 
-/// Lines that programs print with `bpf_printk` from now on, without end: events of kind `line`.
+/// Streams lines that programs print with `bpf_printk` from now on, as events of kind `line`.
 ///
-/// Of a listener that is too slow lines are lost; an event of kind `lost` says how many, where they
-/// would have been.
+/// A slow listener loses lines; an event of kind `lost` in their place gives their number.
 #[utoipa::path(get, path = "/v1/trace",
     responses((status = 200, content_type = "text/event-stream", body = PrintedLine)))]
 pub(super) async fn trace(control: Daemon) -> Result<Response, ApiError> {
@@ -27,18 +26,18 @@ pub(super) async fn trace(control: Daemon) -> Result<Response, ApiError> {
     })))
 }
 
-/// Which of the two, and for how long.
+/// Parameters of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StreamQuery {
     follow: bool,
 }
 
-/// What a program printed with `bpf_stream_printk` to `stdout` or `stderr` and nobody has read yet:
-/// events of kind `text`. With `follow` also what comes then, until the program goes.
+/// Streams the unread text that a program printed with `bpf_stream_printk` to `stdout` or `stderr`,
+/// as events of kind `text`. With `follow`, the stream continues until the program goes.
 ///
-/// What one reader gets no other one does. A stream holds 100000 bytes; events of kind `lost` count
-/// prints that it had no room for (`ENOSPC`, for the program).
+/// Reading consumes the text. A stream holds 100000 bytes; events of kind `lost` count prints for
+/// which it had no room (`ENOSPC` for the program).
 #[utoipa::path(get, path = "/v1/programs/{id}/streams/{stream}",
     params(("id" = u32, Path), ("stream" = String, Path), ("follow" = Option<bool>, Query)),
     responses((status = 200, content_type = "text/event-stream", body = StreamText),

@@ -1,4 +1,4 @@
-//! Which attachment each program of a request takes the place of.
+//! Matching of a request's programs with the attachments that they replace.
 
 use crate::live::LiveLink;
 use crate::live::files::ObjectFiles;
@@ -6,13 +6,13 @@ use crate::model::messages::{AttachMode, LinkRequest, ProgramRequest};
 use crate::model::refusal::Refusal;
 use crate::model::state::{ProgramState, State};
 
-/// A request, and the hook that it is about.
+/// A request, and the state of its hook.
 pub(super) struct Versions<'a, 'l> {
     state: &'a State,
-    /// What is on the hook.
+    /// Links on the hook.
     links: &'a [&'l LiveLink],
     request: &'a LinkRequest,
-    /// The C function of each program of the request; `None` where loading will say what is wrong.
+    /// The C function of each program in the request; `None` where loading will fail.
     functions: Vec<Option<String>>,
 }
 
@@ -32,7 +32,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         Versions { state, links, request, functions }
     }
 
-    /// The link that each program takes the place of: none for one that joins what is there.
+    /// The link that each program replaces; `None` for an additional program.
     pub(super) fn find(&self) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
         let count = self.request.programs.len();
         match (self.request.mode, self.request.expected) {
@@ -44,7 +44,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         }
     }
 
-    /// The same program at the same place is one that somebody attached before and forgot of.
+    /// Refuses a program that is already attached at the same priority, probably by mistake.
     fn refuse_twins(&self) -> Result<(), Refusal> {
         let twins = |(index, program): (usize, &ProgramRequest)| {
             let is_twin = |link: &&&LiveLink| {
@@ -71,7 +71,8 @@ impl<'a, 'l> Versions<'a, 'l> {
         Err(Refusal::conflict(format!("{port}: program {name} is attached already (EBUSY)")))
     }
 
-    /// The link that was named: the program of its name takes its place, or else the first.
+    /// The link with the given id is replaced by the program of the same name, or else by the
+    /// first.
     fn expected(&self, expected: u32) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
         let is_expected = |link: &&&LiveLink| link.program == expected || link.id == expected;
         let Some(link) = self.links.iter().find(is_expected).copied() else {
@@ -87,7 +88,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         Ok(functions.map(|index| (index == heir).then_some(link)).collect())
     }
 
-    /// For each program the one that it is a new version of; refused where that is not plain.
+    /// Matches each program with its previous version; refuses if there is none, or several.
     fn versions(&self) -> Result<Vec<Option<&'l LiveLink>>, Refusal> {
         if let Some(places) = self.plain() {
             return Ok(places);
@@ -116,7 +117,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         Ok(places)
     }
 
-    /// The same for programs that take the place of all: what isn't plain is new.
+    /// Matches each program with its previous version; without a unique one, the program is new.
     fn versions_or_none(&self) -> Vec<Option<&'l LiveLink>> {
         if let Some(places) = self.plain() {
             return places;
@@ -129,7 +130,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         places
     }
 
-    /// Where there is nothing to choose from: nothing is there, or one is to replace one.
+    /// The match in cases without a choice: an empty hook, or one link and one program.
     fn plain(&self) -> Option<Vec<Option<&'l LiveLink>>> {
         let count = self.request.programs.len();
         match self.links {
@@ -139,8 +140,8 @@ impl<'a, 'l> Versions<'a, 'l> {
         }
     }
 
-    /// Links of programs of that name that no other one takes: where there are several, those of
-    /// the same file, and of those the ones of the priority that was said.
+    /// Free links of programs with the same name. If there are several, those of the same file are
+    /// preferred, then those with the requested priority.
     fn like(&self, index: usize, taken: &[Option<&LiveLink>]) -> Vec<&'l LiveLink> {
         let program = &self.request.programs[index];
         let is_free = |link: &LiveLink| taken.iter().flatten().all(|it| it.id != link.id);
@@ -156,7 +157,7 @@ impl<'a, 'l> Versions<'a, 'l> {
         self.functions[index].as_deref() == Some(link.link.program.name())
     }
 
-    /// Whether it came from the same file, or from one with the same contents.
+    /// Whether a link's program came from the same file, or from one with the same contents.
     fn is_of_file(&self, link: &LiveLink, program: &ProgramRequest) -> bool {
         let is_same =
             |it: &ProgramState| it.object == program.object || it.sha256 == program.sha256;
@@ -173,14 +174,14 @@ impl<'a, 'l> Versions<'a, 'l> {
     }
 }
 
-/// Leaves those that are so, if any is.
+/// Keeps only the links for which `is_so` is true, if there is any.
 fn narrow(links: &mut Vec<&LiveLink>, is_so: impl Fn(&LiveLink) -> bool) {
     if links.len() > 1 && links.iter().any(|link| is_so(link)) {
         links.retain(|link| is_so(link));
     }
 }
 
-/// In the order in which they run.
+/// Lists links in the order in which they run.
 fn list(links: &[&LiveLink]) -> String {
     let mut links = links.to_vec();
     links.sort_by_key(|link| link.link.priority);

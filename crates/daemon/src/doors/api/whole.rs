@@ -1,4 +1,4 @@
-//! `/v1/status`, `/v1/state`, `/v1/reload`: everything at once.
+//! `/v1/status`, `/v1/state`, `/v1/reload`: the state as a whole.
 
 use axum::extract::Query;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::live::Report;
 use crate::model::messages::{ReportView, StatusView};
 use crate::model::state::State;
 
-/// Ports, bridges, links, and what is wanted and is not there.
+/// Shows ports, bridges, links, and failures.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
 pub(super) async fn status(control: Daemon) -> Answer<StatusView> {
     blocking(&control, |control| {
@@ -19,15 +19,15 @@ pub(super) async fn status(control: Daemon) -> Answer<StatusView> {
     .await
 }
 
-/// What is wanted, with the object files of its programs: a document for PUT, here or elsewhere.
+/// Returns the wanted state with the object files of its programs, for a `PUT` here or elsewhere.
 #[utoipa::path(get, path = "/v1/state", responses((status = 200, body = State)))]
 pub(super) async fn state(control: Daemon) -> Answer<State> {
     blocking(&control, |control| Ok(control.whole_state())).await
 }
 
-/// Makes this what is wanted. Objects that neither the document nor the daemon has are read from
-/// where it says; without one of them nothing changes. What cannot be done is reported, and tried
-/// again.
+/// Replaces the wanted state. Object files that neither the document nor the daemon contains are
+/// read from their paths; if one is missing, nothing changes. Other failures are reported and
+/// retried.
 #[utoipa::path(put, path = "/v1/state", request_body = State,
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -35,7 +35,7 @@ pub(super) async fn replace(control: Daemon, Body(wanted): Body<State>) -> Answe
     working(&control, |control| control.replace(wanted).map(told)).await
 }
 
-/// Reads the configuration file again and makes what differs in it.
+/// Reads the configuration file again and applies its changes.
 #[utoipa::path(post, path = "/v1/reload", params(("allow_empty" = Option<bool>, Query)),
     responses((status = 200, body = ReportView), (status = 400, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -46,11 +46,11 @@ pub(super) async fn reload(
     working(&control, move |control| control.reload(allow_empty).map(told)).await
 }
 
-/// How the configuration is read again.
+/// Parameters of a reload.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ReloadQuery {
-    /// One without ports is meant so, although there are ports.
+    /// Allows a configuration without ports, although there are ports.
     allow_empty: bool,
 }
 

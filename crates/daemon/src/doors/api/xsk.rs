@@ -4,7 +4,7 @@ use super::answer::{Answer, Daemon, blocking};
 use crate::doors::view;
 use crate::model::messages::XskStatus;
 
-/// All AF_XDP sockets, their rings and statistics, and where applications get one.
+/// Shows all AF_XDP sockets with rings and statistics, and the socket path for applications.
 #[utoipa::path(get, path = "/v1/xsk", responses((status = 200, body = XskStatus)))]
 pub(super) async fn sockets(control: Daemon) -> Answer<XskStatus> {
     blocking(&control, |control| {

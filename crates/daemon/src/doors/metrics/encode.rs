@@ -1,11 +1,11 @@
-//! Metrics of one name, written as the registry wants them.
+//! Encoding of the metrics of one name.
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
 
 pub(super) type Encoded = Result<(), std::fmt::Error>;
 
-/// The metrics of one name, told apart by their labels.
+/// Encodes the metrics of one name, which differ in their labels.
 pub(super) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -17,7 +17,7 @@ pub(super) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
     metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
 }
 
-/// The only metric of its name.
+/// Encodes the only metric of its name.
 pub(super) fn single<M: EncodeMetric + TypedMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

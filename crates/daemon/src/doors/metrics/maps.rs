@@ -1,4 +1,4 @@
-//! What maps hold as metrics, as configuration says (`[[metrics.map]]`).
+//! Metrics made of maps (`[[metrics.map]]`).
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use crate::live::elements::Listing;
 use crate::model::map_metric::{Kind, MAP_LABEL, MapMetric, label};
 use crate::model::messages::EntryView;
 
-/// What a metric was when somebody asked.
+/// The values of a metric at the time of a request.
 #[derive(Debug)]
 pub(super) struct MapReading {
     metric: MapMetric,
-    /// Maps of that name.
+    /// Number of maps with the configured name.
     maps: usize,
     series: BTreeMap<Vec<(String, String)>, f64>,
-    /// Elements beyond the limit, or without such a number.
+    /// Number of elements beyond the limit, or without a number at the configured path.
     left_out: usize,
 }
 
 impl MapReading {
-    /// Reads all maps that metrics are made of.
+    /// Reads all configured metrics.
     pub(super) fn all(
         metrics: &[MapMetric],
         registry: &std::sync::Arc<Objects>,
@@ -52,7 +52,7 @@ impl MapReading {
             let session = Session::new(session.objects(), 0);
             let listed = Listing::new(session, map, most, false).and_then(Listing::all);
             let Ok(entries) = listed else { continue };
-            // Series of maps of one name are told apart by what differs.
+            // With several maps of one name, the id becomes a label.
             let id = (found.len() > 1).then(|| (MAP_LABEL.to_owned(), map.id().to_string()));
             for (index, entry) in entries.iter().enumerate() {
                 match number(entry, &metric.value).filter(|_| index < metric.limit) {
@@ -81,7 +81,7 @@ impl MapReading {
     ) -> Encoded {
         let MapMetric { name, help, .. } = &self.metric;
         let name = format!("map_{name}");
-        // Without labels there is one.
+        // Without labels, there is one series.
         if let Some(number) = self.series.get(&Vec::new()) {
             return single(encoder, &name, help, &metric(*number));
         }
@@ -90,7 +90,7 @@ impl MapReading {
     }
 }
 
-/// Whether a metric is made of a map.
+/// Whether a map has the metric's name, id or pin path.
 fn is_of(metric: &MapMetric, map: &MapObject, registry: &Objects) -> bool {
     let is_pin = |(path, pin): &(String, Object)| {
         *path == metric.map && matches!(pin, Object::Map(pin) if pin.object().id() == map.id())
@@ -100,7 +100,7 @@ fn is_of(metric: &MapMetric, map: &MapObject, registry: &Objects) -> bool {
         || registry.pins().iter().any(is_pin)
 }
 
-/// How well the metrics themselves are.
+/// Encodes metrics about the metrics themselves.
 pub(super) fn encode_state(
     readings: &[MapReading],
     encoder: &mut DescriptorEncoder<'_>,
@@ -116,13 +116,13 @@ pub(super) fn encode_state(
     family(encoder, "map_metric_left_out", help, left_out)
 }
 
-/// What tells an element's series apart.
+/// The labels of an element's series.
 fn labels(metric: &MapMetric, key: &Json) -> Vec<(String, String)> {
     let text = |json: &Json| json.as_str().map_or_else(|| json.to_string(), str::to_owned);
     match &metric.labels {
         Some(wanted) => {
             let of = |(name, path): &(String, String)| {
-                // A key without members has one label, whatever it is called.
+                // A key without members has one value, for any name of a label.
                 let part = if key.is_object() { member(key, path) } else { Some(key) };
                 (name.clone(), part.map(text).unwrap_or_default())
             };
@@ -139,7 +139,7 @@ fn labels(metric: &MapMetric, key: &Json) -> Vec<(String, String)> {
     }
 }
 
-/// Each member that has no members, with its path.
+/// Calls `each` for each leaf of a JSON value, with its path.
 fn members(json: &Json, path: &str, each: &mut impl FnMut(&str, &Json)) {
     match json {
         Json::Object(table) => {
@@ -161,7 +161,7 @@ fn member<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
     })
 }
 
-/// The number in an element, summed over CPUs.
+/// The number at a path of an element's value, summed over CPUs.
 fn number(entry: &EntryView, path: &str) -> Option<f64> {
     let of = |json: &Json| match member(json, path)? {
         Json::Bool(is) => Some(f64::from(u8::from(*is))),

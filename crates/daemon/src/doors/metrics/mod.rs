@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, read from the workers' counters when somebody asks.
+//! Metrics for Prometheus, read from the workers' counters at each request.
 
 mod encode;
 mod maps;
@@ -33,7 +33,7 @@ use encode::{Encoded, family, single};
 use maps::MapReading;
 use state::{Fill, PortStates, build, encode_fills, fills};
 
-/// `/metrics`
+/// The router for `/metrics`.
 pub(crate) fn router(control: &Arc<Control>) -> axum::Router {
     let router = axum::Router::new().route("/metrics", axum::routing::get(metrics));
     router.with_state(Arc::clone(control))
@@ -59,7 +59,7 @@ fn read(control: &Control) -> Reading {
     })
 }
 
-/// Everything, in the OpenMetrics format.
+/// Formats everything as OpenMetrics text.
 fn text(reading: Reading) -> String {
     let mut registry = Registry::with_prefix("towpath");
     registry.register_collector(Box::new(reading));
@@ -102,13 +102,13 @@ impl Collector for Reading {
 }
 
 impl Reading {
-    /// What is wanted and isn't so: whoever watches one number watches the first.
+    /// Encodes failures. Their number is the first metric, for monitors that watch only one.
     fn failures(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let help = "Things that are wanted and are not so";
         single(encoder, "failures", help, &ConstGauge::new(self.failures.len() as i64))?;
         let help = "Lines of the log that could not be written";
         single(encoder, "log_lines_lost", help, &ConstCounter::new(log::lost()))?;
-        // One of each kind and subject: the metric's labels tell its lines apart.
+        // Only one per kind and subject, since these are the labels that distinguish lines.
         let mut begun: BTreeMap<(&str, &str), f64> = BTreeMap::new();
         for failure in &self.failures {
             let since = begun.entry((failure.code.name(), &failure.subject));
@@ -121,7 +121,7 @@ impl Reading {
         family(encoder, "failure_since_seconds", "When each began, since 1970", begun)
     }
 
-    /// The frames' conservation.
+    /// Encodes the accounting of frames.
     fn frames(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let frames = &self.stats.frames;
         let sides = [
@@ -178,7 +178,7 @@ impl Reading {
         Ok(())
     }
 
-    /// What bonds' members are good for; their frames are counted as those of ports.
+    /// Encodes the state of bonds' members; their frames are counted as those of ports.
     fn bond_members(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Read = fn(&MemberView) -> i64;
         let gauges: [(&str, &str, Read); 3] = [

@@ -1,4 +1,4 @@
-//! Queues of packets as metrics.
+//! Metrics of packet queues.
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::encode::{Encoded, family};
 use crate::model::messages::{DequeueView, QueueView};
 
-/// All queues, and ports that take packets out of them.
+/// Encodes all packet queues, and the ports with dequeue programs.
 pub(super) fn encode(
     queues: &[QueueView],
     dequeues: &[DequeueView],

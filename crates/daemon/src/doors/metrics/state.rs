@@ -1,4 +1,4 @@
-//! What things are like, as metrics: which build it is, ports that are up, how full maps are.
+//! Metrics of the current state: build information, ports that are up, levels of maps.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use towpath_objects::MapObject;
 use super::encode::{Encoded, family};
 use crate::control::Inner;
 
-/// Which build this is; always 1, the labels say it.
+/// Encodes build information as labels of a metric that is always 1.
 pub(super) fn build(encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH)];
     let help = "The version that runs, and what it was built for";
     family(encoder, "build_info", help, [(labels, ConstGauge::new(1_i64))])
 }
 
-/// Ports by name: whether each is up, and whether it has a link.
+/// Ports: name, whether the port is up, and whether it has a link.
 #[derive(Debug)]
 pub(super) struct PortStates(Vec<(String, bool, bool)>);
 
@@ -31,7 +31,7 @@ impl PortStates {
             };
             slots.map(state).collect::<Vec<_>>()
         });
-        // What is wanted and could not be opened is down.
+        // Wanted ports that could not be opened count as down.
         let is_there = |name: &str| inner.live.ports.contains_key(name);
         let never = inner.wanted.state().ports.iter().filter(|port| !is_there(&port.name));
         states.extend(never.map(|port| (port.name.clone(), false, false)));
@@ -50,7 +50,7 @@ impl PortStates {
     }
 }
 
-/// How full a map is.
+/// The level of a map.
 #[derive(Debug)]
 pub(super) struct Fill {
     name: String,
@@ -59,7 +59,7 @@ pub(super) struct Fill {
     max_entries: u32,
 }
 
-/// Of maps that count their elements. Arrays are left out: they are always full.
+/// Levels of maps that count their elements. Arrays are left out, since they are always full.
 pub(super) fn fills(inner: &Inner) -> Vec<Fill> {
     let fill = |object: &Arc<MapObject>| {
         let entries = object.map().count()?;

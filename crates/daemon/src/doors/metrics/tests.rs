@@ -1,4 +1,4 @@
-//! What is exported: numbers in maps, and all that the dashboard asks for.
+//! Tests of exported metrics: numbers in maps, and all metrics that the dashboard uses.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,7 +54,7 @@ object = "keeper_1.o"
 program = "keeper"
 "#;
 
-/// A daemon of which nobody but the test knows.
+/// A daemon without sockets.
 fn start() -> Arc<Control> {
     start_with(CONFIG)
 }
@@ -220,7 +220,7 @@ rate = 10
     assert_eq!(spread(&control), [said("0, 1, 2"), None, said("0, 2")]);
     let text = text(read(&control));
     assert!(text.lines().any(|it| it == "towpath_worker_shares{worker=\"1\"} 1"), "{text}");
-    // It is one of a port's keys that need no new device.
+    // A change of this key needs no new device.
     let port = control.read(|inner| inner.live.ports["all"].id);
     let opened = || control.read(|it| it.live.engine.port(port).map(|it| it.opened.is_open()));
     let before = opened().expect("it is there");
@@ -237,7 +237,7 @@ rate = 10
     control.stop();
 }
 
-/// Names of metrics in all queries.
+/// Collects the names of metrics in all queries.
 fn collect(json: &Json, names: &mut BTreeSet<String>) {
     match json {
         Json::Object(table) => {

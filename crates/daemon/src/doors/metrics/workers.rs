@@ -1,4 +1,4 @@
-//! Workers as metrics.
+//! Metrics of workers.
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::encode::{Encoded, family};
 use crate::model::messages::WorkerView;
 
-/// All workers.
+/// Encodes all workers.
 pub(super) fn encode(workers: &[WorkerView], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let label = |it: &WorkerView| [("worker", it.worker.to_string())];
     let help = "Seconds in which a worker had something to do";

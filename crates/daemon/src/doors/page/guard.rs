@@ -1,9 +1,9 @@
-//! Who may ask, over TCP.
+//! Access control for the API over TCP.
 //!
-//! Browsers send requests for whichever page tells them to. So a request must name us by an address
-//! or a name that we know (`Host`; a page of another name that leads here is not ours), and must
-//! not come from a page of another origin (`Origin`, `Sec-Fetch-Site`). Without a token nothing can
-//! be changed and no packets can be seen; with one, only who knows it may ask at all.
+//! Any web page can make a browser send requests. So a request must address the daemon by an IP
+//! address or a known name (`Host`; this stops DNS rebinding), and must not come from a page of
+//! another origin (`Origin`, `Sec-Fetch-Site`). Without a configured token, nothing can be changed
+//! and no packets can be seen; with one, every API request needs it.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use crate::doors::api::error::ApiError;
 use crate::model::settings::HttpSettings;
 
-/// Lets requests in.
+/// Decides which requests are admitted.
 #[derive(Debug)]
 pub(crate) struct Guard {
     settings: HttpSettings,
@@ -26,7 +26,7 @@ impl Guard {
         Guard { settings }
     }
 
-    /// Whether a request may go on.
+    /// Checks a request; the error is the answer if it is refused.
     pub(crate) fn check(
         &self,
         method: &Method,
@@ -35,7 +35,7 @@ impl Guard {
     ) -> Result<(), ApiError> {
         let host = self.host(uri, headers)?;
         let is_look = [Method::GET, Method::HEAD].contains(method);
-        // The page's files are nobody's secret, and links to them may stand anywhere.
+        // The page's files are public, and other sites may link to them.
         if !uri.path().starts_with("/v1/") && is_look {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Guard {
                 403,
                 "nothing can be changed here: that needs a token ([api] token_file)",
             )),
-            // Packets, and what a program tells its application, which may be parts of packets.
+            // Packets, and records of programs, which may contain parts of packets.
             None if ["/dump", "/records"].iter().any(|end| uri.path().ends_with(end)) => {
                 Err(refused(403, "packets are shown to nobody without a token ([api] token_file)"))
             }
@@ -58,7 +58,7 @@ impl Guard {
         }
     }
 
-    /// Whom the request is meant for: an address, or one of our names.
+    /// The host that the request addresses: an IP address, or one of the daemon's names.
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, ApiError> {
         let mut hosts = headers.get_all(HOST).iter();
         let host = hosts.next().and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -78,12 +78,12 @@ impl Guard {
     }
 }
 
-/// Whether no page of another site has sent the request.
+/// Refuses requests that pages of other sites have sent.
 fn same_origin(host: &Authority, headers: &HeaderMap) -> Result<(), ApiError> {
     let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
     let is_ours = match headers.get(ORIGIN).map(HeaderValue::to_str) {
         None => true,
-        // A proxy in front may speak TLS.
+        // A reverse proxy may terminate TLS.
         Some(Ok(origin)) => ["http", "https"].iter().any(|scheme| {
             origin.strip_prefix(scheme).and_then(|it| it.strip_prefix("://")) == Some(host.as_str())
         }),
@@ -134,7 +134,7 @@ mod tests {
         })
     }
 
-    /// The status that a request is refused with, 0 for none.
+    /// The status with which a request is refused; 0 if it is admitted.
     fn status(guard: &Guard, request: &str, headers: &[(&str, &str)]) -> u16 {
         let (method, path) = request.split_once(' ').expect("two words");
         let mut map = HeaderMap::new();
@@ -179,7 +179,7 @@ mod tests {
         for other in ["cross-site", "same-site"] {
             assert_eq!(of("/v1/status", "sec-fetch-site", other), 403, "{other}");
         }
-        // A link from elsewhere leads to the page.
+        // Other sites may link to the page.
         assert_eq!(of("/", "sec-fetch-site", "cross-site"), 0);
     }
 

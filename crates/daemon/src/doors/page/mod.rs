@@ -1,8 +1,8 @@
-//! The page for people, and the API behind it, on a TCP address.
+//! The web page, and the API behind it, on a TCP address.
 //!
-//! Its files are part of the binary and need nothing from elsewhere. A socket in the file system is
-//! guarded by the system; an address can be reached by every user of the machine, and by every web
-//! page that somebody there looks at: `guard.rs` keeps those out.
+//! The page's files are part of the binary and load nothing from other sites. A unix socket is
+//! protected by file permissions; a TCP address can be reached by every user of the machine, and by
+//! every web page in a local browser: `guard.rs` keeps those out.
 
 mod guard;
 
@@ -24,7 +24,7 @@ use crate::doors::api::answer::Shared;
 use crate::model::settings::HttpSettings;
 use guard::Guard;
 
-/// The page and the API.
+/// The router for the page and the API.
 pub(crate) fn router(control: &Shared, settings: HttpSettings) -> Router {
     let guard = Arc::new(Guard::new(settings));
     let mut router = api::router(control);
@@ -43,7 +43,7 @@ pub(crate) fn router(control: &Shared, settings: HttpSettings) -> Router {
     }))
 }
 
-/// With what browsers are to keep to.
+/// Adds the security headers.
 fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
@@ -52,7 +52,7 @@ fn guarded(mut response: Response) -> Response {
     response
 }
 
-/// Path, type and contents.
+/// Path, content type and contents of each file.
 const FILES: [(&str, &str, &str); 12] = [
     ("/", HTML, include_str!("index.html")),
     ("/page.css", CSS, include_str!("page.css")),
@@ -71,7 +71,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
-/// Nothing from elsewhere, nothing within the page's text, no other site around it.
+/// Security headers: no resources from other sites, no inline scripts or styles, no framing.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         CONTENT_SECURITY_POLICY,
