@@ -3,8 +3,8 @@
 //! ```text
 //! doors     API, metrics, page, signals      translate, and know HTTP
 //! control   turns, saved state, history      bring both together
-//! live      engine, devices, objects, files  what there is
-//! model     states, documents, messages      what is wanted: plain data
+//! live      engine, devices, objects, files  the actual state
+//! model     states, documents, messages      the wanted state: plain data
 //! ```
 //!
 //! Each layer uses only those below it (`scripts/circles.py`). A [`state::State`] describes only

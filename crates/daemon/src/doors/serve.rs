@@ -207,7 +207,7 @@ struct Door {
     reserve: Mutex<Vec<File>>,
 }
 
-/// One connection.
+/// An HTTP connection.
 #[derive(Debug, Default)]
 struct Guest {
     /// Whether its request is being answered.

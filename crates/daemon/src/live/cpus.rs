@@ -38,8 +38,8 @@ fn limit(top: &Path, path: &Path) -> Option<f64> {
     limits.min_by(f64::total_cmp)
 }
 
-/// Parses a line of `cpu.max`, microseconds of CPU time per period of so many microseconds, to a
-/// number of CPUs.
+/// The number of CPUs in a line of `cpu.max`, `QUOTA PERIOD` in microseconds; `None` without a
+/// limit.
 fn cpus(line: &str) -> Option<f64> {
     let (quota, period) = line.trim().split_once(' ')?;
     let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0);

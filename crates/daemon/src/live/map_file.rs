@@ -44,14 +44,14 @@ pub enum ContentsError {
     TooMany(usize, usize, towpath_bpf::Errno),
 }
 
-/// Whether contents of such a map are saved as bytes.
+/// Whether the contents of a map are saved as bytes.
 pub(crate) fn can_be_saved(map: &Map) -> bool {
     matches!(map.kind().values(), Values::Bytes | Values::PerCpu | Values::Queued)
         && !map.def().is_constant()
         && why_not_saved(map).is_none()
 }
 
-/// Why contents of such a map cannot be saved, if they cannot: references and timers have no
+/// Why the contents of a map cannot be saved, if they cannot: references and timers have no
 /// meaning in a file. Spin locks do not matter, since they are unlocked in a new map.
 pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
     let is_lock =

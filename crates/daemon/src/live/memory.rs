@@ -8,7 +8,7 @@ use towpath_xdp::frame::arena::STRIDE_BYTES;
 
 use crate::live::cpus::{CGROUPS, cgroup_path};
 
-/// Checks that so many frames fit into the available memory.
+/// Checks that the given number of frames fits into the available memory.
 ///
 /// # Errors
 ///

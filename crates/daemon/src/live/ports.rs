@@ -443,7 +443,7 @@ fn make_bridge(config: &mut Config, bridge: &BridgeState, is_new: bool) -> Resul
 /// Closes devices that their ports no longer use, without waiting.
 fn close_aside(ports: Vec<Arc<Port>>) {
     if !ports.is_empty() {
-        // Without a thread they are closed here.
+        // If the thread cannot start, the devices are closed right here.
         let thread = std::thread::Builder::new().name("closing".to_owned());
         let _closing = thread.spawn(move || drop(ports));
     }

@@ -22,7 +22,7 @@ pub struct Failure {
     pub since: f64,
     /// The cause.
     pub why: String,
-    /// The way to mend the failure.
+    /// Advice to the operator.
     pub remedy: String,
 }
 
@@ -76,7 +76,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Advice to the operator.
+            /// Default advice to the operator.
             pub fn remedy(self) -> &'static str {
                 match self {
                     $(FailureCode::$variant => $remedy,)*

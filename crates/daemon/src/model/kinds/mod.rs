@@ -21,7 +21,7 @@ use crate::model::layers;
 use crate::model::state::PortState;
 pub use kind::{Comeback, Kind, Opened, OptionDoc};
 
-/// The interface that a port is on: its network namespace and its name.
+/// The host interface that a port is on: its network namespace and its name.
 pub(crate) fn interface(port: &PortState) -> Option<(Option<&str>, &str)> {
     let comeback = find(&port.kind).map_or(Comeback::Never, |kind| kind.comeback);
     let text = |key: &str| port.options.get(key).and_then(Json::as_str);

@@ -509,7 +509,7 @@ pub struct FeaturesView {
     pub features: Vec<FeatureView>,
 }
 
-/// One flag.
+/// A feature flag.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FeatureView {
     /// The flag's name, such as `NETDEV_XDP_ACT_BASIC`.
