@@ -1,4 +1,4 @@
-// The daemon, by its API: what it says now, and what it did in the last minutes.
+// Access to the daemon's API: its current state, and its recent history.
 
 import { PAST } from "./element.js";
 
@@ -29,10 +29,10 @@ export function change(path, body, method = "POST") {
   return ask(path, { method, headers, body: JSON.stringify(body) });
 }
 
-// What the daemon said last.
+// The latest answers of the daemon.
 export const now = { status: null, stats: null, programs: [], maps: [], bonds: [] };
-// By name: rates of the last second, and lists of those of the last minutes with the newest at the
-// end. Names are like "rx p0", "link 7", "busy 0".
+// Rates of the last second, and lists of rates of the last minutes with the newest at the end, by
+// name. Names are such as "rx p0", "link 7", "busy 0".
 const rates = new Map();
 const past = new Map();
 let before = null;
@@ -50,12 +50,12 @@ export async function refresh() {
   }
   if (stats.time - pointsUntil > 5.5) await remember();
   if (before && seen.time > before.time) compare(seen, seen.time - before.time);
-  // Nothing to compare with yet: the daemon knows.
+  // Without an earlier reading, the daemon's history supplies the rates.
   else if (!before) for (const [name, list] of past) rates.set(name, list.at(-1) ?? 0);
   before = seen;
 }
 
-// All that only grows, by name.
+// All counters, by name.
 function counters() {
   const counts = new Map();
   const traffic = (name, it) => {
@@ -73,7 +73,7 @@ function counters() {
     }
     counts.set(`drops ${name}`, sum);
   }
-  // No port has a name with a space.
+  // Names with a space cannot collide with those of ports.
   traffic(" all", now.stats.total);
   counts.set("drops  all", now.stats.total.drops);
   for (const link of now.status.links) counts.set(`link ${link.id}`, link.runs);
@@ -85,7 +85,7 @@ function counters() {
   return { counts, time: now.stats.time, pid: now.status.pid };
 }
 
-// What a port dropped, by reason.
+// Frames that a port dropped, by reason.
 export function drops(name) {
   const port = now.stats.ports[name];
   if (!port) return [];
@@ -98,16 +98,16 @@ export function drops(name) {
 function compare(seen, seconds) {
   rates.clear();
   for (const [name, count] of seen.counts) {
-    // A reason that did not occur before was not told.
+    // Reasons that have not occurred are missing, and count as 0.
     const old = before.counts.get(name) ?? (name.startsWith("drop ") ? 0 : undefined);
     if (old === undefined) continue;
-    // Elements of maps also go.
+    // The number of elements in a map may also decrease.
     const change = name.startsWith("map ") ? Math.abs(count - old) : Math.max(0, count - old);
     rates.set(name, change / seconds);
   }
 }
 
-// What the daemon kept since we asked last.
+// Fetches the history since the last request.
 async function remember() {
   const { time, points, ports, links, workers, total } =
     await ask(`/v1/history?since=${pointsUntil}`);
@@ -126,7 +126,7 @@ async function remember() {
   });
   for (const name of past.keys()) if (!news.has(name)) past.delete(name);
   for (const [name, list] of news) {
-    // What is not told was nothing.
+    // Points that are left out are 0.
     const nothing = new Array(points - list.length).fill(0);
     past.set(name, [...(past.get(name) ?? []), ...nothing, ...list].slice(-PAST));
   }
@@ -134,5 +134,5 @@ async function remember() {
 
 export const history = (name) => past.get(name) ?? [];
 export const rate = (name) => rates.get(name) ?? 0;
-// Both are read at times that differ a little.
+// Limited to 1, since busy time and wall time are read at slightly different moments.
 export const busyOf = (worker) => Math.min(1, rate(`busy ${worker.worker}`));

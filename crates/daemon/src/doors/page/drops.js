@@ -1,4 +1,4 @@
-// What was dropped, where, and why.
+// Dropped frames, by port and reason.
 
 import { drops, now, rate } from "./daemon.js";
 import { el, filled, short } from "./element.js";

@@ -1,9 +1,10 @@
-// Elements of the page. Names, types and values come from programs and configurations of others:
+// Elements of the page. Names, types and values come from untrusted programs and configurations:
 // they become text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// An element with attributes and children: elements, texts, lists of these, or nothing.
+// Creates an element with attributes and children: elements, texts, or lists of these; null and
+// false are skipped.
 export function el(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -23,8 +24,9 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// Makes what is there like what is wanted and leaves alone what is so already: what somebody has
-// selected, opened or is typing into stays, also when there is more or less in front of it.
+// Changes the children of `there` to those of `wanted`, and keeps nodes that need no change:
+// selections, open details and text being typed stay, even if nodes are added or removed before
+// them.
 export function morph(there, wanted) {
   const next = [...wanted.childNodes];
   const keys = new Set(next.map(keyOf));
@@ -37,7 +39,7 @@ export function morph(there, wanted) {
       update(place, node);
       place = place.nextSibling;
     } else if (keyOf(place) !== undefined) {
-      // That is wanted further on.
+      // The node at this place is needed further on.
       place.before(node);
     } else {
       place.before(node);
@@ -69,7 +71,7 @@ function isLike(before, node) {
 }
 
 function takeAttributes(before, node) {
-  // What `details` shows is its reader's affair, and so is a field that is being filled in.
+  // The open state of `details` belongs to the user.
   const kept = (name) => before.nodeName === "DETAILS" && name === "open";
   for (const { name } of [...before.attributes]) {
     if (!node.hasAttribute(name) && !kept(name)) before.removeAttribute(name);
@@ -80,7 +82,7 @@ function takeAttributes(before, node) {
   for (const event of ["onclick", "onsubmit", "oninput", "onchange"]) before[event] = node[event];
 }
 
-// 985, 12.3k, 1.23M
+// Formats a number: 985, 12.3k, 1.23M.
 export function short(number) {
   const units = ["", "k", "M", "G", "T"];
   let [value, unit] = [Math.abs(number), 0];
@@ -94,19 +96,19 @@ export function short(number) {
   return (number < 0 && value > 0.5 ? "-" : "") + value.toFixed(digits) + units[unit];
 }
 
-// Names in the order in which people count: eth2 before eth10.
+// Natural order of names: eth2 sorts before eth10.
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-// Per cent of a whole.
+// Percentage of a whole.
 export function percent(part, whole) {
   return whole > 0 ? Math.round((part * 100) / whole) : 0;
 }
 
-// A small chart of the last minutes, the last value at the right edge.
+// A small chart of the last minutes, with the last value at the right edge.
 export function chart(values, kind, label, least = 1) {
   const [width, height] = [120, 26];
   const most = Math.max(least, ...values);
-  // What is not long ago is stretched, up to a minute across.
+  // A short history is stretched, up to a minute across.
   const span = Math.max(SPAN_MIN, values.length) - 1;
   const x = (index) => width - (values.length - 1 - index) * (width / span);
   const y = (value) => height - 1 - (value / most) * (height - 3);
@@ -118,12 +120,12 @@ export function chart(values, kind, label, least = 1) {
   svg("polyline", { points: points.join(" ") }));
 }
 
-// How full something is, with a number in words beside.
+// A bar for a share of a whole, with a text beside it.
 export function filled(part, whole, text, kind = "") {
   return el("span", { class: "filled" }, bar(part, whole, kind), el("small", {}, text));
 }
 
-// How full something is.
+// A bar for a share of a whole.
 export function bar(part, whole, kind = "") {
   const width = Math.min(100, whole > 0 ? (part * 100) / whole : 0);
   return svg("svg", { class: `bar ${kind}`, viewBox: "0 0 100 6", preserveAspectRatio: "none" },
@@ -131,6 +133,6 @@ export function bar(part, whole, kind = "") {
     svg("rect", { class: "part", width: width.toFixed(2), height: 6 }));
 }
 
-// Values of a chart: as many points as the daemon keeps, a point every five seconds.
+// Number of points in a chart: as many as the daemon keeps, one every five seconds.
 export const PAST = 120;
 const SPAN_MIN = 12;

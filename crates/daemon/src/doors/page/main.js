@@ -1,4 +1,4 @@
-// The page: which view, how the daemon is, and once a second what it says.
+// The page: the chosen view and the daemon's status, updated every second.
 
 import { busyOf, now, rate, refresh, token } from "./daemon.js";
 import { dropsView } from "./drops.js";
@@ -19,7 +19,7 @@ const VIEWS = {
 };
 const PERIOD_MS = 1000;
 
-// `#maps/7` is the view "maps" with ["7"].
+// Parses the location: `#maps/7` is the view "maps" with ["7"].
 function place() {
   const [name, ...rest] = location.hash.slice(1).split("/").map(decodeURIComponent);
   return Object.hasOwn(VIEWS, name) ? [name, rest] : ["ports", []];
@@ -36,7 +36,7 @@ async function draw() {
   if (!now.status) return;
   show("daemon", daemon());
   const children = await VIEWS[name][1](rest, draw);
-  // Somebody may have gone on meanwhile.
+  // The user may have chosen another view meanwhile.
   if (String(place()) === String([name, rest])) show("view", children);
 }
 
@@ -94,7 +94,7 @@ async function tick() {
     await draw();
   } catch (error) {
     if (error.status === 401) return askForToken();
-    // What was seen last stays; the daemon may be on its way back.
+    // The last state stays visible, since the daemon may be restarting.
     alarms(`The daemon does not answer: ${error.message}`);
   }
   setTimeout(tick, PERIOD_MS);

@@ -1,15 +1,15 @@
-// Maps by type, and what is in one of them. With a token, elements can be changed.
+// Maps by type, and the elements of one of them. With a token, elements can be changed.
 
 import { ask, change, now, rate, token } from "./daemon.js";
 import { bar, el, filled, natural, percent, short } from "./element.js";
 
 const SHOWN_MAX = 500;
-// Arrays of more elements show those that are not 0, unless somebody wants all.
+// Larger arrays show only elements that are not 0, unless the user asks for all.
 const ZEROES = 16;
 const allShown = new Set();
-// Which element is being changed, and what went wrong with that.
+// The element that is being changed, and the error of the last attempt.
 const editing = { key: null, trouble: null };
-// What was said of an element that was to be added.
+// The map to which an element is being added, and the error of the last attempt.
 const adding = { map: null, trouble: null };
 
 export async function mapsView([id], draw) {
@@ -25,8 +25,8 @@ export async function mapsView([id], draw) {
     el("article", { "data-key": `map ${chosen.id}` }, await contents(chosen, draw)));
 }
 
-// Where most happens: elements that come and go, else what the busiest programs use; of those what
-// has elements to show.
+// The map with the most activity: maps whose elements change, then maps that have elements to list,
+// then maps of the busiest programs.
 function liveliest(maps) {
   const runs = (map) => now.status.links.filter((link) => map.prog_ids.includes(link.prog_id))
     .reduce((sum, link) => sum + rate(`link ${link.id}`), 0);
@@ -39,7 +39,7 @@ function liveliest(maps) {
   return maps.map((map) => ({ map, rank: rank(map) })).sort(order)[0].map;
 }
 
-// Whose it is, where several maps have the name: the program, if need be its ports, and its id.
+// The owner of a map that shares its name with others: its program, with ports and id as needed.
 function owners(map) {
   const users = (it) => now.programs.filter((program) => it.prog_ids.includes(program.id))
     .map((program) => program.name).join(", ");
@@ -60,7 +60,7 @@ function byType(maps) {
     types.set(type, [...(types.get(type) ?? []), map]);
   }
   for (const some of types.values()) some.sort((a, b) => natural(a.name, b.name) || a.id - b.id);
-  // Variables of programs come last.
+  // Global variables of programs come last.
   return [...types].sort(([a], [b]) => (a === DATA) - (b === DATA) || natural(a, b));
 }
 
@@ -132,7 +132,7 @@ function table(map, entries, draw) {
   ];
 }
 
-// Of per-CPU maps the sum, where there is one.
+// The value of an element; for per-CPU maps the sum, where it can be computed.
 function valueOf({ value, values }) {
   if (!values) return value;
   const add = (a, b) => {
@@ -145,7 +145,7 @@ function valueOf({ value, values }) {
   return values.reduce(add);
 }
 
-// Members and their members, by path; what has none is one value without a name.
+// The members of a value by path, recursively; a value without members has an empty path.
 function flat(value, path = "", found = {}) {
   if (value && typeof value === "object" && !Array.isArray(value)) {
     for (const [name, member] of Object.entries(value)) {
@@ -168,7 +168,7 @@ function cell(value, kind, map) {
   return el("td", { class: `${kind} ${shape}` }, reference(map, value) ?? text);
 }
 
-// What a number stands for, in maps of programs and of ports.
+// The program or port that a number in a map refers to.
 function reference(map, value) {
   if (map?.type === "prog_array") {
     const program = now.programs.find((it) => it.id === value);
@@ -180,7 +180,7 @@ function reference(map, value) {
   return null;
 }
 
-// A form for an element that isn't there yet, with one that is as its example.
+// A form for a new element, with an existing one as an example.
 function add(map, entries, draw) {
   const onsubmit = async (event) => {
     event.preventDefault();
@@ -240,5 +240,5 @@ function edit(map, it, draw) {
 
 const DATA = "global variables";
 const isArray = (map) => /^(percpu_)?array$/.test(map.type);
-// Kinds without elements that could be listed.
+// Types of maps without elements to list.
 const UNLISTED = /queue|stack|ringbuf|bloom|perf|arena|pifo/;

@@ -1,10 +1,10 @@
-// Which way frames go: on the left the ports where they arrive, on the right those where they
-// leave, between them bridges, and lines as thick as what goes along them.
+// Traffic between ports: receiving ports on the left, sending ports on the right, bridges between
+// them, and lines whose width is proportional to the rate.
 
 import { ask, drops, now, rate } from "./daemon.js";
 import { el, natural, short, svg } from "./element.js";
 
-// What sockets had received when it was asked last.
+// Frames received by AF_XDP sockets, at the last reading.
 let sockets = { time: 0, counts: new Map() };
 
 export async function pictureView() {
@@ -22,7 +22,7 @@ export async function pictureView() {
 
 const portOf = (name) => now.status.ports.find((port) => port.name === name);
 
-// Its own, or that of the bond around it.
+// The upper of a port, or of the bond around it.
 function upperOf(name) {
   const port = portOf(name);
   return port?.upper ?? portOf(port?.master)?.upper;
@@ -36,7 +36,7 @@ function forwarded({ from, to, frames_per_second }) {
     kind: from === to ? "tx" : "rx" };
 }
 
-// What arrives and is dropped.
+// Rates of received frames that were dropped.
 function lost() {
   return now.status.ports.map(({ name }) => {
     const speed = drops(name).filter((it) => it.way === "rx" && it.reason !== "missed")
@@ -45,7 +45,7 @@ function lost() {
   });
 }
 
-// What AF_XDP sockets got at the ports that they are bound to.
+// Rates of frames received by AF_XDP sockets, from the ports that they are bound to.
 function received(all) {
   const before = sockets;
   sockets = { time: now.stats.time,
@@ -56,7 +56,7 @@ function received(all) {
     rate: (it.statistics.rx_packets - before.counts.get(it.id)) / seconds }));
 }
 
-// Not more than can be told apart: the rest is one.
+// Limits the number of ports on each side; the smallest are combined into one.
 function fewer(ways) {
   for (const end of ["from", "to"]) {
     const sums = new Map();
@@ -77,7 +77,7 @@ function draw(ways, width) {
     if (!nodes.has(name)) nodes.set(name, { name, rate: 0, ins: 0, outs: 0 });
     return nodes.get(name);
   };
-  // By way of a bridge it is two lines, which others have, too.
+  // A way through a bridge consists of two lines, each shared with other ways.
   const lines = new Map();
   const line = (from, to, way, title) => {
     const key = `${way.kind} ${title}`;
@@ -114,7 +114,7 @@ function draw(ways, width) {
   columns.flatMap((nodes, column) => [...nodes.values()].map((it) => box(it, column))));
 }
 
-// Puts the nodes of a column below each other; gives how far that goes.
+// Places the nodes of a column below each other; returns the height of the column.
 function place(nodes, x) {
   const rank = (it) => (it.name === DROPPED ? 2 : it.name === MADE ? 1 : 0);
   const around = (it) => portOf(it.name)?.master ?? "";
@@ -148,7 +148,7 @@ function box(it, column) {
   const x = column === 0 ? it.x - 8 : column === 2 ? it.x + BAR + 8 : it.x + BAR / 2;
   const anchor = ["end", "middle", "start"][column];
   const middle = it.y + it.height / 2;
-  // The name of a bridge stands over it.
+  // The name of a bridge is above its node.
   const y = column === 1 ? it.y - 4 : middle - 2;
   const name = port?.master ? `${port.master}: ${it.name}` : it.name;
   const text = svg("text", { x, y, "text-anchor": anchor, class: "name" }, name);
@@ -163,7 +163,7 @@ function box(it, column) {
 
 const DROPPED = "dropped";
 const MADE = "sockets";
-// Names on each side, the width of the thickest line, and of a node.
+// Largest number of names per side, width of the thickest line, width of a node.
 const ENDS = 30;
 const THICK = 22;
 const BAR = 7;

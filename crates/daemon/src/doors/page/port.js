@@ -1,12 +1,12 @@
-// One port: what it is, what is on it, and, with the token, changes of that.
+// One port: its properties and programs, and, with a token, changes of these.
 
 import { ask, change, now, rate, token, drops } from "./daemon.js";
 import { el, short } from "./element.js";
 import { lines, profileOf, summary, watch } from "./programs.js";
 
-// The program whose lines are watched.
+// Id of the program whose lines are being sampled.
 let watched = null;
-// What somebody is told of the last change.
+// Result of the last change, for the user.
 const told = { port: null, trouble: null, done: null };
 
 export async function portView(port, lane, draw) {
@@ -51,7 +51,7 @@ function losses(port) {
       .join(" · "));
 }
 
-// Does what was asked for, and says how it went.
+// Runs a requested change, and shows its progress and result.
 async function attempt(port, draw, work) {
   Object.assign(told, { port: port.name, trouble: null, done: "…" });
   draw();
@@ -84,7 +84,7 @@ function hooked(port, link, may, draw) {
       const send = (program) => change("/v1/links", { port: port.name, hook: link.hook,
         programs: [{ ...object, program }], mode: "replace", expected: link.id });
       const name = now.programs.find((it) => it.id === link.prog_id)?.function;
-      // A new version of it, else the only program of the file.
+      // Tries the program of the same name first, then the only program of the file.
       await send(name ?? null).catch(() => send(null));
       return `${link.name} was replaced by ${file.name}.`;
     });
@@ -101,7 +101,7 @@ function hooked(port, link, may, draw) {
     may && el("button", { onclick }, "Detach"));
 }
 
-// Begins to show which lines of a program take its time, or ends that.
+// Starts or stops sampling the lines of a program.
 function turn(port, link, draw) {
   if (watched === link.prog_id) {
     watched = null;
@@ -124,7 +124,7 @@ async function watching(links) {
     el("p", { class: "facts" }, summary(profile)), await lines(program, profile));
 }
 
-// Sends an object file; gives what names it from then on.
+// Uploads an object file; returns the keys by which requests refer to it.
 async function upload(file) {
   const { sha256 } = await ask(`/v1/objects?name=${encodeURIComponent(file.name)}`,
     { method: "PUT", body: file });

@@ -1,12 +1,12 @@
-// Ports, bonds and bridges, and the way of frames through them: what arrives meets the programs of
-// the rx hook in their order, what they pass goes to the upper, what leaves meets the tx hook's.
+// Ports, bonds and bridges, and the way of frames through them: received frames pass the programs
+// of the rx hook in order, then go to the upper; frames to be sent pass those of the tx hook.
 
 import { drops, history, now, rate } from "./daemon.js";
 import { chart, el, natural, percent, short } from "./element.js";
 import { portView } from "./port.js";
 
 let wanted = "";
-// Whether a port is one line; as long as nobody says so, many ports are.
+// Whether each port is a single line; unless chosen, this depends on the number of ports.
 let isDense = null;
 
 export function portsView([name], draw) {
@@ -71,7 +71,7 @@ function bond(port) {
     membersOf(port).map((member) => lane(member, role(member))));
 }
 
-// One port, from left to right.
+// A port, from left to right.
 function lane(port, note) {
   const ways = ["rx", "tx", "dequeue"].map((hook) => way(port, hook));
   return el("section", { class: "lane", "data-key": port.name },
@@ -83,7 +83,7 @@ function lane(port, note) {
     el("div", { class: "rates" }, traffic(port, "rx"), traffic(port, "tx"), lost(port)));
 }
 
-// One line a port.
+// A table with one line per port.
 function table(alone) {
   const ports = alone.flatMap((port) => [port, ...membersOf(port)]);
   const head = (text, kind) => el("th", { class: kind }, text);
@@ -154,7 +154,7 @@ function traffic(port, way) {
       el("span", { class: "faint" }, `${short(bits)}bit/s`)));
 }
 
-// What is dropped now, else what was.
+// The most frequent drop reason now, else so far.
 function lost(port) {
   const all = drops(port.name).filter((it) => it.count > 0);
   const speed = (it) => rate(`drop ${port.name} ${it.way} ${it.reason}`);
@@ -165,5 +165,5 @@ function lost(port) {
     most && el("small", {}, most.reason));
 }
 
-// With more ports than that each is one line.
+// Largest number of ports that are not shown as single lines by default.
 const MANY = 20;

@@ -1,29 +1,29 @@
-// Programs, and the C source of one of them with where its time goes.
+// Programs, and the C source of one of them with the share of time of each line.
 
 import { ask, now, rate } from "./daemon.js";
 import { el, filled, natural, percent, short } from "./element.js";
 
 const SECONDS = 2;
-// Of a program that is watched: seconds of a sample, and what is left of older ones.
+// For a watched program: seconds per sample, and the weight of older samples.
 const GLANCE = 0.5;
 const FADE = 0.8;
-// What was found out of a program, by id: it does not change by itself.
+// Sources and profiles by program id; neither changes by itself.
 const sources = new Map();
 const profiles = new Map();
 
-// Samples a program again and again, for as long as `isWanted` says.
+// Samples a program repeatedly, for as long as `isWanted` returns true.
 export async function watch(program, isWanted, draw) {
   while (isWanted()) {
     const found = await ask(`/v1/programs/${program.id}/profile?seconds=${GLANCE}`)
       .catch((error) => error);
     profiles.set(program.id, merged(profiles.get(program.id), found));
     await draw();
-    // Whoever else samples has a turn, too.
+    // The pause gives other clients a turn at sampling.
     await new Promise((done) => setTimeout(done, 1000 * GLANCE));
   }
 }
 
-// Samples of now and, fading, of before.
+// Adds new samples to older ones, whose weight fades.
 function merged(old, found) {
   if (!old?.lines || !found.lines || old.lines.length !== found.lines.length) return found;
   const add = (a, b) => Math.round(a * FADE + b);
@@ -54,7 +54,7 @@ export async function programsView([id, what], draw) {
     el("article", { "data-key": `program ${chosen.id}` }, await source(chosen, draw)));
 }
 
-// Where it is, if another one has its name.
+// The ports or id of a program that shares its name with others.
 function owners(program) {
   if (now.programs.filter((it) => it.name === program.name).length === 1) return null;
   const ports = [...new Set(linksOf(program).map((link) => link.port))];
@@ -135,11 +135,11 @@ export async function lines(program, profile) {
   })));
 }
 
-// A line is the warmer the more of the program's time it takes.
+// The class of a line: the more of the program's time it takes, the hotter.
 const heat = (samples, most) =>
   (samples ? `heat-${Math.max(1, Math.ceil((samples / most) * 5))}` : null);
 
-// Lines that became instructions, by file and number.
+// The source lines that became instructions, by file and number.
 async function sourceOf(program) {
   if (!sources.has(program.id)) {
     const code = await ask(`/v1/programs/${program.id}/code?form=source`).catch((error) => error);

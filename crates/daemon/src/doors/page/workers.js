@@ -1,4 +1,4 @@
-// Workers: how busy each is, with which programs, and which queues it polls.
+// Workers: their load, their programs, and the queues that they poll.
 
 import { busyOf, history, now, rate } from "./daemon.js";
 import { chart, el, filled, percent, short } from "./element.js";
@@ -33,7 +33,7 @@ function polls(ports) {
     queues.length === 1 && queues[0] === 0 ? "" : ` ${queues.join(" ")}`]);
 }
 
-// One port of a list.
+// A port in a list.
 function named(port, index) {
   return [index ? ", " : "", el("a", { href: `#ports/${encodeURIComponent(port)}` }, port)];
 }
