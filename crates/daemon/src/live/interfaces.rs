@@ -69,7 +69,8 @@ impl Live {
     }
 
     /// Notes these failures: reports include them from now on, until the ports are reopened.
-    /// Without this call, a report on an unrelated change would be the first to show them.
+    /// Reports leave out failures that have not been noted, so that these are not attributed to an
+    /// unrelated change.
     pub fn note_broken(&mut self) {
         self.known_broken = self.broken();
     }

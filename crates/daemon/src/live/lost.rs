@@ -1,6 +1,6 @@
 //! Entries of device maps whose port is gone, or does not exist yet. Such entries go with their
-//! port, as in the kernel; unlike there, they are stored again when the port returns, with its new
-//! ifindex.
+//! port, as in the kernel; unlike in the kernel, they are stored again when the port returns, with
+//! its new ifindex.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::model::clock::wall_clock;
 
 /// A part of the wanted state that could not be established.
 ///
-/// Two failures are equal if all but their times are equal.
+/// Two failures are equal if kind, subject and cause are equal.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Failure {
     /// The kind of failure.

@@ -116,7 +116,7 @@ pub struct EntryRequest {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub key: Json,
-    /// The value; for per-CPU maps, that of all CPUs.
+    /// The value; a single value applies to all CPUs of a per-CPU map.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub value: Option<Json>,
