@@ -401,7 +401,7 @@ impl Reader<'_> {
     }
 
     /// Initial contents of a program's maps. A program whose map file cannot be read is not loaded,
-    /// since the file may contain the addresses that it filters.
+    /// since the file may determine what the program filters.
     fn maps(
         &mut self,
         at: usize,

@@ -167,7 +167,7 @@ impl Write for Line {
     }
 }
 
-/// Number of lines in the queue.
+/// Capacity of the queue in lines.
 const LINES_MAX: usize = 1024;
 const END_WAIT_MAX: Duration = Duration::from_millis(250);
 const END_POLL: Duration = Duration::from_millis(2);
