@@ -120,7 +120,7 @@ impl Log {
         self.left();
     }
 
-    /// A line is written, or lost.
+    /// Counts a line as written or lost, so that it no longer waits.
     fn left(&self) {
         let before = self.waiting.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "each line is counted once");

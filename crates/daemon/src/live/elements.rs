@@ -30,7 +30,7 @@ pub(crate) fn lookup(
     let key = key_of(map, request)?;
     let value = session.lookup(&Selector::Id(object.id()), &key);
     let value = match map.kind().values() {
-        // The map knows more than the value says, and inner maps of an object file have no id.
+        // The map has more details than the value, and inner maps of an object file have no id.
         Values::Device | Values::Cpu | Values::Map => value.ok(),
         _ => Some(value.map_err(|error| refused(map, &error))?),
     };
