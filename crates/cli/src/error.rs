@@ -10,7 +10,7 @@ use towpath_daemon::client::ClientError;
 use towpath_kernel::Unavailable;
 use towpath_xdp::{CompileError, FrameError, LoadError};
 
-/// A command that failed. The message is one sentence for the person who typed it.
+/// Error of a command. The message is one sentence for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CliError {
@@ -19,7 +19,7 @@ pub(crate) enum CliError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file is larger than anything of its kind.
@@ -27,14 +27,14 @@ pub(crate) enum CliError {
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// What kind of file was expected.
+        /// Kind of file that was expected.
         what: &'static str,
-        /// Its size.
+        /// Size of the file, in bytes.
         size: u64,
-        /// The limit.
+        /// Largest size, in bytes.
         limit: u64,
     },
-    /// Standard output is gone or full.
+    /// Standard output is closed or full.
     #[error("standard output: {0}")]
     Stdout(io::Error),
     /// An object file that can't be understood; the message names it.
@@ -45,12 +45,12 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         source: Box<ObjectError>,
     },
-    /// No such program, or several.
+    /// No program matches the choice, or several do.
     #[error("{}: {source}; choose with -n PROG", path.display())]
     Select {
         /// The object file.
         path: PathBuf,
-        /// What was asked for and what there is.
+        /// The choice, and the programs that exist.
         source: Box<SelectError>,
     },
     /// `--set` with a variable or value that does not fit.
@@ -58,15 +58,15 @@ pub(crate) enum CliError {
     Global {
         /// The object file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         source: Box<GlobalError>,
     },
-    /// `--map-size` with a map that is not there.
+    /// `--map-size` with a map that the object does not have.
     #[error("{}: --map-size: {source}", path.display())]
     MapSize {
         /// The object file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         source: MapSizeError,
     },
     /// `--set` with a value of no known form.
@@ -74,7 +74,7 @@ pub(crate) enum CliError {
     Value {
         /// The variable.
         name: String,
-        /// What was given.
+        /// The text that was given.
         value: String,
     },
     /// A program that can't be linked: a type, symbol or map that is not there.
@@ -84,7 +84,7 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The program.
         program: String,
-        /// What is missing.
+        /// The missing item.
         source: Box<ObjectError>,
     },
     /// A capture that can't be read or written.
@@ -92,7 +92,7 @@ pub(crate) enum CliError {
     Capture {
         /// The capture.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// Cause of the error, and its place.
         source: towpath_capture::Error,
     },
     /// A capture of something other than Ethernet.
@@ -112,9 +112,9 @@ pub(crate) enum CliError {
     Load {
         /// The object file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the error.
         source: Box<LoadError>,
-        /// Constants that a loader was to set, where the verifier refused the program.
+        /// Constants that a loader was to set, if the verifier refused the program.
         constants: Option<String>,
     },
     /// A program that only the interpreter can run.
@@ -124,10 +124,10 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The program.
         program: String,
-        /// Why.
+        /// Cause of the error.
         source: Box<CompileError>,
     },
-    /// A run that did what no verified program can do.
+    /// A run violated a property of every verified program.
     #[error(
         "frame {frame}: {fault}; a verified program cannot do this, so this is an error in Towpath: \
          please report it with the object file and the frame"
@@ -135,23 +135,23 @@ pub(crate) enum CliError {
     Fault {
         /// Number of the frame, from 1.
         frame: u64,
-        /// What happened, and where.
+        /// The fault, and its place.
         fault: Box<Fault>,
     },
-    /// `--dump-maps` with a map that is not there.
+    /// `--dump-maps` with a map that the object does not have.
     #[error("--dump-maps: no map {name:?}{hint}")]
     NoMap {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What there is.
+        /// Names that exist, or similar ones.
         hint: String,
     },
-    /// `--without` with a pass that is not there.
+    /// `--without` with an unknown pass.
     #[error("--without: no pass {name:?}{hint}")]
     NoPass {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What there is.
+        /// Names that exist, or similar ones.
         hint: String,
     },
     /// Standard input cannot be read twice.
@@ -171,19 +171,19 @@ pub(crate) enum CliError {
     Frame {
         /// The packet's file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the error.
         source: FrameError,
     },
     /// The daemon cannot start, or its configuration is wrong.
     #[error("{0}")]
     Daemon(String),
-    /// The daemon said no, or there is none.
+    /// The daemon refused the request, or no daemon runs.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Words that make no sense together.
+    /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// Something failed, and was told as part of the result.
+    /// A failure that the output of the command reports.
     #[error("something failed")]
     Told,
     /// A file in a text format that can't be understood.
@@ -191,7 +191,7 @@ pub(crate) enum CliError {
     Text {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// Place and cause of the error.
         message: String,
     },
 }
@@ -201,7 +201,7 @@ fn hinted(hint: Option<&str>) -> String {
     hint.map(|hint| format!("\n  hint: {hint}")).unwrap_or_default()
 }
 
-/// An error in a file as a whole names the file itself.
+/// Message of an error in an object: an error in the file as a whole names the file itself.
 fn named(path: &Path, source: &ObjectError) -> String {
     match source {
         ObjectError::File { .. } => source.to_string(),
@@ -209,7 +209,7 @@ fn named(path: &Path, source: &ObjectError) -> String {
     }
 }
 
-/// What a command that did not fail has to say to the caller's shell.
+/// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// All went well.
@@ -230,7 +230,7 @@ impl CliError {
     /// The exit status that goes with this error.
     pub(crate) fn status(&self) -> Status {
         match self {
-            // The reader of our output has seen enough (`towpath ... | head`).
+            // The reader of the output was satisfied (`towpath ... | head`).
             CliError::Stdout(source) if source.kind() == io::ErrorKind::BrokenPipe => Status::Ok,
             CliError::Link { .. }
             | CliError::Load { .. }

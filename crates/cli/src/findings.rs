@@ -5,7 +5,7 @@ use towpath_xdp::Finding;
 use crate::error::CliError;
 use crate::output::Output;
 
-/// What was found, its file named from the current directory on if it lies below.
+/// Text of a finding; its file is relative to the current directory if it lies below.
 pub(crate) fn from_here(finding: &Finding) -> String {
     let text = finding.to_string();
     let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
@@ -25,7 +25,7 @@ pub(crate) fn json(finding: &Finding) -> serde_json::Value {
     })
 }
 
-/// Shows what was found, notes too: a command that was asked for it has nothing else to say.
+/// Prints the findings, notes too: the user asked for them.
 pub(crate) fn print(findings: &[Finding], output: &mut Output) -> Result<(), CliError> {
     if findings.is_empty() {
         return Ok(());

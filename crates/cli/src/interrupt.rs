@@ -1,5 +1,5 @@
-//! Ctrl-C (SIGINT): a command that runs for long ends, and says what it has. A second one ends it
-//! at once.
+//! Ctrl-C (SIGINT): a command that runs for long ends and prints its results so far. A second one
+//! ends the process at once.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Whether the process was interrupted since this was made.
+/// Flag that is set if the process was interrupted after this was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on an interrupt does not end the process.
+    /// Handles interrupts from now on: the first one does not end the process.
     pub(crate) fn expect() -> Interrupt {
         let seen = Arc::new(AtomicBool::new(false));
         // One action for the first interrupt and for the next: with one each, an interrupt between
@@ -35,12 +35,12 @@ impl Interrupt {
         Interrupt(seen)
     }
 
-    /// Whether there was one.
+    /// Whether there was an interrupt.
     pub(crate) fn is_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps so long, or until one comes.
+    /// Sleeps for `time`, or until an interrupt.
     pub(crate) fn sleep(&self, time: Duration) {
         let end = Instant::now() + time;
         while !self.is_seen() {
@@ -52,13 +52,13 @@ impl Interrupt {
         }
     }
 
-    /// A reader that ends with an interrupt, also one that waits for a pipe.
+    /// A reader that ends at an interrupt, also while it waits for a pipe.
     pub(crate) fn ends<R: Read + AsFd>(&self, inner: R) -> Ending<R> {
         Ending { interrupt: self.clone(), inner }
     }
 }
 
-/// See [`Interrupt::ends`].
+/// The reader that [`Interrupt::ends`] returns.
 #[derive(Debug)]
 pub(crate) struct Ending<R> {
     interrupt: Interrupt,
@@ -72,7 +72,7 @@ impl<R: Read + AsFd> Read for Ending<R> {
             let mut ready = [PollFd::new(&self.inner, PollFlags::IN)];
             match poll(&mut ready, Some(&period)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // What can't be waited for is read as it is.
+                // A source that can't be polled is read without waiting.
                 Ok(_) | Err(_) => return self.inner.read(buffer),
             }
         }
@@ -80,5 +80,5 @@ impl<R: Read + AsFd> Read for Ending<R> {
     }
 }
 
-/// Until an interrupt that comes just before a wait is seen.
+/// Longest delay until an interrupt that comes just before a wait is seen.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);

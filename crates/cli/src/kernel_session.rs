@@ -26,7 +26,8 @@ pub(crate) struct KernelSession<'a> {
     opened: &'a Opened,
     defs: Arc<[MapDef]>,
     maps: MapSet,
-    /// A map holds no reference to programs and maps that outlives ours: they live as long as this.
+    /// Programs and inner maps that stay open as long as this: an entry of a map does not keep them
+    /// alive.
     programs: Vec<KernelProgram>,
     inner: Vec<MapSet>,
 }
@@ -51,7 +52,7 @@ impl<'a> KernelSession<'a> {
             .map_err(|error| CliError::KernelRefused(load_message(linked, &error)))
     }
 
-    /// Runs a program of these maps on a stack that begins with other bytes.
+    /// Runs a program of these maps on a stack whose initial bytes are poisoned.
     pub(crate) fn run_poisoned(
         &self,
         program: &KernelProgram,
@@ -65,14 +66,14 @@ impl<'a> KernelSession<'a> {
         poisoned.test_run(run).map_err(|error| refused(error.to_string()))
     }
 
-    /// Stores what a map file says.
+    /// Stores the contents of a map file.
     pub(crate) fn fill(&mut self, path: &Path) -> Result<(), CliError> {
         let fillings = read(path, &self.defs, self.kernel.possible_cpus())?;
         self.store_all(&fillings)
             .map_err(|message| CliError::Text { path: path.to_owned(), message })
     }
 
-    /// The same with contents that are known already.
+    /// Stores contents that were read before, as [`KernelSession::fill`] does.
     pub(crate) fn fill_from(&mut self, contents: &Object<String, Json>) -> Result<(), String> {
         let fillings = parse(contents, &self.defs, self.kernel.possible_cpus())?;
         self.store_all(&fillings)
@@ -99,12 +100,12 @@ impl<'a> KernelSession<'a> {
         self.maps.maps().get(index)
     }
 
-    /// As many processors as a per-CPU map has values for.
+    /// Number of possible CPUs: a per-CPU map has a value for each.
     pub(crate) fn possible_cpus(&self) -> usize {
         self.kernel.possible_cpus()
     }
 
-    /// What is in the maps now.
+    /// Contents of the maps now.
     pub(crate) fn contents(&self, names: &[String]) -> Contents {
         Contents::of_kernel(&self.defs, &self.maps, self.kernel.possible_cpus(), names)
     }
@@ -155,7 +156,8 @@ impl<'a> KernelSession<'a> {
         update(map, step.key.as_deref(), value)
     }
 
-    /// The descriptor of another program of the object, loaded when it is first named.
+    /// File descriptor of another program of the object, which is loaded at the first use of its
+    /// name.
     fn program_number(&mut self, name: &str) -> Result<[u8; 4], String> {
         if let Some(program) = self.programs.iter().find(|program| program.name() == name) {
             return Ok(number(program));
@@ -166,7 +168,7 @@ impl<'a> KernelSession<'a> {
         Ok(found)
     }
 
-    /// The descriptor of a new map like the template of map `outer`.
+    /// File descriptor of a new map like the template of map `outer`.
     fn inner_map(&mut self, outer: usize, steps: &[Step]) -> Result<[u8; 4], String> {
         let template = self.defs.get(outer).and_then(|def| def.inner.as_deref());
         let template = template.ok_or("the object does not define the inner maps")?.clone();
@@ -186,7 +188,7 @@ impl<'a> KernelSession<'a> {
 }
 
 fn update(map: &KernelMap, key: Option<&[u8]>, mut value: Vec<u8>) -> Result<(), String> {
-    // Values of devmaps and cpumaps may have a program behind the number, or not.
+    // Values of devmaps and cpumaps may have a program behind the number.
     value.resize(map.value_bytes(), 0);
     map.update(key.unwrap_or_default(), &value, 0)
         .map_err(|errno| format!("the kernel refuses it: {errno}"))
@@ -196,7 +198,7 @@ fn number(fd: &impl AsFd) -> [u8; 4] {
     fd.as_fd().as_raw_fd().to_le_bytes()
 }
 
-/// In the kernel's interface, values of a per-CPU element start at multiples of 8.
+/// The value as the kernel's interface has it: values of a per-CPU element start at multiples of 8.
 fn in_kernel_form(value: &Value) -> Vec<u8> {
     let padded = |bytes: &Vec<u8>| {
         let mut bytes = bytes.clone();
@@ -209,7 +211,7 @@ fn in_kernel_form(value: &Value) -> Vec<u8> {
     }
 }
 
-/// The last words of the kernel's log say what is wrong; the first say how it got there.
+/// Message of a refused program: the last lines of the kernel's log, which have the cause.
 fn load_message(linked: &Linked, error: &LoadError) -> String {
     let program = &linked.name;
     let log: Vec<&str> =
@@ -224,7 +226,7 @@ fn load_message(linked: &Linked, error: &LoadError) -> String {
     }
 }
 
-/// The CO-RE relocation without an answer that the kernel's log ends at: it knows only the call
+/// The unresolved CO-RE relocation at which the kernel's log ends: the kernel knows only the call
 /// that the linker put there.
 fn reached<'a>(linked: &'a Linked, log: &[&str]) -> Option<&'a Unresolved> {
     let call = format!("call unknown#{POISON_CALL}");

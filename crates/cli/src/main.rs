@@ -45,7 +45,7 @@ use error::{CliError, Status};
 use output::Output;
 
 fn main() -> ExitCode {
-    // Completion requests of the shell while the user is typing.
+    // Answers completion requests of the shell while the user is typing.
     CompleteEnv::with_factory(args::command).complete();
     let Cli { output, command } = match said() {
         Ok(cli) => cli,
@@ -57,25 +57,26 @@ fn main() -> ExitCode {
         output.flush()?;
         Ok(status)
     });
-    // A compilation in the background may be at it, and the end takes LLVM's library down.
+    // A compilation may still run in the background, and the end of the process unloads LLVM's
+    // library.
     let _too_slow = towpath_jit::stop_compiling();
     match result {
         Ok(status) => status.into(),
         Err(error) => {
             let told = report_error(&error, &mut output).and_then(|()| output.flush());
-            // If even that can't be told, the exit status still can.
+            // If even the message can't be written, the exit status still reports the failure.
             told.err().map_or(error.status(), |_| error.status()).into()
         }
     }
 }
 
-/// What the command line says.
+/// Parses the command line.
 fn said() -> Result<Cli, clap::Error> {
     let mut matches = args::command().try_get_matches()?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut args::command()))
 }
 
-/// Tells what the arguments lack, or shows help: as JSON where that was asked for.
+/// Prints an error in the arguments, or the help: as JSON if that was asked for.
 fn refuse(stop: &clap::Error) -> ExitCode {
     let is_help = !stop.use_stderr();
     let wants_json = std::env::args_os().any(|word| {
@@ -94,7 +95,7 @@ fn refuse(stop: &clap::Error) -> ExitCode {
     if let Some(instead) = instead {
         text = format!("{}; {instead}", text.lines().next().unwrap_or_default());
     }
-    // The sentence, and what would be right; how to get more help is not for programs.
+    // The sentence and the expected form; the hint at further help is not for programs.
     let told = text.split("\n\nFor more information").next().unwrap_or_default();
     let told = told.strip_prefix("error: ").unwrap_or(told).trim_end();
     let args = args::OutputArgs { json: true, pretty: false, verbose: 0 };
@@ -103,14 +104,14 @@ fn refuse(stop: &clap::Error) -> ExitCode {
     told.map_or(Status::Unreadable, |()| Status::Unreadable).into()
 }
 
-/// What to type for verbs that other tools have: with the words that were typed.
+/// The command to type instead of a verb that other tools have, with the words of the command line.
 fn instead_of(stop: &clap::Error) -> Option<String> {
     let word = match (stop.kind(), stop.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
         _ => return None,
     };
     let mut words = std::env::args().skip(1).filter(|it| !it.starts_with('-'));
-    // Below `prog`, `map`, ... the words mean something else.
+    // Below `prog`, `map`, ... the words have other meanings.
     if words.next().as_ref() != Some(word) {
         return None;
     }
@@ -180,7 +181,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
     Ok(Status::Ok)
 }
 
-/// Tells of an error: a sentence on standard error, or `{"error": ...}` on standard output.
+/// Prints an error: a sentence on standard error, or `{"error": ...}` on standard output.
 fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
     if error.status() == Status::Ok || matches!(error, CliError::Told) {
         return Ok(());
@@ -188,11 +189,11 @@ fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return output.json(&serde_json::json!({ "error": error.to_string() }));
     }
-    // Results that came before the error are to be seen before it, if they can be seen at all.
+    // Results that came before the error are shown before it, if they can be shown at all.
     if !matches!(error, CliError::Stdout(_)) {
         output.flush()?;
     }
-    // If the message can't be written, the exit status still tells.
+    // If the message can't be written, the exit status still reports the failure.
     let _told = writeln!(std::io::stderr(), "error: {error}");
     Ok(())
 }

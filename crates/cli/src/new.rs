@@ -17,14 +17,14 @@ pub(crate) fn new(args: &NewArgs, output: &mut Output) -> Result<(), CliError> {
     // Not `create_dir_all`: an existing folder belongs to the user.
     fs::create_dir(&args.path).map_err(|source| refusal(&args.path, source))?;
     if let Err(error) = fill(&args.path, name) {
-        // Nothing in it is anybody's but ours, and half of it is of no use.
+        // Towpath made the folder and all of its files, and half of them are of no use.
         let _left = fs::remove_dir_all(&args.path);
         return Err(error);
     }
     tell(&args.path, output)
 }
 
-/// The folder's name, which goes into the page and may go into commands.
+/// Name of the folder, which goes into the page and may go into commands.
 fn name_of(path: &Path) -> Result<&str, CliError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -78,14 +78,15 @@ fn tell(path: &Path, output: &mut Output) -> Result<(), CliError> {
     ))
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell if necessary.
 fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
     if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// The object comes last: nothing that it is made of is newer, as `make` sees it.
+/// Files of the folder. The object is last: it must not be older than its sources, as `make` sees
+/// it.
 const FILES: [(&str, &[u8]); 9] = [
     ("filter.h", include_bytes!("../template/filter.h")),
     ("filter.c", include_bytes!("../template/filter.c")),

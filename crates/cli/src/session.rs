@@ -20,15 +20,16 @@ use crate::{files, mapfile};
 pub(crate) struct Session {
     /// The program.
     pub program: Program,
-    /// The thread's part: stack, context, CPU number.
+    /// State of the thread that runs it: stack, context, CPU number.
     pub worker: Worker,
-    /// What was seen of it, if it is watched, and what of the object's other programs.
+    /// Findings of the sanitizer if it tracks the program, with those on the object's other
+    /// programs.
     tally: Tally,
 }
 
 impl Session {
-    /// Opens, links, verifies and loads a program, and fills its object's maps. One whose unset
-    /// bytes are followed is interpreted.
+    /// Opens, links, verifies and loads a program, and fills its object's maps. A program whose
+    /// uninitialized bytes are tracked is interpreted.
     pub(crate) fn open(
         object: &Path,
         selection: &Selection,
@@ -65,7 +66,7 @@ impl Session {
         Ok(session)
     }
 
-    /// What the sanitizer found.
+    /// Findings of the sanitizer.
     pub(crate) fn findings(&mut self) -> Vec<Finding> {
         let Some(sanitizer) = self.worker.sanitizer() else { return Vec::new() };
         let mut findings = sanitizer.take();
@@ -74,7 +75,8 @@ impl Session {
         findings
     }
 
-    /// Verifies and loads a program of an opened object, and has a callback fill the object's maps.
+    /// Verifies and loads a program of an opened object, and calls `fill` to fill the object's
+    /// maps.
     pub(crate) fn load(
         opened: &Opened,
         name: &str,
@@ -90,7 +92,7 @@ impl Session {
     }
 }
 
-/// Reads the file behind `--fib`.
+/// Reads the file that `--fib` names.
 pub(crate) fn read_host(path: &Path) -> Result<Host, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
     let bytes = files::read(path, "a table of routes", tables::FILE_BYTES_MAX)?;

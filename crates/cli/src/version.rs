@@ -1,17 +1,17 @@
-//! `towpath --version`: what this binary is, and what it found on this machine.
+//! `towpath --version`: the build of this binary, and the features that it found on this machine.
 //!
-//! Not a text made before the command line is read: opening LLVM takes as long as all else that a
-//! short command does.
+//! The text is made on demand, and not before the command line is read: opening LLVM takes as long
+//! as everything else in a short command.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The commit this was built of; none in development builds and outside of a repository.
+/// Commit that this was built from; `None` in development builds and outside of a repository.
 const COMMIT: Option<&str> = option_env!("TOWPATH_COMMIT");
 
 /// Prints version, commit and tiers.
 pub(crate) fn tell() -> ExitCode {
-    // Who reads the first line only has read enough.
+    // A reader that closes the pipe after the first line is satisfied.
     let _closed = writeln!(std::io::stdout(), "{}", text());
     ExitCode::SUCCESS
 }

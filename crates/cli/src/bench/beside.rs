@@ -1,4 +1,4 @@
-//! One frame through one program, here and in the running kernel: what `towpath run` ends with.
+//! One frame through one program, here and in the running kernel: the last part of `towpath run`.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::subject::Subject;
 use crate::args::{BenchArgs, Peer, RunArgs};
 use crate::program::Opened;
 
-/// What one frame takes, in nanoseconds, without what each engine does around a program.
+/// Time for one frame, in nanoseconds, without the overhead of each engine around a program.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Beside {
-    /// Here.
+    /// Time in this process.
     pub(crate) ns: f64,
-    /// In the running kernel.
+    /// Time in the running kernel.
     pub(crate) kernel_ns: f64,
-    /// How often as fast it is here.
+    /// Kernel time divided by the time here: above 1 is faster here.
     pub(crate) ratio: f64,
-    /// The kernel's version.
+    /// Version of the kernel.
     pub(crate) kernel: String,
 }
 
@@ -25,10 +25,11 @@ pub(crate) struct Beside {
 ///
 /// # Errors
 ///
-/// The kernel can't be asked, or what it does can't be compared, in a few words.
+/// Fails if the kernel can't be asked, or if its results can't be compared; the text says why in a
+/// few words.
 pub(crate) fn beside_kernel(run: &RunArgs, frame: Vec<u8>) -> Result<Beside, String> {
     towpath_kernel::Kernel::open().map_err(|error| error.to_string())?;
-    // The namespace is one of a thread: nothing else of this process is to be in it.
+    // A thread has one network namespace: only this thread is moved into a new one.
     std::thread::scope(|scope| {
         let measured = scope.spawn(|| {
             let _not_permitted = towpath_kernel::isolate_network();
@@ -73,7 +74,7 @@ fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
-/// Half a second of a person's time: most of it the kernel's, which waits before and after a test
-/// run. `towpath bench` takes more.
+/// Limits of a measurement that takes half a second: most of it is spent in the kernel, which waits
+/// before and after a test run. `towpath bench` takes longer.
 const ROUNDS: u32 = 1;
 const WINDOW_MS: u32 = 40;

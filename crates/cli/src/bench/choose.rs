@@ -1,5 +1,5 @@
-//! Which frame a program is measured on: the one for which the interpreter executes most
-//! instructions. Times would choose another frame in another minute.
+//! Choice of the frame that a program is measured on: the one for which the interpreter executes
+//! most instructions. Times would choose another frame in another minute.
 //!
 //! If the thousandth run finds the same bytes as the first, or at least the same as every second
 //! run (a program that swaps addresses swaps them back), the frame is handed from run to run;
@@ -10,17 +10,17 @@ use std::cmp::Reverse;
 use super::feed::{Feed, Renewal};
 use super::side::{Here, Outcome, Side};
 
-/// What a program does to a frame, time after time.
+/// Outcomes of a program on a frame that is run through it again and again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Steady {
-    /// After an odd number of runs.
+    /// Outcome after an odd number of runs.
     odd: Outcome,
-    /// After an even number of runs.
+    /// Outcome after an even number of runs.
     even: Outcome,
 }
 
 impl Steady {
-    /// What it returns.
+    /// Return value of the program.
     pub(super) fn retval(&self) -> u32 {
         self.odd.retval
     }
@@ -30,14 +30,14 @@ impl Steady {
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub(super) feed: Feed,
-    /// Its number among the candidates.
+    /// Number of the frame among the candidates.
     pub(super) number: usize,
-    /// Instructions that the interpreter executes for it.
+    /// Instructions that the interpreter executes for the frame.
     pub(super) executed: u64,
 }
 
-/// The frames to measure on, the most work first, each in the ways it may be repeated, the
-/// simplest first. `side` is left with whatever the candidates did to its maps.
+/// Frames to measure on, those with the most work first, each in the ways it may be repeated, the
+/// simplest first. The candidates' runs change the maps of `side`, and the changes stay.
 pub(super) fn choose(
     side: &mut Here,
     candidates: &[Vec<u8>],
@@ -59,7 +59,8 @@ pub(super) fn choose(
         }
     }
     found.sort_by_key(|choice| (Reverse(choice.executed), choice.number));
-    // Frames that make the same work mostly are alike: where one can't be repeated, none can.
+    // Frames that need equal work are mostly alike: if one can't be repeated, neither can the
+    // others.
     found.dedup_by_key(|choice| choice.executed);
     found.truncate(FINALISTS);
     let in_each_way = |choice: Choice| {
@@ -70,7 +71,7 @@ pub(super) fn choose(
     if choices.is_empty() { Err(refusal) } else { Ok(choices) }
 }
 
-/// How a frame may be repeated.
+/// Ways in which a frame may be repeated.
 fn ways(side: &mut Here, packet: &[u8]) -> Vec<Feed> {
     let feed = |renewal| Feed::new(packet, renewal);
     let kept = feed(Renewal::Kept);
@@ -86,7 +87,7 @@ fn ways(side: &mut Here, packet: &[u8]) -> Vec<Feed> {
     }
 }
 
-/// What the program makes of the packet run after run, if that is always the same.
+/// Outcomes of the program on the same packet, run after run, if they repeat.
 pub(super) fn steady(side: &mut dyn Side) -> Result<Steady, String> {
     // Maps settle first: the first frame of a flow is another case than the rest.
     let mut outcomes = Vec::with_capacity(REPEATS.len());
@@ -102,6 +103,6 @@ pub(super) fn steady(side: &mut dyn Side) -> Result<Steady, String> {
     Ok(Steady { odd, even })
 }
 
-/// To settle; once; twice; many times, even; many times, odd.
+/// Runs of each step: to settle; once; twice; many times, even; many times, odd.
 const REPEATS: [u32; 5] = [64, 1, 2, 300, 301];
 const FINALISTS: usize = 6;

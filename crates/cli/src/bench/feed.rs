@@ -1,4 +1,4 @@
-//! Where a program's frames come from: the same frame as the run before left it, or a fresh one for
+//! Source of a program's frames: the same frame as the previous run left it, or a fresh one for
 //! every run.
 //!
 //! `BPF_PROG_TEST_RUN` hands one frame from run to run. Where a program changes what it works on, a
@@ -14,21 +14,22 @@ use towpath_bpf::program::{AttachType, Function, MapType, SlotInit};
 use towpath_bpf::{Env, Insn, Linked};
 use towpath_workload::plain_map;
 
-/// What becomes of a frame between two runs.
+/// Treatment of a frame between two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// Nothing.
+    /// The frame stays as the program left it.
     Kept,
-    /// Its headers are written again.
+    /// The headers of the frame are written again.
     Rewritten,
-    /// As before, and bytes that the program added in front go, those it removed come back.
+    /// As `Rewritten`; also, bytes that the program added in front are removed, and those it
+    /// removed come back.
     Resized,
-    /// The same at the end.
+    /// As `Resized`, for bytes at the end of the frame.
     ResizedAtEnd,
 }
 
 impl Renewal {
-    /// As the JSON document says it.
+    /// Name in the JSON document.
     pub(super) fn name(self) -> &'static str {
         match self {
             Renewal::Kept => "kept",
@@ -38,18 +39,18 @@ impl Renewal {
     }
 }
 
-/// One frame, and how to make the next of it.
+/// One frame, and the way to make the next one of it.
 #[derive(Debug, Clone)]
 pub(super) struct Feed {
     pub(super) packet: Vec<u8>,
     pub(super) renewal: Renewal,
-    /// Different flows, one after another; 1 when all frames are the same.
+    /// Number of different flows, one after another; 1 if all frames are the same.
     pub(super) flows: u32,
     /// Frames of flows that were handed out.
     turn: u64,
 }
 
-/// Where a packet's flow is written.
+/// Offsets in a packet at which its flow is written.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     /// The last four bytes of the source address.
@@ -58,7 +59,7 @@ struct Places {
     ip_checksum: Option<usize>,
     /// The source port, if there is one.
     port: Option<usize>,
-    /// TCP's or UDP's checksum, if it is used.
+    /// TCP's or UDP's checksum, if the packet uses it.
     l4_checksum: Option<usize>,
 }
 
@@ -67,7 +68,7 @@ impl Feed {
         Feed { packet: packet.to_vec(), renewal, flows: 1, turn: 0 }
     }
 
-    /// The same frame in many flows, if it has an address to tell them by.
+    /// Spreads the frame over `flows` flows; fails if it has no address to tell them by.
     pub(super) fn with_flows(mut self, flows: u32) -> Result<Self, String> {
         if places(&self.packet).is_none() {
             return Err("its frame has no IP address to make flows of".to_owned());
@@ -104,7 +105,7 @@ impl Feed {
         &self.packet
     }
 
-    /// The program in front of one with this name, and of its kind.
+    /// A program to run in front of the program `name`, of the same kind.
     pub(super) fn program(&self, name: &str, has_frags: bool, env: &Env) -> Linked {
         let mut targets = plain_map("targets", MapType::ProgArray, (4, 4, 1));
         targets.slots = vec![(0, SlotInit::Program(name.to_owned()))];
@@ -134,7 +135,8 @@ impl Feed {
             if at_end {
                 code.push(Insn::new(0x87, 2, 0, 0, 0));
             }
-            // Called without need too, so that the empty program has the same in front.
+            // Called even if the size is right, so that the empty program has the same code in
+            // front.
             code.extend([mov(1, 6), call(if at_end { ADJUST_TAIL } else { ADJUST_HEAD })]);
         }
         let written = self.packet.len().min(REWRITTEN_BYTES);
@@ -160,7 +162,7 @@ pub(super) fn entry() -> Function {
     Function { start: 0, name: String::new(), linkage: Linkage::Static, type_id: None }
 }
 
-/// Stores that fit the fields of headers: a load wider than the stores it reads from waits.
+/// Stores of the sizes of header fields: a load wider than the stores it reads from waits.
 fn stores(bytes: &[u8]) -> Vec<Insn> {
     let mut code = Vec::new();
     let mut at = 0;
@@ -204,7 +206,8 @@ fn places(packet: &[u8]) -> Option<Places> {
     (address + 4 <= reach).then_some(Places { address, ip_checksum, port, l4_checksum: used })
 }
 
-/// One's complement sum of everything under a checksum but the flow, given the words now there.
+/// One's complement sum of all words under a checksum except those of the flow (`fields`), from the
+/// checksum that the packet has.
 fn rest_of_sum(packet: &[u8], checksum: usize, fields: &[usize]) -> u32 {
     let word = |at: usize| u32::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     let mut sum = word(checksum) ^ 0xffff;
@@ -338,9 +341,9 @@ const XOR: u8 = 0xa0;
 const TAIL_CALL: i32 = 12;
 const ADJUST_HEAD: i32 = 44;
 const ADJUST_TAIL: i32 = 65;
-/// Headers that programs change are within this.
+/// Bytes at the start of a packet that hold the headers which programs change.
 const REWRITTEN_BYTES: usize = 128;
-/// From flow to flow: odd and far, so that no two flows that follow each other are neighbours.
+/// Step from flow to flow: odd and large, so that no two successive flows are neighbours.
 const STEP: u64 = 0x0037_79b9;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::measure::{LEAST_NS, Ours};
 use super::side::Side;
 use super::subject::{Subject, empty_here, empty_peer};
 
-/// Runs the rounds; gives what each engine of ours took, and the peer's times.
+/// Runs the rounds; gives the times of each of our engines, and the peer's times.
 pub(super) fn measure(subject: &Subject<'_>, feed: &Feed) -> Result<(Vec<Ours>, Vec<f64>), String> {
     let args = subject.args;
     let runs = runs(feed.flows);
@@ -20,7 +20,7 @@ pub(super) fn measure(subject: &Subject<'_>, feed: &Feed) -> Result<(Vec<Ours>, 
         peer_times.push(time(&mut *subject.peer(feed)?.0, &mut *empty, runs)?);
         for (at, (&exec, empty)) in args.exec.iter().zip(&mut empty_heres).enumerate() {
             let (mut here, mut ours) = Ours::new(subject, exec, feed)?;
-            // As a daemon does, and the kernel when it makes a map.
+            // A daemon does this, and so does the kernel when it makes a map.
             for map in here.program.maps().maps() {
                 while map.populate_step() {}
             }
@@ -37,20 +37,20 @@ pub(super) fn measure(subject: &Subject<'_>, feed: &Feed) -> Result<(Vec<Ours>, 
     Ok((all, peer_times))
 }
 
-/// Nanoseconds of the program's work.
+/// Nanoseconds of the program's work, without those of an empty program.
 fn time(program: &mut dyn Side, empty: &mut dyn Side, runs: u64) -> Result<f64, String> {
     let nothing = empty.time(runs)?;
     let whole = program.time(runs)?;
     Ok((whole.ns() - nothing.ns()).max(LEAST_NS))
 }
 
-/// Of few flows each comes sixteen times, of many each twice.
+/// Runs of a round: of few flows each comes sixteen times, of many each twice.
 fn runs(flows: u32) -> u64 {
     let flows = u64::from(flows);
     (16 * flows).clamp(RUNS_MIN, RUNS_MAX.max(2 * flows))
 }
 
-/// In fewer, what a call costs would be a good part.
+/// With fewer runs, the cost of the call would be a large part of the time.
 const RUNS_MIN: u64 = 1 << 16;
 const RUNS_MAX: u64 = 1 << 21;
 

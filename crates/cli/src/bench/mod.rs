@@ -32,7 +32,8 @@ pub(crate) fn bench(args: &BenchArgs, output: &mut Output) -> Result<Status, Cli
     check_passes(&args.without)?;
     if args.against == Peer::Kernel {
         towpath_kernel::Kernel::open()?;
-        // Redirects and routes are then the same on every machine; without, they are this one's.
+        // Redirects and routes are then the same on every machine; without it, they are this
+        // machine's.
         let _not_permitted = towpath_kernel::isolate_network();
     }
     let env = kernel_types(args.program.btf.as_deref())?;
@@ -142,7 +143,7 @@ fn kernel_version() -> String {
     text.trim().to_owned()
 }
 
-/// As `--against` spells it.
+/// Name of the peer, as `--against` spells it.
 fn peer_name(peer: Peer) -> &'static str {
     match peer {
         Peer::Kernel => "kernel",
@@ -150,7 +151,7 @@ fn peer_name(peer: Peer) -> &'static str {
     }
 }
 
-/// A line appears as soon as its program is measured.
+/// Prints one program's line, as soon as it is measured.
 fn print(entry: &Entry, class: Class, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return Ok(());
@@ -173,7 +174,7 @@ fn print(entry: &Entry, class: Class, output: &mut Output) -> Result<(), CliErro
     output.flush()
 }
 
-/// Why a program may have done so little.
+/// Prints reasons why a program may have done so little.
 fn print_leftover(entry: &Entry, output: &mut Output) -> Result<(), CliError> {
     if output.json {
         return Ok(());
@@ -182,11 +183,11 @@ fn print_leftover(entry: &Entry, output: &mut Output) -> Result<(), CliError> {
     entry.leftover.iter().try_for_each(|text| output.line(&style.dim(&format!("    {text}"))))
 }
 
-/// The verdict, the work and the frame, so that a figure says what it is the figure of.
+/// Verdict, work and frame of a measured program, so that its figure can be interpreted.
 fn what_it_did(entry: &Entry) -> String {
     let Entry { verdict, executed, frame, frame_bytes, flows, .. } = entry;
     let action = Action::from_returned(*verdict);
-    // What is no verdict counts as XDP_ABORTED, which would hide it.
+    // A value that is no verdict counts as XDP_ABORTED, which would hide it.
     let verdict =
         if action as u32 == *verdict { action.to_string() } else { format!("returns {verdict}") };
     let flows = if *flows == 1 { String::new() } else { format!(", {flows} flows") };

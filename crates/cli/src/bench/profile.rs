@@ -1,4 +1,4 @@
-//! `bench --profile`: where a program's time goes, by C line.
+//! `bench --profile`: the time of a program by C line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::output::{Align, Output, Table};
 /// Part of a program's time.
 #[derive(Debug, Clone, Serialize, PartialEq)]
 pub(super) struct ProfileLine {
-    /// `file:line`, or `instruction N` where the object does not say; empty for what belongs to no
-    /// instruction.
+    /// `file:line`, or `instruction N` if the object has no line information; empty for samples
+    /// that belong to no instruction.
     pub(super) place: String,
-    /// The line.
+    /// Text of the C line.
     pub(super) text: String,
     /// Per cent of all samples.
     pub(super) percent: f64,
-    /// Of these, in functions of the runtime that were called there.
+    /// Percentage of all samples in functions of the runtime that were called from this line.
     pub(super) runtime_percent: f64,
 }
 
-/// Runs a program for a while and tells where it was.
+/// Runs a program for a while under a sampling profiler.
 pub(super) fn profile(here: &mut Here, linked: &Linked) -> Result<Vec<ProfileLine>, String> {
     let runs = here.time(RUNS)?.runs_in(TIME);
     let sampler = Sampler::start(PERIOD).map_err(|error| format!("no profile: {error}"))?;
@@ -72,7 +72,7 @@ fn place(program: &Program, linked: &Linked, sample: &Sample) -> (String, String
     }
 }
 
-/// Prints what takes a per cent and more.
+/// Prints the lines that take 1 % or more of the time.
 pub(super) fn print(lines: &[ProfileLine], output: &mut Output) -> Result<(), CliError> {
     if lines.is_empty() {
         return Ok(());
@@ -94,8 +94,8 @@ pub(super) fn print(lines: &[ProfileLine], output: &mut Output) -> Result<(), Cl
 }
 
 const SHOWN_PERCENT: f64 = 1.0;
-/// Runs that tell how long one takes.
+/// Number of runs from which the time of one is estimated.
 const RUNS: u64 = 100_000;
-/// How long a program is looked at, of processor time.
+/// Processor time for which a program is sampled.
 const TIME: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_micros(500);

@@ -7,27 +7,27 @@ use super::profile::ProfileLine;
 /// The `--json` document.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Results {
-    /// Geometric mean of the ratios of `programs` for the first `--exec`: of the means of all
-    /// numbers of flows the least.
+    /// Geometric mean of the ratios of `programs` for the first `--exec`: the least of the means of
+    /// all numbers of flows.
     pub(super) geomean_ratio: Option<f64>,
-    /// The same for every `--exec`.
+    /// The geometric mean as above, for every `--exec`.
     pub(super) geomean: serde_json::Map<String, serde_json::Value>,
-    /// The mean of each number of flows, for every `--exec`.
+    /// Geometric mean for each number of flows, for every `--exec`.
     pub(super) geomean_by_flows: serde_json::Map<String, serde_json::Value>,
-    /// What was compared with.
+    /// The peer that was compared with.
     pub(super) against: &'static str,
     /// Programs with work to do.
     pub(super) programs: Vec<Entry>,
     /// Programs that take the peer a few nanoseconds, so that a difference says more than a ratio:
-    /// not in the geometric mean.
+    /// they are left out of the geometric mean.
     pub(super) short: Vec<Entry>,
-    /// Of those, for every `--exec`.
+    /// Differences of the programs in `short`, for every `--exec`.
     pub(super) differences: serde_json::Map<String, serde_json::Value>,
     /// Programs whose work is too short to be compared, on every side.
     pub(super) trivial: Vec<Entry>,
     /// Programs that were not measured.
     pub(super) skipped: Vec<Skipped>,
-    /// How and where.
+    /// How and where the figures were made.
     pub(super) method: Method,
 }
 
@@ -35,22 +35,22 @@ pub(super) struct Results {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// As asked for with `--exec`.
+    /// Value of `--exec`.
     pub(super) exec: &'static str,
-    /// Different flows of its frames, new ones among them; of 1 there is nothing new.
+    /// Number of different flows of its frames, new ones among them; with 1, no flow is new.
     pub(super) flows: u32,
-    /// Of one frame, an empty program's time subtracted; the median of all rounds.
+    /// Time for one frame without an empty program's time; the median of all rounds.
     pub(super) ns: f64,
     pub(super) peer_ns: f64,
     /// The median of the rounds' ratios; above 1 is faster than the peer.
     pub(super) ratio: f64,
-    /// The median of what it takes longer than the peer in a round; below 0 is faster.
+    /// Median of the rounds' differences to the peer, in nanoseconds; below 0 is faster.
     pub(super) difference_ns: f64,
     pub(super) verify_us: f64,
-    /// 0 when nothing was compiled.
+    /// Compile time; 0 if nothing was compiled.
     pub(super) compile_us: f64,
     pub(super) object: String,
-    /// The least and the largest ratio of a round.
+    /// The least and the largest ratio of the rounds.
     pub(super) spread: [f64; 2],
     /// The program's return value.
     pub(super) verdict: u32,
@@ -59,25 +59,25 @@ pub(super) struct Entry {
     /// The frame's number among the candidates, as `--frame` takes it.
     pub(super) frame: usize,
     pub(super) frame_bytes: usize,
-    /// Whether a run gets the frame that the run before left (`kept`), or a fresh one (`rewritten`,
-    /// and `resized` when the program changes its size).
+    /// Whether a run gets the frame as the previous run left it (`kept`), or a fresh one
+    /// (`rewritten`, or `resized` if the program changes its size).
     pub(super) frames: &'static str,
-    /// BPF instructions.
+    /// Number of BPF instructions.
     pub(super) insns: usize,
-    /// Settings that the object leaves to its loader, and that were not given: it may have done
-    /// little for that reason.
+    /// Settings that the object leaves to its loader and that were not given: the program may have
+    /// done little for that reason.
     pub(super) leftover: Vec<String>,
-    /// What really executed it: `interp` where it could not be compiled.
+    /// The engine that really executed it: `interp` if it could not be compiled.
     pub(super) ran: &'static str,
-    /// The peer's time from instructions to a program that can run: verification and compilation.
+    /// Time of the peer from instructions to a runnable program: verification and compilation.
     pub(super) peer_load_us: f64,
-    /// Where its time goes, most first; with `--profile` only.
+    /// Time of the program by C line, most first; with `--profile` only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) profile: Vec<ProfileLine>,
 }
 
 impl Entry {
-    /// What tells it from others in a table.
+    /// Name of the entry in a table, with its number of flows.
     pub(super) fn name_and_flows(&self) -> String {
         match self.flows {
             1 => self.name.clone(),
@@ -101,28 +101,28 @@ pub(super) struct Method {
     pub(super) window_ms: u32,
     pub(super) buffers: usize,
     pub(super) without: Vec<String>,
-    /// Different flows; 1 is the same frame over and over.
+    /// Numbers of different flows that were measured; 1 is the same frame over and over.
     pub(super) flows: Vec<u32>,
-    /// Hash tables were filled up.
+    /// Whether hash tables were filled up.
     pub(super) cold: bool,
     pub(super) cpu: String,
     pub(super) kernel: String,
     pub(super) version: &'static str,
 }
 
-/// How a program's figures may be compared.
+/// Way in which a program's figures may be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// By ratio.
+    /// Compared by ratio.
     Measured,
-    /// By nanoseconds.
+    /// Compared by nanoseconds.
     Short,
-    /// Not at all.
+    /// Not compared at all.
     Trivial,
 }
 
 impl Class {
-    /// The class of a program, from what each engine found.
+    /// Class of a program, from the figures of each engine.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let is_trivial = |entry: &Entry| entry.ns.max(entry.peer_ns) < TRIVIAL_NS;
         if entries.iter().all(is_trivial) {
@@ -135,14 +135,14 @@ impl Class {
     }
 }
 
-/// By how much short programs differ from the peer in one engine.
+/// Differences of short programs to the peer in one engine.
 #[derive(Debug, PartialEq, Serialize)]
 struct Differences {
     mean_ns: f64,
-    /// The one that loses most.
+    /// The largest difference, and below the program that has it.
     most_ns: f64,
     most: String,
-    /// How many are slower by more than a nanosecond.
+    /// Number of programs that are slower by more than a nanosecond.
     slower: usize,
 }
 
@@ -162,7 +162,7 @@ impl Differences {
 }
 
 impl Results {
-    /// Adds a program.
+    /// Adds a program's entries to the list of its class.
     pub(super) fn add(&mut self, class: Class, entries: Vec<Entry>) {
         let list = match class {
             Class::Measured => &mut self.programs,
@@ -172,7 +172,7 @@ impl Results {
         list.extend(entries);
     }
 
-    /// Fills in the means; `execs` are those asked for, in order.
+    /// Fills in the means; `execs` are the values of `--exec`, in their order.
     pub(super) fn finish(&mut self, execs: &[&'static str]) {
         for &exec in execs {
             let mut means = serde_json::Map::new();
@@ -194,12 +194,12 @@ impl Results {
     }
 }
 
-/// Where every side takes less, the work is lost in what a call costs.
+/// Below this time on every side, the work is lost in the cost of the call.
 pub(super) const TRIVIAL_NS: f64 = 5.0;
-/// Where the peer takes less, a difference of a nanosecond would be a ratio that looks like much.
+/// Below this time of the peer, a difference of a nanosecond would make a misleading ratio.
 const SHORT_NS: f64 = 12.0;
 
-/// `None` of nothing.
+/// Geometric mean; `None` if there are no values.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let logarithms: Vec<f64> = values.map(f64::ln).collect();
     if logarithms.is_empty() {
@@ -208,7 +208,7 @@ fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some((logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
 }
 
-/// The middle of some values; 0 of none.
+/// Median of the values; 0 if there are none.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

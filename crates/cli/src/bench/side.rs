@@ -10,16 +10,16 @@ use towpath_xdp::{Burst, Frame, Program, Worker};
 use super::feed::{Feed, Renewal};
 use crate::kernel_session::KernelSession;
 
-/// What a run, or the last of several, left behind.
+/// Result of a run, or of the last of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// The program's return value.
     pub(super) retval: u32,
     /// Metadata, then the packet.
     pub(super) data: Vec<u8>,
-    /// How much of `data` is metadata.
+    /// Length of the metadata at the start of `data`.
     pub(super) meta_bytes: usize,
-    /// Where in `data` the linear part ends.
+    /// Offset in `data` at which the linear part ends.
     pub(super) linear_end: usize,
 }
 
@@ -28,8 +28,8 @@ pub(super) trait Side {
     /// Runs the program `repeat` times from the feed's first frame on.
     fn run(&mut self, repeat: u32) -> Result<Outcome, String>;
 
-    /// Runs the program about `runs` times. Gives the runs, the processor time they took and the
-    /// last return value.
+    /// Runs the program about `runs` times. Gives the number of runs, the processor time they took
+    /// and the last return value.
     fn time(&mut self, runs: u64) -> Result<Timed, String>;
 }
 
@@ -38,17 +38,17 @@ pub(super) trait Side {
 pub(super) struct Timed {
     runs: u64,
     elapsed: Duration,
-    /// What the last run returned.
+    /// Return value of the last run.
     pub(super) retval: u32,
 }
 
 impl Timed {
-    /// Of one run, on average.
+    /// Average time of one run, in nanoseconds.
     pub(super) fn ns(&self) -> f64 {
         self.elapsed.as_nanos() as f64 / self.runs.max(1) as f64
     }
 
-    /// Both together.
+    /// Both measurements together.
     pub(super) fn and(self, other: Timed) -> Timed {
         let (runs, elapsed) = (self.runs + other.runs, self.elapsed + other.elapsed);
         Timed { runs, elapsed, retval: other.retval }
@@ -58,7 +58,7 @@ impl Timed {
         self.elapsed > time
     }
 
-    /// How many runs take `window`.
+    /// Number of runs that take `window`.
     pub(super) fn runs_in(&self, window: Duration) -> u64 {
         (window.as_nanos() as f64 / self.ns().max(0.5)) as u64
     }
@@ -76,13 +76,14 @@ pub(super) struct InKernel<'a> {
     /// The program, or the one that makes its frames and calls it.
     program: KernelProgram,
     packet: Vec<u8>,
-    /// Program arrays keep their entries while the arrays are open.
+    /// Programs and maps that must stay open: a program array keeps its entries only while it is
+    /// open.
     _called: Option<(KernelProgram, MapSet)>,
     _session: Option<KernelSession<'a>>,
 }
 
 impl<'a> InKernel<'a> {
-    /// A loaded program with frames of `feed` in front; `linked` is the program.
+    /// A loaded program with frames of `feed` in front of it; `linked` is the same program.
     pub(super) fn new(
         program: KernelProgram,
         linked: &Linked,
@@ -153,7 +154,8 @@ impl Here {
         self.frames.iter_mut().try_for_each(|frame| refill(frame, &feed.packet))
     }
 
-    /// How many instructions of the interpreter a frame of this feed takes, once maps know it.
+    /// Number of instructions that the interpreter executes for a frame of this feed, once the maps
+    /// know the frame.
     pub(super) fn work(&mut self, feed: &Feed) -> Result<u64, String> {
         self.set_feed(feed)?;
         let Here { program, worker, feed, frames, burst } = self;
@@ -168,7 +170,7 @@ impl Here {
         Ok(burst.executed())
     }
 
-    /// One burst, as an engine runs it.
+    /// Runs one burst, as an engine does.
     fn burst(&mut self) -> Result<u32, String> {
         let Here { program, worker, feed, frames, burst } = self;
         if feed.renewal != Renewal::Kept {

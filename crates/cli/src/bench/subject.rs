@@ -25,25 +25,25 @@ use crate::leftover;
 use crate::mapfile;
 use crate::program::Opened;
 
-/// A linked program and what its maps are to hold.
+/// A linked program and the first contents of its maps.
 pub(super) struct Subject<'a> {
     pub(super) args: &'a BenchArgs,
     pub(super) opened: &'a Opened,
     pub(super) linked: Linked,
-    /// The object leaves sizes to its loader, and some were made up.
+    /// Whether the object leaves sizes to its loader and some were made up.
     completed: bool,
     map_init: Option<&'a Path>,
     packets: &'a [Vec<u8>],
-    /// What fills hash tables up.
+    /// Templates for the elements that fill hash tables up.
     templates: Vec<Template>,
 }
 
-/// An element for every flow.
+/// Template of an element for every flow.
 #[derive(Debug)]
 struct Template {
     map: usize,
     key: Vec<u8>,
-    /// Where in the key the flow's source address is; elements that no frame looks for have none.
+    /// Offset of the flow's source address in the key; `None` for elements that no frame looks up.
     address_at: Option<usize>,
     value: Vec<u8>,
     flows: u32,
@@ -76,7 +76,7 @@ impl<'a> Subject<'a> {
         self.packets
     }
 
-    /// The program in the engine to compare with, and how long it took to get there.
+    /// The program in the engine to compare with, and the time it took to load it.
     pub(super) fn peer(&self, feed: &Feed) -> Result<(Box<dyn Side + 'a>, Duration), String> {
         match self.args.against {
             Peer::Kernel => {
@@ -109,7 +109,8 @@ impl<'a> Subject<'a> {
     /// The program in this process.
     pub(super) fn here(&self, exec: RunExec, feed: &Feed) -> Result<Here, String> {
         let options = load_options(self.args, exec);
-        // A program whose maps were completed is on its own: the loader would not know them.
+        // A program whose maps were completed is loaded by itself: the loader would not know the
+        // maps.
         let program = if self.completed {
             Program::from_linked(self.linked.clone(), &options).map_err(|e| e.to_string())?
         } else {
@@ -132,8 +133,8 @@ impl<'a> Subject<'a> {
         Here::new(program, feed)
     }
 
-    /// From now on, hash tables hold an element for every flow of the feed, as far as they have
-    /// room. Where a key holds the source address of the frame, it is found by the frames.
+    /// Fills hash tables with an element for every flow of the feed, as far as they have room. If a
+    /// key holds the source address of the frame, the frames find these elements.
     pub(super) fn fill_up(&mut self, feed: &Feed) -> Result<(), String> {
         let here = self.here(RunExec::Interp, feed)?;
         let address = feed.address().unwrap_or_default();
@@ -186,12 +187,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// How long our verifier takes, at best.
+    /// Time that our verifier takes, at best.
     pub(super) fn verify_time(&self) -> Duration {
         let once = || {
             let linked = self.linked.clone();
             let started = Instant::now();
-            // The program was accepted before.
+            // The result is known: the program was accepted before.
             let _verified = verifier::verify(linked, &Options::default());
             started.elapsed()
         };
@@ -231,7 +232,7 @@ pub(super) fn empty_here(
     Here::new(program, feed)
 }
 
-/// How long LLVM may take; what takes longer is measured on tier 1.
+/// Time that LLVM may take; a program that takes longer is measured on tier 1.
 const TIER2_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `return XDP_PASS`.
@@ -268,7 +269,7 @@ fn zeros(count: u32) -> Vec<u8> {
     vec![0; count as usize]
 }
 
-/// The kernel's map takes or refuses the same element.
+/// Stores an element; the kernel's map accepts or refuses the same one.
 fn put(map: Option<&Arc<Map>>, key: &[u8], value: &[u8]) {
     if let Some(map) = map {
         let _same_there = map.user().update(key, &Value::One(value.to_vec()), 0);
@@ -280,7 +281,7 @@ pub(super) fn first_line(text: &str) -> String {
 }
 
 const ELEMENTS_SEED: u64 = 0xf111;
-/// Elements looked at for one that frames find.
+/// Number of elements searched for one that frames find.
 const HELD_MAX: usize = 4096;
 /// Odd, so that different numbers stay different.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,4 @@
-//! Which objects are measured, with which frames and map contents.
+//! Objects to measure, with their frames and map contents.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::error::CliError;
 #[derive(Debug)]
 pub(super) struct BenchObject {
     pub(super) path: PathBuf,
-    /// First contents of its maps.
+    /// File with the first contents of its maps.
     pub(super) map_init: Option<PathBuf>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn price_targets(args: &BenchArgs) -> Result<Vec<BenchObject>, CliErr
     Ok(files.into_iter().map(target).collect())
 }
 
-/// What `make programs` compiled.
+/// Objects that `make programs` compiled below `folder`.
 fn own_objects(folder: &str) -> Result<Vec<PathBuf>, CliError> {
     let folder = Path::new(folder);
     if !folder.is_dir() {
@@ -79,14 +79,14 @@ fn object_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(found)
 }
 
-/// `tests/data/NAME.json` of a program of this repository.
+/// `tests/data/NAME.json`, the map contents for a program of this repository.
 fn own_maps(object: &Path) -> Option<PathBuf> {
     let stem = object.file_stem()?.to_str()?;
     let name = stem.strip_suffix("_unrolled").unwrap_or(stem);
     contents(name, OWN_DATA)
 }
 
-/// The first contents that lie in a folder for an object of that name.
+/// File in `folder` with the first contents of an object's maps, by the object's name.
 fn beside(object: &Path, folder: &str) -> Option<PathBuf> {
     contents(object.file_stem()?.to_str()?, folder)
 }
@@ -96,8 +96,8 @@ fn contents(name: &str, folder: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Frames to choose from: of the capture that was named, else generated ones and, for the
-/// programs of this repository, those of its captures, which their maps are made for.
+/// Frames to choose from: those of the capture in the arguments; else generated ones and, for the
+/// programs of this repository, those of its captures, which the programs' maps are made for.
 pub(super) fn candidates(args: &BenchArgs) -> Result<Vec<Vec<u8>>, CliError> {
     let mut frames = match &args.input {
         Some(path) => capture_frames(path, 1)?,
@@ -111,7 +111,7 @@ pub(super) fn candidates(args: &BenchArgs) -> Result<Vec<Vec<u8>>, CliError> {
             }
         }
     }
-    // What fits a port's usual MTU.
+    // Frames that fit a port's usual MTU.
     frames.retain(|frame| (ETHERNET_HEADER..=ETHERNET_MAX).contains(&frame.len()));
     Ok(frames)
 }
@@ -136,7 +136,7 @@ const PRICE_SOURCES: &str = "bench/prices";
 const OWN_DATA: &str = "tests/data";
 const PACKETS_SEED: u64 = 1;
 const PACKETS: usize = 256;
-/// Captures, and of how many frames one is taken.
+/// Captures, each with its stride: one in so many frames is taken.
 const OWN_CAPTURES: [(&str, usize); 2] = [("edge.pcap", 4), ("services.pcap", 1)];
 const CAPTURE_FRAMES_MAX: usize = 4096;
 const ETHERNET_HEADER: usize = 14;

@@ -20,16 +20,16 @@ pub(super) struct Seen {
     pub(super) target: Option<Option<String>>,
     pub(super) metadata: Vec<u8>,
     pub(super) packet: Vec<u8>,
-    /// In the format of map files, if any was asked for.
+    /// Contents of maps in the format of map files, if the case expects any.
     pub(super) maps: Option<Json>,
     pub(super) printed: Option<Vec<String>>,
-    /// Of a dequeue program: whether it sent a packet, and how many it dropped.
+    /// Of a dequeue program: whether it sent a packet, and the number of packets it dropped.
     pub(super) dequeued: Option<(bool, u64)>,
     /// Records of ring buffers and perf events.
     pub(super) sent: Option<BTreeMap<String, Vec<Vec<u8>>>>,
 }
 
-/// Each difference as lines for people; none if all is as expected.
+/// Differences as lines for people; empty if the results are as expected.
 pub(super) fn differences(
     expect: &Expect,
     seen: &Seen,
@@ -86,7 +86,7 @@ pub(super) fn differences(
     found
 }
 
-/// Says which packet it was, where there are several.
+/// Adds the number of the packet to the differences if the case has several packets.
 pub(super) fn shown(case: &Case, index: usize, differences: Vec<String>) -> Vec<String> {
     if case.steps.len() == 1 {
         return differences;
@@ -95,13 +95,14 @@ pub(super) fn shown(case: &Case, index: usize, differences: Vec<String>) -> Vec<
     differences.into_iter().map(with_number).collect()
 }
 
-/// `enum xdp_action`'s name, or the number.
+/// Name of the verdict in `enum xdp_action`, or the number.
 pub(super) fn verdict(returned: u32) -> String {
     let action = Action::from_returned(returned);
     if action as u32 == returned { action.name().to_owned() } else { returned.to_string() }
 }
 
-/// As many records as are wanted, each of which begins as it is wanted.
+/// Differences of the records of one ring buffer or perf event array: their number, and how each
+/// begins.
 fn sent_differences(name: &str, wanted: &[Pattern], records: &[Vec<u8>]) -> Vec<String> {
     if wanted.len() != records.len() {
         return vec![format!("sent: {name}: expected {}, got {}", wanted.len(), records.len())];
@@ -116,7 +117,7 @@ fn sent_differences(name: &str, wanted: &[Pattern], records: &[Vec<u8>]) -> Vec<
         .collect()
 }
 
-/// Whether the bytes begin as it is wanted.
+/// Whether the bytes begin with the wanted pattern.
 fn begins(wanted: &[Option<u8>], bytes: &[u8]) -> bool {
     wanted.len() <= bytes.len()
         && wanted.iter().zip(bytes).all(|(wanted, byte)| wanted.is_none_or(|it| it == *byte))
@@ -142,7 +143,8 @@ struct Compare<'a> {
 }
 
 impl Compare<'_> {
-    /// What of `wanted` is not in the map; elements that are not named may be anything.
+    /// Differences between `wanted` and the contents of the map; elements that are not named may
+    /// have any value.
     fn map(self, name: &str, wanted: &Json, found: &Json) -> Result<Vec<String>, String> {
         let Some(def) = self.defs.iter().find(|def| def.name == name) else {
             let names = self.defs.iter().map(|def| def.name.as_str());
@@ -175,7 +177,7 @@ impl Compare<'_> {
         let stored = |value: &Json| {
             parse_element(def, key, Some(value), self.cpus).ok().and_then(|(_, stored)| stored)
         };
-        // As it is written, as far as it is written; or else the same bytes in another form.
+        // Equal as far as the case spells it out; or else the same bytes in another notation.
         contains(value, wanted) || stored(wanted).is_some_and(|it| stored(value) == Some(it))
     }
 }
@@ -199,8 +201,8 @@ fn elements(def: &MapDef, wanted: &Json) -> Result<Vec<(Json, Json)>, String> {
     list.iter().enumerate().map(element).collect()
 }
 
-/// What may be as wanted: an element's value; of a per-CPU element the one of any CPU, as a case
-/// runs on one of them, or all of them.
+/// Values to compare with the wanted one: an element's value; for a per-CPU element the values of
+/// every CPU, as a case runs on one of them, or all of them together.
 fn values(entry: &Json) -> Vec<&Json> {
     match entry["values"].as_array().map(Vec::as_slice) {
         Some([only]) => vec![&only["value"]],
@@ -212,8 +214,8 @@ fn values(entry: &Json) -> Vec<&Json> {
     }
 }
 
-/// Whether everything that is wanted is there; members of structures that are not named may be
-/// anything.
+/// Whether `found` contains everything in `wanted`; members of structures that are not named may
+/// have any value.
 fn contains(found: &Json, wanted: &Json) -> bool {
     let all = |found: &Object<String, Json>, wanted: &Object<String, Json>| {
         wanted

@@ -1,4 +1,4 @@
-//! Two packets beside each other, by what their headers say.
+//! Comparison of two packets by their header fields.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use towpath_bpf::suggest;
 
 use super::hex;
 
-/// A header's field, and its value.
+/// Name of a header field, and its value.
 type Field = (String, String);
 
-/// What differs, in lines for people.
+/// Differences of two packets, in lines for people.
 pub(super) fn difference(wanted: &[u8], found: &[u8]) -> Vec<String> {
     if wanted == found {
         return Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn difference(wanted: &[u8], found: &[u8]) -> Vec<String> {
     lines
 }
 
-/// What of `wanted` is something else in `packet`, in lines for people.
+/// Fields of `wanted` that differ in `packet`, in lines for people.
 pub(super) fn differing(wanted: &BTreeMap<String, String>, packet: &[u8]) -> Vec<String> {
     let found = fields(packet);
     let value = |name: &str| {
@@ -81,7 +81,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// What can be read of a packet, and of the one inside when it is a tunnel's.
+/// Header fields of a packet, and those of the inner packet of a tunnel.
 fn fields(packet: &[u8]) -> Vec<Field> {
     let Ok(headers) = LaxPacketHeaders::from_ethernet(packet) else { return Vec::new() };
     let mut fields = of_headers(&headers);
@@ -122,7 +122,8 @@ fn of_headers(headers: &LaxPacketHeaders<'_>) -> Vec<Field> {
     fields.0
 }
 
-/// Whether the transport's checksum is that of its bytes; a fragment has only some of them.
+/// Whether the transport's checksum is right for its bytes; `None` for a fragment, which has only
+/// some of them.
 fn sum(
     net: &NetHeaders,
     transport: &TransportHeader,
@@ -222,7 +223,8 @@ impl Fields {
         }
     }
 
-    /// ICMP of both versions: type, code, checksum, and what an echo has.
+    /// ICMP of both versions: type, code and checksum, and for an echo its identifier and sequence
+    /// number.
     fn icmp(&mut self, header: &[u8]) {
         let &[kind, code, high, low, id_high, id_low, seq_high, seq_low, ..] = header else {
             return;

@@ -1,4 +1,4 @@
-//! Files of cases: TOML or JSON (docs/test.md), and captures whose packets say what is expected.
+//! Files of cases: TOML or JSON (docs/test.md), and captures with verdicts as packet comments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::args::{Assignment, MapSize, ProgramArgs, Selection};
 use crate::error::CliError;
 use crate::files;
 
-/// What files of cases end in.
+/// Filename extensions of files of cases.
 pub(super) const EXTENSIONS: [&str; 3] = ["toml", "json", "pcapng"];
 
 /// A file, ready to run.
@@ -36,64 +36,65 @@ pub(super) struct Subject {
     pub(super) selection: Selection,
     pub(super) linking: ProgramArgs,
     pub(super) cpus: usize,
-    /// Interfaces, routes and neighbours.
+    /// File with interfaces, routes and neighbours.
     pub(super) fib: Option<PathBuf>,
 }
 
-/// One case: its maps are its own.
+/// One case, which has maps of its own.
 pub(super) struct Case {
     pub(super) name: String,
-    /// One of the object's programs; the file's if it names none.
+    /// Name of one of the object's programs; `None` for the program of the file.
     pub(super) program: Option<String>,
-    /// What is in maps at first.
+    /// First contents of maps.
     pub(super) maps: Object<String, Json>,
-    /// What the host has.
+    /// Sockets of the host.
     pub(super) sockets: Vec<Socket>,
     pub(super) connections: Vec<KnownConnection>,
     pub(super) steps: Vec<Step>,
-    /// For messages.
+    /// File of the case, for messages.
     pub(super) file: PathBuf,
 }
 
 /// One packet.
 pub(super) struct Step {
-    /// By how much the clock goes on before it.
+    /// Time by which the clock advances before the packet.
     pub(super) advance: Duration,
     pub(super) ifindex: u32,
     pub(super) queue: u32,
     pub(super) metadata: Vec<u8>,
     pub(super) hints: Hints,
-    /// What user space puts into user ring buffers before it, by their names.
+    /// Samples that user space puts into user ring buffers before the packet, by the maps' names.
     pub(super) send: BTreeMap<String, Vec<Vec<u8>>>,
     pub(super) packet: Vec<u8>,
-    /// No packet arrives: this dequeue program of the object is run instead, for port `ifindex`.
+    /// Dequeue program of the object to run for port `ifindex`, instead of receiving a packet.
     pub(super) dequeue: Option<String>,
     pub(super) expect: Expect,
 }
 
-/// What is expected of it; what is not said is not looked at.
+/// Expected results; those that are absent are not compared.
 #[derive(Default)]
 pub(super) struct Expect {
     pub(super) returned: Option<u32>,
     pub(super) target: Option<String>,
     pub(super) packet: Option<Expected>,
-    /// Header fields of the packet afterwards, by their names.
+    /// Header fields of the packet after the run, by their names.
     pub(super) fields: BTreeMap<String, String>,
     pub(super) metadata: Option<Pattern>,
     pub(super) maps: Object<String, Json>,
     pub(super) printed: Option<Vec<String>>,
-    /// Whether a dequeue program sends a packet, and how many it drops.
+    /// Whether a dequeue program sends a packet, and below the number of packets it drops.
     pub(super) sends: Option<bool>,
     pub(super) drops: Option<u64>,
-    /// How the records begin that it puts into ring buffers and perf events, by their names.
+    /// Beginnings of the records that the program puts into ring buffers and perf events, by the
+    /// maps' names.
     pub(super) sent: BTreeMap<String, Vec<Pattern>>,
 }
 
-/// A file as it is written.
+/// A file of cases as it is written.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Document {
-    /// The object file, from where this file is.
+    /// Path of the object file, relative to this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) object: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -166,7 +167,7 @@ pub(super) struct StepDocument {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectDocument {
-    /// A name or a number.
+    /// Name or number of the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,7 +191,7 @@ pub(super) struct ExpectDocument {
     pub(super) sent: BTreeMap<String, Vec<String>>,
 }
 
-/// Reads a file of cases. `object` is what those are about that name none.
+/// Reads a file of cases. `object` is the object of files that name none.
 pub(super) fn read(path: &Path, object: Option<&Path>) -> Result<Suite, CliError> {
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
     let bytes = files::read(path, "cases", FILE_BYTES_MAX)?;
@@ -238,7 +239,7 @@ fn subject(path: &Path, document: &Document, object: Option<&Path>) -> Result<Su
     })
 }
 
-/// Reads each of a list; a message says which one is wrong.
+/// Reads each document of a list; an error message has the index of the one that is wrong.
 fn each<D, T>(
     what: &str,
     documents: Vec<D>,
@@ -352,7 +353,7 @@ fn lists<T>(
     texts.into_iter().map(one).collect()
 }
 
-/// A header field's name and its value as it is shown.
+/// A header field's name and the text of its value.
 fn field((name, value): (String, Json)) -> Result<(String, String), String> {
     super::fields::check_name(&name)?;
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -368,7 +369,8 @@ fn returned(verdict: &Json) -> Result<u32, String> {
     })
 }
 
-/// Frames of a capture in order, on the same maps; a comment that is a verdict is expected.
+/// Cases from a capture: its frames in order, on the same maps; a comment that is a verdict is
+/// expected.
 fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, CliError> {
     let broken = |source| CliError::Capture { path: path.to_owned(), source };
     let refused = |message: String| CliError::Text { path: path.to_owned(), message };
@@ -415,7 +417,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 mod tests {
     use super::*;
 
-    /// A file with everything that has a parser of its own.
+    /// A file with every item that has a parser of its own.
     const CASES: &str = r#"
 [[case]]
 name = "one"

@@ -28,12 +28,12 @@ pub(super) struct Headers {
     /// Text behind the headers.
     payload: Option<String>,
     payload_hex: Option<String>,
-    /// So long a payload, of bytes that count up.
+    /// Length of a generated payload, of bytes that count up.
     payload_bytes: Option<usize>,
-    /// A packet behind all that, as a tunnel carries it: from its IP header on, or a whole frame
+    /// A packet behind the payload, as a tunnel carries it: from its IP header on, or a whole frame
     /// if it has `eth`.
     inside: Option<Box<Headers>>,
-    /// Zeros at the end, until the packet has so many bytes.
+    /// Length of the packet with zeros at its end.
     pad_to: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Headers {
 struct Eth {
     src: Mac,
     dst: Mac,
-    /// Ethernet type, where no IP header says it.
+    /// EtherType, used if no IP header implies it.
     r#type: Option<u16>,
 }
 
@@ -54,13 +54,13 @@ struct V4 {
     ttl: u8,
     tos: u8,
     id: u16,
-    /// Where no transport header says it.
+    /// Protocol number, used if no transport header implies it.
     protocol: Option<u8>,
-    /// In units of 8 bytes.
+    /// Offset of the fragment in units of 8 bytes.
     fragment_offset: u16,
     more_fragments: bool,
     dont_fragment: bool,
-    /// A wrong one, for programs that look.
+    /// A checksum to use instead of the right one, for programs that check it.
     checksum: Option<u16>,
 }
 
@@ -70,7 +70,7 @@ struct V6 {
     src: Ipv6Addr,
     dst: Ipv6Addr,
     hop_limit: u8,
-    /// Where no transport header says it.
+    /// Next header, used if no transport header implies it.
     next_header: Option<u8>,
 }
 
@@ -79,7 +79,7 @@ struct V6 {
 struct Ports {
     sport: u16,
     dport: u16,
-    /// A wrong one, or none (0).
+    /// A checksum to use instead of the right one; 0 for none.
     checksum: Option<u16>,
 }
 
@@ -93,9 +93,9 @@ struct Tcp {
     window: u16,
     /// Letters as tcpdump shows them: `S`, `SA`, `PA`, `F`, `R`.
     flags: String,
-    /// Options as they are on the wire, hex; filled up to whole words.
+    /// Options as they are on the wire, in hex; padded to whole 32-bit words.
     options: String,
-    /// A wrong one.
+    /// A checksum to use instead of the right one.
     checksum: Option<u16>,
 }
 
@@ -156,14 +156,14 @@ impl Default for V6 {
     }
 }
 
-/// What a packet is made of, behind Ethernet.
+/// Contents of a packet behind Ethernet.
 struct Inner {
     ethertype: Option<EtherType>,
     bytes: Vec<u8>,
 }
 
 impl Headers {
-    /// The packet.
+    /// Bytes of the packet.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, String> {
         let inner = self.behind_ethernet()?;
         let mut packet = self.link(&inner)?;
@@ -361,7 +361,7 @@ impl Echo {
     }
 }
 
-/// "Use for experimentation", and what is behind no header.
+/// Protocol 59, "No Next Header" (RFC 8200, section 4.7).
 const NO_NEXT_HEADER: u8 = 59;
-/// Longer than any frame.
+/// Length limit of a packet: longer than any frame.
 const PAD_MAX: usize = 1 << 17;

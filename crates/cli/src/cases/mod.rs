@@ -1,5 +1,5 @@
-//! `towpath test`: cases in files, each a packet or several and what is expected of them, run on
-//! everything that can execute a program.
+//! `towpath test`: cases in files, each a packet or several with their expected results, run on
+//! every engine.
 
 mod compare;
 mod fields;
@@ -36,7 +36,7 @@ pub(crate) fn test(args: &TestArgs, output: &mut Output) -> Result<Status, CliEr
     }
     loop {
         let before = newest(&args.paths);
-        // A file that is being edited is no reason to end.
+        // An error in a file, which may be half edited, does not end the watching.
         if let Err(error) = run_all(args, output) {
             output.problem(&error);
         }
@@ -70,7 +70,7 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
                 report.add(suite, run(&ready, case, exec, (args.sanitize, &mut tally))?);
             }
             if args.wants_coverage() {
-                // What goes wrong was told when the case was run.
+                // The case was run before, and its errors were reported then.
                 let _told = ours::observe(&ready, case, &mut coverage);
             }
         }
@@ -89,7 +89,8 @@ fn run_all(args: &TestArgs, output: &mut Output) -> Result<Status, CliError> {
     Ok(if report.failed() == 0 { Status::Ok } else { Status::Refused })
 }
 
-/// What executes the cases: beside compiled code also the interpreter, if the sanitizer is to look.
+/// Engines that execute the cases: with compiled code and a tracking sanitizer also the
+/// interpreter.
 fn ways(args: &TestArgs) -> Vec<TestExec> {
     let mut ways = args.exec.clone();
     let compiles = ways.iter().any(|way| matches!(way, TestExec::Jit | TestExec::Llvm));
@@ -99,7 +100,7 @@ fn ways(args: &TestArgs) -> Vec<TestExec> {
     ways
 }
 
-/// Runs one case with one of the things that execute programs.
+/// Runs one case with one engine.
 fn run(
     ready: &Ready,
     case: &Case,
@@ -115,7 +116,7 @@ fn run(
     let (differences, skipped) = match outcome {
         Ok(Ran::Done(differences)) => (differences, None),
         Ok(Ran::Skipped(why)) => (Vec::new(), Some(why)),
-        // The case's own mistake, or the program's: the others go on.
+        // The error is the case's own or the program's: the other cases go on.
         Err(error @ (CliError::Text { .. } | CliError::Load { .. } | CliError::Fault { .. })) => {
             (vec![error.to_string()], None)
         }
@@ -126,15 +127,15 @@ fn run(
     Ok(CaseResult { name, object, exec, sanitize, differences, findings, skipped, took })
 }
 
-/// What became of a case.
+/// Outcome of a case.
 enum Ran {
-    /// With what differs from what is expected: nothing, if all is well.
+    /// The case ran: its differences from the expected results, none if all is well.
     Done(Vec<String>),
-    /// It can't run there.
+    /// The case can't run on this engine, with the reason.
     Skipped(String),
 }
 
-/// A file, or those of cases in a directory and below, by name.
+/// The file itself, or the files of cases in a directory and below, ordered by name.
 fn case_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let failed = |source| CliError::File { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(failed)?.is_dir() {
@@ -160,14 +161,14 @@ fn case_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     }
 }
 
-/// A source that is newer than the object that is tested, if there is one beside it.
+/// The C source beside the tested object, if it is newer than the object.
 fn newer_source(object: &Path) -> Option<PathBuf> {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
     let source = object.with_extension("c");
     (changed(&source)? > changed(object)?).then_some(source)
 }
 
-/// When the latest change was, of any file of cases and of the objects that they name.
+/// Time of the latest change of any file of cases and of the objects that they name.
 fn newest(paths: &[PathBuf]) -> Option<SystemTime> {
     let files = paths.iter().flat_map(|path| case_files(path).unwrap_or_default());
     let with_objects = files.flat_map(|path| {

@@ -1,4 +1,4 @@
-//! Cases on Towpath: interpreter, machine code, or watched for coverage.
+//! Cases on Towpath: in the interpreter, as machine code, or observed for coverage.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,11 +29,11 @@ use crate::session::{self, Session};
 /// A program that is tested, read once for all cases of a file.
 pub(super) struct Ready {
     pub(super) opened: Opened,
-    /// What the file says of the program.
+    /// The file's choice of a program in the object.
     selection: Selection,
     pub(super) cpus: usize,
     host: Arc<Live>,
-    /// The file brings its own table of routes.
+    /// Whether the file brings its own table of routes.
     pub(super) has_host: bool,
 }
 
@@ -67,13 +67,14 @@ impl Ready {
 /// How the sanitizer runs in a case, and its findings.
 pub(super) struct Watched<'a> {
     pub(super) sanitize: Sanitize,
-    /// In this case.
+    /// Findings in this case.
     pub(super) findings: Vec<Finding>,
-    /// In all cases of a file.
+    /// Findings in all cases of a file.
     pub(super) tally: &'a mut Tally,
 }
 
-/// Runs a case, and compares. What the sanitizer finds is added, also where a run ends early.
+/// Runs a case and compares its results. The sanitizer's findings are added, also if a run ends
+/// early.
 pub(super) fn run(
     ready: &Ready,
     case: &Case,
@@ -109,7 +110,7 @@ pub(super) fn run(
     ran.map(Ran::Done)
 }
 
-/// Runs a case's steps; gives what differs from what is expected.
+/// Runs a case's steps; gives the differences from the expected results.
 fn compare(
     ready: &Ready,
     case: &Case,
@@ -177,7 +178,7 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
 /// The dequeue programs that a case runs, by name.
 type Sources = BTreeMap<String, Program>;
 
-/// Loads what a case runs.
+/// Loads the programs that a case runs.
 fn open(
     ready: &Ready,
     case: &Case,
@@ -191,7 +192,7 @@ fn open(
         ..LoadOptions::default()
     };
     sanitize.prepare(&mut options);
-    // To the port of the case: hints are for programs that are bound to one.
+    // Hints are for programs that are bound to a port: this one is bound to the port of the case.
     options.verifier.device_bound = true;
     let opened = &ready.opened;
     let index = ready.program(case)?;
@@ -230,8 +231,8 @@ fn host(ready: &Ready, case: &Case) -> Arc<Live> {
     Arc::new(host.into())
 }
 
-/// What a dequeue program sends is the step's frame; gives whether there is one, and how many
-/// packets it dropped.
+/// Takes the packet that a dequeue program sends as the step's frame; gives whether there is one,
+/// and the number of packets that the program dropped.
 fn left(mut out: Dequeued, frame: &mut Frame) -> Result<(bool, u64), Fault> {
     if let Some((_, fault)) = out.faults.pop() {
         return Err(fault);
@@ -244,19 +245,19 @@ fn left(mut out: Dequeued, frame: &mut Frame) -> Result<(bool, u64), Fault> {
     Ok((sends, out.dropped.len() as u64))
 }
 
-/// A packet that is redirected into a queue waits there for a dequeue program.
+/// Puts a packet that is redirected into a queue there, to wait for a dequeue program.
 fn put_into_queue(target: Option<&RedirectTarget>, frame: &mut Frame) {
     if let Some(RedirectTarget::Entry { map, key, .. }) = target
         && let Some(queue) = FrameQueue::of(map)
     {
         let mut frame = std::mem::take(frame);
         frame.set_rank(*key);
-        // What does not fit is dropped, as in an engine.
+        // Packets that do not fit are dropped, as in an engine.
         queue.push_all(&mut vec![frame], 0, &mut Vec::new());
     }
 }
 
-/// Sends each packet, with the clock where the case wants it.
+/// Runs each step, with the clock advanced as the case says.
 fn each_step(
     case: &Case,
     session: &mut Session,
@@ -285,7 +286,7 @@ fn each_step(
     Ok(())
 }
 
-/// Puts into user ring buffers what user space sends.
+/// Puts the samples that user space sends into user ring buffers.
 fn send(maps: &MapSet, step: &Step) -> Result<(), String> {
     for (name, samples) in &step.send {
         let map = maps.maps().iter().find(|map| map.name() == name);
@@ -298,7 +299,7 @@ fn send(maps: &MapSet, step: &Step) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes out of ring buffers and perf events what the program put in, by the maps' names.
+/// Takes the program's records out of ring buffers and perf events, by the maps' names.
 fn sent(maps: &MapSet) -> BTreeMap<String, Vec<Vec<u8>>> {
     let mut all: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
     for map in maps.maps() {
@@ -324,6 +325,7 @@ fn refused(path: &Path, message: &str) -> CliError {
     CliError::Text { path: path.to_owned(), message: message.to_owned() }
 }
 
-/// Where clocks begin: programs that compare with a time of 0 in a map see that it is long ago.
+/// Time at which clocks begin: programs that compare it with a time of 0 in a map see a time long
+/// ago.
 const CLOCK_START: Duration = Duration::from_secs(3600);
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

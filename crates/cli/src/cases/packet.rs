@@ -1,4 +1,4 @@
-//! Packets of cases: where their bytes come from, and what is expected of them afterwards.
+//! Packets of cases: sources of their bytes, and their expected bytes after a run.
 
 use std::path::{Path, PathBuf};
 
@@ -21,18 +21,18 @@ pub(super) enum Source {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FrameOf {
-    /// From where the file of cases is.
+    /// Path of the capture, relative to the file of cases.
     file: PathBuf,
-    /// From 1, as Wireshark counts.
+    /// Number of the frame, from 1 as in Wireshark.
     #[serde(default = "first")]
     frame: usize,
 }
 
-/// What a packet is to be.
+/// Expected packet after a run.
 pub(super) enum Expected {
-    /// These bytes, of which some may be any.
+    /// These bytes, some of which may have any value.
     Bytes(Pattern),
-    /// What was sent.
+    /// The bytes of the packet that was sent.
     Unchanged(Vec<u8>),
 }
 
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// The packet. Files are looked for in `base`.
+    /// Bytes of the packet. Files are searched for in `base`.
     pub(super) fn bytes(&self, base: &Path) -> Result<Vec<u8>, String> {
         match self {
             Source::Hex(text) => hex::bytes(text),
@@ -77,7 +77,7 @@ impl FrameOf {
 }
 
 impl Expected {
-    /// `"unchanged"`, or as a packet that is sent, where `..` in hex is any byte.
+    /// Parses `"unchanged"`, or a packet as for sending, in which `..` in hex stands for any byte.
     pub(super) fn parse(json: &Json, sent: &[u8], base: &Path) -> Result<Expected, String> {
         match Source::parse(json)? {
             Source::Hex(text) if text == "unchanged" => Ok(Expected::Unchanged(sent.to_vec())),
@@ -89,7 +89,7 @@ impl Expected {
         }
     }
 
-    /// The bytes, with those of `found` where any will do.
+    /// The expected bytes, with those of `found` where any value is allowed.
     pub(super) fn bytes(&self, found: &[u8]) -> Vec<u8> {
         match self {
             Expected::Unchanged(bytes) => bytes.clone(),

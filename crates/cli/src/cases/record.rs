@@ -1,4 +1,4 @@
-//! Cases from a capture: what a program does now is what it is expected to do.
+//! Cases from a capture: the program's present results become the expected ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::program::Opened;
 use crate::session::Session;
 
-/// Runs each frame of a capture on fresh maps, and writes the first one of each way through the
+/// Runs each frame of a capture on fresh maps, and writes the first one of each path through the
 /// program, and of each verdict, as a case.
 pub(super) fn record(
     args: &TestArgs,
@@ -80,7 +80,7 @@ impl Start {
         Ok(Start { session, frame })
     }
 
-    /// The verdict, and the way to it.
+    /// The verdict, and the path through the program to it.
     fn way(mut self, number: u64) -> Result<(u32, Way), CliError> {
         let (watch, Session { program, worker, .. }) = (Watch::default(), &mut self.session);
         let returned = program.run_observed(worker, &mut self.frame, &watch);
@@ -88,7 +88,7 @@ impl Start {
         Ok((returned.map_err(faulted)?, watch.way()))
     }
 
-    /// What the program does, as what is expected of it.
+    /// A case that expects the program's present results.
     fn case(mut self, packet: &[u8], number: u64) -> Result<CaseDocument, CliError> {
         let Session { program, worker, .. } = &mut self.session;
         let run = program.run(worker, &mut self.frame);
@@ -113,7 +113,7 @@ impl Start {
     }
 }
 
-/// The object's path from where the file of cases is.
+/// Path of the object, relative to the file of cases.
 fn beside(object: &Path, cases: &Path) -> PathBuf {
     let directory = cases.parent().filter(|it| !it.as_os_str().is_empty());
     let absolute = std::path::absolute(object).unwrap_or_else(|_no_directory| object.to_owned());

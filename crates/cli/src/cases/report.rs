@@ -16,18 +16,18 @@ use crate::files;
 use crate::findings;
 use crate::output::{Align, Output, Table};
 
-/// What became of one case on one of the things that execute programs.
+/// Result of one case on one engine.
 pub(super) struct CaseResult {
     pub(super) name: String,
     pub(super) object: PathBuf,
     pub(super) exec: TestExec,
-    /// How the sanitizer ran.
+    /// Mode of the sanitizer.
     pub(super) sanitize: Sanitize,
-    /// None if all is as expected.
+    /// Differences from the expected results; none if all is as expected.
     pub(super) differences: Vec<String>,
-    /// What the sanitizer found.
+    /// Findings of the sanitizer.
     pub(super) findings: Vec<Finding>,
-    /// Why it did not run.
+    /// Reason why the case did not run.
     pub(super) skipped: Option<String>,
     pub(super) took: Duration,
 }
@@ -38,14 +38,14 @@ impl CaseResult {
         !self.differences.is_empty() || self.findings.iter().any(Finding::is_error)
     }
 
-    /// Everything that makes it bad.
+    /// Everything that makes the result bad.
     fn told(&self) -> Vec<String> {
         let errors = self.findings.iter().filter(|finding| finding.is_error());
         let errors = errors.map(|finding| format!("sanitizer: {}", findings::from_here(finding)));
         self.differences.iter().cloned().chain(errors).chain(self.again()).collect()
     }
 
-    /// How to have the same bytes on the stack again.
+    /// Advice on how to repeat the run with the same initial stack bytes.
     fn again(&self) -> Option<String> {
         let is_poisoned = matches!(self.sanitize, Sanitize::Poison(_));
         (is_poisoned && !self.differences.is_empty()).then(|| {
@@ -54,7 +54,7 @@ impl CaseResult {
         })
     }
 
-    /// What may be meant so.
+    /// Findings that may be intended.
     fn notes(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.is_error())
     }
@@ -89,7 +89,7 @@ impl Report {
     }
 }
 
-/// Prints the results, and writes them where they are wanted.
+/// Prints the results, and writes them to the files that the arguments name.
 pub(super) fn print(report: &Report, args: &TestArgs, output: &mut Output) -> Result<(), CliError> {
     if let Some(path) = &args.junit {
         files::write(path, junit(report).as_bytes())?;
@@ -122,7 +122,7 @@ fn text(report: &Report, output: &mut Output) -> Result<(), CliError> {
     output.line(&format!("{passed} passed, {failed} failed, {skipped} skipped"))
 }
 
-/// What several cases met is told once.
+/// Prints the sanitizer's notes, each once even if several cases caused it.
 fn notes(report: &Report, output: &mut Output) -> Result<(), CliError> {
     let notes = report.results().flat_map(CaseResult::notes).chain(&report.notes);
     let told: BTreeSet<String> = notes.map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! `--as`: numbers that are addresses, which the object's types do not say.
+//! `--as`: the meaning of numbers that hold addresses, which the object's types do not have.
 
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -6,20 +6,20 @@ use std::str::FromStr;
 use serde_json::Value as Json;
 use towpath_daemon::api::types::EntryView;
 
-/// `[FIELD=]ipv4`: how a number of an element is meant.
+/// Meaning of a number of an element: `[FIELD=]ipv4`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AsType {
-    /// `key`, `value`, `value.source`.
+    /// Path of the number: `key`, `value`, `value.source`.
     path: Vec<String>,
     meaning: Meaning,
 }
 
-/// What the bytes of a number are, in the order in which they lie there.
+/// Meaning of the bytes of a number, in the order in which they are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// Four bytes of an IPv4 address.
     Ipv4,
-    /// Two bytes of a number, the higher one first: a port, an Ethernet type.
+    /// Two bytes of a number, the higher one first: a port, an EtherType.
     Be16,
     /// Four bytes of a number, the highest first.
     Be32,
@@ -45,7 +45,7 @@ impl FromStr for AsType {
 }
 
 impl AsType {
-    /// Shows an element so.
+    /// Formats the numbers of an element by their meanings.
     pub(super) fn apply(all: &[AsType], entry: &mut EntryView) {
         for AsType { path, meaning } in all {
             let (root, rest) = (path[0].as_str(), &path[1..]);

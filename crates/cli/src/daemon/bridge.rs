@@ -1,4 +1,4 @@
-//! `bridge show` and `bridge fdb`, as iproute2 has them; `bridge add|set|del`.
+//! `bridge show` and `bridge fdb`, as in iproute2; `bridge add|set|del`.
 
 use serde_json::{Map, Value as Json};
 use towpath_daemon::api::types::{BridgeView, FdbView};
@@ -9,7 +9,7 @@ use crate::args::BridgeCommand;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
 
-/// Bridges: shown, with what one has learnt, added, changed, removed.
+/// Shows, adds, changes or removes bridges, or shows the addresses that one has learnt.
 pub(crate) fn bridge(command: &BridgeCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         BridgeCommand::Show(args) => {
@@ -40,7 +40,7 @@ pub(crate) fn bridge(command: &BridgeCommand, output: &mut Output) -> Result<(),
     }
 }
 
-/// What the words say about a bridge.
+/// Settings of a bridge, from the words of the command line.
 fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
     let mut table = Map::new();
     for word in words {

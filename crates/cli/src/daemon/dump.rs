@@ -1,4 +1,4 @@
-//! `dump`: what arrives at a port and leaves it, as text or into a capture.
+//! `dump`: frames that arrive at a port and leave it, as text or into a capture.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -51,13 +51,13 @@ fn path(port: &str, args: &PortDumpArgs) -> String {
     format!("/v1/ports/{}/dump?{}", encoded(port), asked.join("&"))
 }
 
-/// Where frames go.
+/// Destination of the frames.
 enum Sink {
-    /// A line each.
+    /// One line for each frame.
     Text { hex: bool },
-    /// The stream as it comes.
+    /// The daemon's pcapng stream, as it comes.
     Blocks { path: PathBuf, file: Box<dyn Write> },
-    /// Without what pcapng says beside.
+    /// A pcap file, which lacks the additional data of pcapng.
     Pcap { path: PathBuf, writer: pcap::Writer<Box<dyn Write>> },
 }
 
@@ -67,11 +67,11 @@ struct Dump<'a> {
     output: &'a mut Output,
 }
 
-/// The stream, and what was read of it since the last whole block.
+/// The stream, and the bytes that were read from it since the last whole block.
 struct Tee<'a> {
     stream: Stream<'a>,
     block: Rc<RefCell<Vec<u8>>>,
-    /// The target is to see what there is before it waits for more.
+    /// Whether the next read would wait: the destination is flushed before.
     is_drained: Rc<RefCell<bool>>,
 }
 
@@ -115,7 +115,7 @@ impl Sink {
 }
 
 impl Dump<'_> {
-    /// Gives how many copies were lost.
+    /// Runs until the end of the stream; gives the number of copies that were lost.
     fn run(&mut self, stream: Stream<'_>, socket: &Path) -> Result<u64, CliError> {
         let (block, is_drained) = (Rc::<RefCell<Vec<u8>>>::default(), Rc::new(RefCell::new(false)));
         let tee = Tee { stream, block: Rc::clone(&block), is_drained: Rc::clone(&is_drained) };
@@ -129,7 +129,7 @@ impl Dump<'_> {
         loop {
             let seen = match reader.next_packet() {
                 Ok(packet) => packet.map(|packet| self.frame(&packet)).transpose()?,
-                // Interrupted inside a block, which is left out.
+                // The read was interrupted inside a block, which is left out.
                 Err(Error::Truncated { .. }) => {
                     self.flush()?;
                     return Ok(reader.dropped());
@@ -164,13 +164,13 @@ impl Dump<'_> {
         file.write_all(bytes).map_err(|error| written(path, error))
     }
 
-    /// Makes sure that what there is can be seen.
+    /// Makes everything so far visible.
     fn flush(&mut self) -> Result<(), CliError> {
         self.target.flush()?;
         self.output.flush()
     }
 
-    /// Takes a frame; gives what is to be shown of it.
+    /// Takes a frame; gives its text if it is to be shown.
     fn frame(&mut self, packet: &Packet<'_>) -> Result<Option<Shown>, CliError> {
         self.frames += 1;
         match &mut self.target {
@@ -184,7 +184,7 @@ impl Dump<'_> {
         Ok(None)
     }
 
-    /// A line, in xdpdump's words.
+    /// Prints a line in the format of xdpdump.
     fn show(&mut self, shown: &Shown) -> Result<(), CliError> {
         if self.output.json {
             return self.output.json(shown);
@@ -202,7 +202,7 @@ impl Dump<'_> {
     }
 }
 
-/// What is shown of a frame.
+/// Printed properties of a frame.
 #[derive(Debug, Serialize)]
 struct Shown {
     interface: String,
@@ -210,7 +210,7 @@ struct Shown {
     number: u32,
     time_ns: u64,
     id: u64,
-    /// `rx` or `tx`.
+    /// Direction: `rx` or `tx`.
     direction: &'static str,
     queue: u32,
     len: u32,
@@ -252,7 +252,7 @@ fn verdict(returned: u64) -> String {
     action.map_or_else(|| returned.to_string(), |name| format!("XDP_{name}"))
 }
 
-/// `0x0010:  45 00 ...  E..`
+/// One row of a hex dump: `0x0010:  45 00 ...  E..`
 fn row_of(offset: usize, bytes: &[u8]) -> String {
     let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let shown = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };

@@ -15,7 +15,7 @@ use crate::args::{ElementArgs, MapCommand, MapDumpArgs, ObjectArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
-/// Maps and their elements.
+/// Runs a command on maps or their elements.
 pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         MapCommand::Show(args) => show(args, output),
@@ -45,11 +45,11 @@ pub(crate) fn map(command: &MapCommand, output: &mut Output) -> Result<(), CliEr
 fn change(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let (client, map, request) = element(args)?;
     let _done: Json = client.json("POST", &format!("/v1/maps/{}/{verb}", map.id), &request)?;
-    // As bpftool says that all went well.
+    // bpftool prints the same if all went well.
     if output.json { output.json(&Json::Null) } else { Ok(()) }
 }
 
-/// An element that is looked up or taken out.
+/// Looks an element up, or takes it out.
 fn one(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let (client, map, request) = element(args)?;
     let request = EntryRequest { bytes: output.json || is_trie(&map), ..request };
@@ -66,7 +66,7 @@ fn one(args: &ElementArgs, verb: &str, output: &mut Output) -> Result<(), CliErr
     output.json(&json)
 }
 
-/// The key behind one.
+/// Prints the key behind a given one.
 fn next(args: &ElementArgs, output: &mut Output) -> Result<(), CliError> {
     let (client, map, request) = element(args)?;
     let path = format!("/v1/maps/{}/next", map.id);
@@ -128,7 +128,7 @@ fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliError> {
     maps.iter().try_for_each(|map| print(map, output))
 }
 
-/// As bpftool prints it; below, what only Towpath knows.
+/// Prints a map as bpftool does; further lines hold properties that only Towpath has.
 fn print(map: &MapView, output: &mut Output) -> Result<(), CliError> {
     let MapView { id, r#type, name, flags, bytes_key, bytes_value, max_entries, .. } = map;
     output.line(&format!("{id}: {type}  name {name}  flags {flags:#x}"))?;
@@ -160,7 +160,7 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     let bytes = output.json || is_trie(&map);
     let path = format!("/v1/maps/{}/entries?bytes={bytes}", map.id);
     let mut entries: Vec<EntryView> = client.get(&path)?;
-    // A hash map's own order is another one each time it is made, and dumps are compared.
+    // A hash map's own order changes each time it is made, and dumps are compared.
     entries.sort_by(|one, other| typed::key_order(&one.key, &other.key));
     entries.iter_mut().for_each(|entry| AsType::apply(as_types, entry));
     if output.json {
@@ -170,7 +170,7 @@ fn dump(args: &MapDumpArgs, output: &mut Output) -> Result<(), CliError> {
     output.line(&format!("{} of {} entries", entries.len(), map.max_entries))
 }
 
-/// Whose keys are prefixes: their bytes tell of which address, whatever the types call it.
+/// Whether keys are prefixes: their bytes are then an address, whatever the types call them.
 fn is_trie(map: &MapView) -> bool {
     map.r#type == MapType::LpmTrie.name()
 }
@@ -206,7 +206,7 @@ fn element(args: &ElementArgs) -> Result<(Client, MapView, EntryRequest), CliErr
     Ok((client, map, request))
 }
 
-/// What is said of an element of a map of this kind.
+/// Request for an element of a map of this kind, from the words of the command line.
 fn request(words: &[String], kind: &str) -> Result<EntryRequest, CliError> {
     let mut request = EntryRequest::default();
     let mut rest = words;
@@ -231,8 +231,8 @@ fn request(words: &[String], kind: &str) -> Result<EntryRequest, CliError> {
     Ok(request)
 }
 
-/// As [`json_of`]; where values are programs or maps also `id N`, `name NAME`, `tag TAG`, `pinned
-/// PATH`, and of targets `N [prog WHICH]`.
+/// As [`json_of`]; for values that are programs or maps also `id N`, `name NAME`, `tag TAG`,
+/// `pinned PATH`, and for those that are targets `N [prog WHICH]`.
 fn value_of(words: &[String], kind: &str) -> Result<Json, CliError> {
     let number = match kind {
         "prog_array" | "array_of_maps" | "hash_of_maps" => return which_of(words),
@@ -268,7 +268,7 @@ fn json_of(words: &[String], what: &str) -> Result<Json, CliError> {
             let digits: String = bytes.iter().map(|byte| format!("{byte:0>2}")).collect();
             Ok(json!(format!("hex:{digits}")))
         }
-        // As bpftool has them: several numbers are bytes.
+        // bpftool does the same: several numbers are bytes.
         words if words.len() > 1 && words.iter().all(|word| byte(word).is_some()) => {
             let bytes = words.iter().filter_map(|word| byte(word));
             let digits: String = bytes.map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! The daemon, and the verbs that ask it.
+//! The daemon, and the commands that ask it.
 
 mod as_type;
 pub(crate) mod bpftool;
@@ -63,7 +63,7 @@ pub(crate) fn up(args: &UpArgs, output: &Output) -> Result<(), CliError> {
     run_daemon(&options).map_err(CliError::Daemon)
 }
 
-/// `check`: is the configuration fine?
+/// `check`: reads the configuration and reports its errors.
 pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliError> {
     let objects = ObjectFiles::default();
     let loaded =
@@ -89,16 +89,16 @@ pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliErro
     ))
 }
 
-/// `check --json`
+/// The document of `check --json`.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
     #[serde(flatten)]
     state: &'a State,
-    /// What works and is probably not what was meant.
+    /// Settings that work but are probably not intended.
     warnings: Vec<String>,
 }
 
-/// `reload`: the configuration once more.
+/// `reload`: reads the configuration again.
 pub(crate) fn reload(args: &ReloadArgs, output: &mut Output) -> Result<(), CliError> {
     let path = format!("/v1/reload?allow_empty={}", args.allow_empty);
     let report: ReportView = client(&args.daemon)?.json("POST", &path, &json!({}))?;
@@ -132,7 +132,7 @@ pub(crate) fn reload(args: &ReloadArgs, output: &mut Output) -> Result<(), CliEr
     }
 }
 
-/// The types of a program or map, as they were loaded.
+/// The BTF of a program or map, as it was loaded.
 pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<Vec<u8>, CliError> {
     let client = client(daemon)?;
     let which = which::Which::parse(which)?;
@@ -149,7 +149,7 @@ pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<V
     Ok(client.bytes(&path)?)
 }
 
-/// A client of the daemon that was chosen.
+/// A client of the daemon that the arguments name.
 pub(crate) fn client(args: &SocketArgs) -> Result<Client, CliError> {
     Client::new(&args.socket).map_err(|error| CliError::Daemon(error.to_string()))
 }

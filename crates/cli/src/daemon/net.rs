@@ -10,7 +10,7 @@ use crate::args::{ElementArgs, NetCommand, PortArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
-/// What runs on what arrives at ports.
+/// Shows, attaches or detaches the programs that run on frames that arrive at ports.
 pub(crate) fn net(command: &NetCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         NetCommand::Show(args) => show(args, output),
@@ -45,8 +45,8 @@ fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
     output.line("")
 }
 
-/// An error with the `load` command to type instead: only that has the object, and a restart then
-/// has the program again.
+/// An error with the `load` command to type instead: only `load` reads the object, and only its
+/// programs are attached again after a restart.
 fn attach(args: &ElementArgs) -> CliError {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let at = words.iter().position(|word| *word == "dev");
@@ -59,7 +59,7 @@ fn attach(args: &ElementArgs) -> CliError {
     ))
 }
 
-/// The object file and the function of a program that the daemon has.
+/// The object file and the function of a program that the daemon has loaded.
 fn object_of(args: &ElementArgs, program: &[&str]) -> Option<(String, String)> {
     let words: Vec<String> = program.iter().map(|word| (*word).to_owned()).collect();
     let which = Which::parse(&words).ok().filter(|which| *which != Which::All)?;
@@ -81,7 +81,7 @@ fn detach(args: &ElementArgs, output: &mut Output) -> Result<(), CliError> {
     super::unload(&unload, output)
 }
 
-/// There is one way to run a program: as a driver does.
+/// Refuses kinds of attachment other than native: programs run only as in a driver.
 fn check_kind(kind: &str) -> Result<(), CliError> {
     match kind {
         "xdp" | "xdpdrv" => Ok(()),

@@ -1,4 +1,4 @@
-//! `stats`: counters, or rates of each interval; `events`: what happens.
+//! `stats`: counters, or rates of each interval; `events`: the daemon's events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn read(client: &Client, args: &StatsArgs) -> Result<StatsView, CliError> {
     Ok(stats)
 }
 
-/// Counts of one second.
+/// Counts for one second.
 pub(crate) fn rates(before: &StatsView, now: &StatsView, seconds: f64) -> StatsView {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
     let all = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
@@ -162,7 +162,7 @@ fn table(stats: &StatsView, seconds: Option<f64>, output: &mut Output) -> Result
     Ok(())
 }
 
-/// What happens, as it happens.
+/// Prints events as they happen.
 pub(crate) fn events(args: &EventsArgs, output: &mut Output) -> Result<(), CliError> {
     let client = client(&args.daemon)?;
     let mut left = args.count.unwrap_or(u64::MAX);

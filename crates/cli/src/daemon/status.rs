@@ -1,4 +1,4 @@
-//! `status`: what runs where, as xdp-loader's status shows it.
+//! `status`: programs and their ports, in the format of xdp-loader's status.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliEr
         false => show(&status, &all_links, output)?,
     }
     match args.exit_status && !status.failures.is_empty() {
-        // It is part of what was shown.
+        // The failures are part of the output above.
         true => Err(CliError::Told),
         false => Ok(()),
     }
@@ -109,7 +109,7 @@ fn show(status: &StatusView, all_links: &[LinkView], output: &mut Output) -> Res
     Ok(())
 }
 
-/// What isn't so, for how long by now, and what to do.
+/// A failure, its duration until now, and a hint.
 fn failed(failure: &Failure) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = (now.as_secs_f64() - failure.since).max(0.0) as u64;
@@ -140,7 +140,7 @@ fn row(port: &str, link: &LinkView) -> Vec<String> {
         link.actions.join(","),
         match link.hook {
             HookState::Rx | HookState::Tx => grouped(link.runs),
-            // Each takes one frame, some, or none.
+            // Each run takes one frame, several, or none.
             HookState::Dequeue => format!("{} runs", grouped(link.runs)),
         },
     ]

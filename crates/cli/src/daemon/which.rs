@@ -8,23 +8,23 @@ use towpath_daemon::client::Client;
 use super::program::utc;
 use crate::error::CliError;
 
-/// What was asked for.
+/// Choice of objects on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Which {
-    /// All there are.
+    /// All objects.
     All,
-    /// By number.
+    /// The object with this id.
     Id(u32),
-    /// By name.
+    /// Objects with this name.
     Name(String),
-    /// By the hash of its instructions.
+    /// Programs with this tag, the hash of their instructions.
     Tag(String),
-    /// By the path of a pin.
+    /// The object with this pin path.
     Pinned(String),
 }
 
 impl Which {
-    /// Understands the words.
+    /// Parses the words of the command line.
     pub(super) fn parse(words: &[String]) -> Result<Which, CliError> {
         let wrong = |said: &str| {
             CliError::Usage(format!("{said}: expected id N, name NAME, tag TAG or pinned PATH"))
@@ -40,7 +40,7 @@ impl Which {
         }
     }
 
-    /// Whether something of this id, name and tag is meant.
+    /// Whether the choice includes an object of this id, name and tag.
     pub(super) fn fits(&self, id: u32, name: &str, tag: &str, pinned: &[String]) -> bool {
         match self {
             Which::All => true,
@@ -54,12 +54,13 @@ impl Which {
         }
     }
 
-    /// Whether this name is meant: of a function, whose program's name is cut short.
+    /// Whether the choice is this name: that of a function, of which a program's name is only the
+    /// beginning.
     pub(super) fn is_name(&self, name: &str) -> bool {
         matches!(self, Which::Name(wanted) if wanted == name)
     }
 
-    /// For messages.
+    /// Text for messages.
     pub(super) fn text(&self) -> String {
         match self {
             Which::All => "any".to_owned(),
@@ -71,32 +72,32 @@ impl Which {
     }
 }
 
-/// Whether it is one that says by what something is chosen.
+/// Whether `word` is a keyword that says how an object is chosen.
 pub(crate) fn is_word(word: &str) -> bool {
     ["id", "name", "tag", "pinned"].contains(&word)
 }
 
-/// Longest name that the kernel keeps: what is longer means what is left of it.
+/// Longest name that the kernel keeps, in bytes: a longer one is cut to this length.
 const NAME_MAX: usize = 15;
-/// Where relative paths of pins begin.
+/// Directory that relative paths of pins start from.
 const ROOT: &str = "/sys/fs/bpf/";
 
-/// Programs, links and maps: what can be chosen so.
+/// Objects that can be chosen: programs, links and maps.
 pub(super) trait Listed: DeserializeOwned {
-    /// What it is called.
+    /// Name of the kind of object.
     const WHAT: &str;
-    /// Where the daemon lists all.
+    /// Path at which the daemon lists all of them.
     const PATH: &str;
-    /// The command that does.
+    /// Command that lists them.
     const SHOW: &str;
 
-    /// Its number.
+    /// Id of the object.
     fn id(&self) -> u32;
-    /// Its name: of a program its function's.
+    /// Name of the object: for a program the name of its function.
     fn called(&self) -> &str;
-    /// Whether it is meant.
+    /// Whether the choice includes the object.
     fn is_meant(&self, which: &Which) -> bool;
-    /// What tells it apart from others, beside those two.
+    /// Properties that tell the object apart from others, besides id and name.
     fn apart(&self, known: &Known) -> Vec<String>;
 }
 
@@ -113,7 +114,7 @@ impl Listed for ProgramView {
         &self.function
     }
 
-    /// By its name or its function's.
+    /// Whether the choice includes the program by its own name or by that of its function.
     fn is_meant(&self, which: &Which) -> bool {
         which.fits(self.id, &self.name, &self.tag, &self.pinned) || which.is_name(&self.function)
     }
@@ -169,7 +170,7 @@ impl Listed for MapView {
         which.fits(self.id, &self.name, "", &self.pinned)
     }
 
-    /// Whose it is, and where that runs.
+    /// The programs that use the map, and the ports where they run.
     fn apart(&self, known: &Known) -> Vec<String> {
         let user = |id: &u32| {
             let here = || known.links.iter().filter(|link| link.prog_id == *id);
@@ -187,7 +188,7 @@ impl Listed for MapView {
     }
 }
 
-/// What runs where, since when: asked for where nothing, or several, are meant.
+/// Links and programs of the daemon: asked for if a choice includes no object, or several.
 #[derive(Default)]
 pub(super) struct Known {
     links: Vec<LinkView>,
@@ -209,7 +210,7 @@ impl Known {
     }
 }
 
-/// All that are meant: if not just all there are, one at least.
+/// All objects of the choice: at least one, unless all are chosen.
 pub(super) fn some<T: Listed>(client: &Client, which: &Which) -> Result<Vec<T>, CliError> {
     let all: Vec<T> = client.get(T::PATH)?;
     let (found, others): (Vec<T>, Vec<T>) = all.into_iter().partition(|it| it.is_meant(which));
@@ -219,7 +220,8 @@ pub(super) fn some<T: Listed>(client: &Client, which: &Which) -> Result<Vec<T>, 
     }
 }
 
-/// The one that is meant; where several are, each is told with its id and what tells it apart.
+/// The only object of the choice; if there are several, the error lists each with its id and the
+/// properties that tell it apart.
 pub(super) fn only<T: Listed>(client: &Client, which: &Which) -> Result<T, CliError> {
     let mut found: Vec<T> = some(client, which)?;
     match found.len() {
@@ -229,7 +231,7 @@ pub(super) fn only<T: Listed>(client: &Client, which: &Which) -> Result<T, CliEr
     }
 }
 
-/// What there is instead, and what to type.
+/// The error for an empty choice: the objects that exist instead, and a command to type.
 fn none<T: Listed>(others: &[T], which: &Which, known: &Known) -> CliError {
     let (what, text) = (T::WHAT, which.text());
     let hint = match which {
@@ -259,9 +261,9 @@ fn listed<T>(all: &[T], label: impl Fn(&T) -> String) -> String {
     labels.join(", ")
 }
 
-/// What to type where nothing runs yet.
+/// Advice for a daemon that runs no program yet.
 pub(super) const BEGIN: &str = "towpath load PORT OBJ attaches a program to a port";
-/// More than a person compares.
+/// Largest number of objects that an error lists.
 const LISTED_MAX: usize = 8;
 
 #[cfg(test)]

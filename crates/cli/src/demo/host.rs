@@ -1,4 +1,4 @@
-//! A host of the demo: a namespace with the kernel's stack, and what people run in it.
+//! A host of the demo: a namespace with the kernel's stack, and the tools that run in it.
 
 use std::fmt;
 use std::io;
@@ -12,21 +12,21 @@ use towpath_kernel::{Background, Namespace};
 
 use crate::error::CliError;
 
-/// A host, which vanishes with this process at the latest.
+/// A host, which vanishes at the latest when this process ends.
 pub(super) struct Host {
     pub(super) namespace: Namespace,
     number: u32,
 }
 
-/// What iperf3 measured.
+/// Measurement of iperf3.
 #[derive(Debug, Serialize)]
 pub(super) struct Load {
-    /// What arrived.
+    /// Rate at the receiver.
     pub(super) bits_per_second: f64,
     pub(super) retransmits: u64,
 }
 
-/// An iperf3 that runs; killed when dropped before its end.
+/// An iperf3 that runs; killed if dropped before its end.
 pub(super) struct Running(Option<Child>);
 
 impl fmt::Display for Host {
@@ -40,18 +40,18 @@ impl Host {
     pub(super) fn new(number: u32) -> Result<Host, CliError> {
         let namespace = Namespace::new()
             .map_err(|error| CliError::Daemon(format!("a network namespace: {error}")))?;
-        // No host may send before they are joined, which IPv6 does by itself. A kernel without it
-        // has no such switch.
+        // No host may send before both are joined, which IPv6 would do by itself. A kernel without
+        // IPv6 has no such switch.
         let _quiet = namespace.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         Ok(Host { namespace, number })
     }
 
-    /// The name of its port and of its interface.
+    /// Name of the host's port and of its interface.
     pub(super) fn port(&self) -> String {
         format!("host{}", self.number)
     }
 
-    /// Gives its interface an address.
+    /// Sets the address of its interface, and enables the interface.
     pub(super) fn up(&self) -> Result<(), CliError> {
         let port = self.port();
         self.run(&format!("ip addr add {self}/24 dev {port}"))?;
@@ -59,7 +59,7 @@ impl Host {
         Ok(())
     }
 
-    /// Pings another; gives the number of answers.
+    /// Pings another host; gives the number of answers.
     pub(super) fn ping(&self, other: &Host, count: u32) -> Result<u32, CliError> {
         let line = format!("ping -n -q -i 0.05 -W 2 -c {count} {other}");
         let output = command(&mut self.namespace.command(&line), "ping", Command::output)?;
@@ -72,7 +72,7 @@ impl Host {
         })
     }
 
-    /// Sends another one datagrams, which it sends back; gives the number of those that came back.
+    /// Sends datagrams to another host, which sends them back; gives the number that came back.
     pub(super) fn echo(&self, other: &Host, count: u32) -> Result<u32, CliError> {
         let failed =
             |error: io::Error| CliError::Daemon(format!("an exchange of datagrams: {error}"));
@@ -90,9 +90,10 @@ impl Host {
         Ok(answered)
     }
 
-    /// A socket of this host, which waits for two seconds at most.
+    /// A UDP socket of this host; reads wait for two seconds at most.
     fn socket(&self, address: &str) -> io::Result<UdpSocket> {
-        // A socket belongs to the namespace it is made in, a thread to the one it entered.
+        // A socket belongs to the namespace in which it is made, a thread to the one that it
+        // entered.
         let made = std::thread::scope(|scope| {
             let made = scope.spawn(|| {
                 self.namespace.enter()?;
@@ -104,7 +105,7 @@ impl Host {
         Ok(made)
     }
 
-    /// An iperf3 that others can reach.
+    /// Starts an iperf3 server that other hosts can reach.
     pub(super) fn listen(&self) -> Result<Background, CliError> {
         let server = self.namespace.start(&format!("iperf3 -s -B {self} -p {PORT}"));
         let server = server.map_err(|error| CliError::Daemon(format!("iperf3: {error}")))?;
@@ -118,9 +119,9 @@ impl Host {
         Ok(server)
     }
 
-    /// Sends to another for so long.
+    /// Sends to another host for this time.
     pub(super) fn load(&self, other: &Host, seconds: u64) -> Result<Running, CliError> {
-        // Without intervals the report fits into a pipe that is not read yet.
+        // Without intervals the report fits into a pipe that is not read until the end.
         let line = format!("iperf3 -J -i 0 -t {seconds} -c {other} -p {PORT}");
         let mut iperf = self.namespace.command(&line);
         iperf.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -133,7 +134,7 @@ impl Host {
 }
 
 impl Running {
-    /// Whether there is a result.
+    /// Whether iperf3 has ended.
     pub(super) fn has_ended(&mut self) -> Result<bool, CliError> {
         let Some(child) = &mut self.0 else { return Ok(true) };
         let status = child.try_wait();
@@ -162,7 +163,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended already.
+            // The process may have ended already.
             let _gone = child.kill();
             let _status = child.wait();
         }

@@ -16,7 +16,7 @@ use super::host::Host;
 use crate::args::DemoLiveArgs;
 use crate::error::CliError;
 
-/// The daemon; it ends when this is dropped.
+/// The daemon, which is ended when this is dropped.
 pub(super) struct Joint {
     pub(super) client: Client,
     pub(super) socket: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct Joint {
 }
 
 impl Joint {
-    /// A daemon without ports, once it answers.
+    /// Starts a daemon without ports, and waits until it answers.
     pub(super) fn start(verbose: u8) -> Result<Joint, CliError> {
         let name = format!("towpath-demo-{}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
@@ -40,7 +40,8 @@ impl Joint {
                 ended(thread)?;
                 return Err(CliError::Client(error));
             }
-            // Its thread is left alone: before it answers it might not hear a signal, but die.
+            // The daemon's thread is left alone: before it answers, a signal might kill the
+            // process.
             if start.elapsed() > START_TIME {
                 return Err(CliError::Client(error));
             }
@@ -49,7 +50,7 @@ impl Joint {
         Ok(Joint { client, socket, thread: Some(thread) })
     }
 
-    /// A tap in each host; what one sends goes to the other.
+    /// Makes a tap in each host; frames from one host go to the other.
     pub(super) fn connect(&self, hosts: &[Host; 2]) -> Result<(), ClientError> {
         for host in hosts {
             let netns = host.namespace.path();
@@ -65,7 +66,7 @@ impl Joint {
         Ok(())
     }
 
-    /// Puts the program where the first host's frames arrive; gives its name.
+    /// Attaches the program where the first host's frames arrive; gives the link's name.
     pub(super) fn attach(&self, args: &DemoLiveArgs) -> Result<String, CliError> {
         let attached = self.link(args, AttachMode::Exclusive)?;
         let name = attached.links.first().map(|link| link.name.clone());
@@ -91,7 +92,7 @@ impl Joint {
         Ok(self.client.json("POST", "/v1/links", &request)?)
     }
 
-    /// Counters when every frame is accounted for, or when that takes too long.
+    /// Counters once every frame is accounted for, or after the longest wait.
     pub(super) fn settled(&self) -> Result<StatsView, ClientError> {
         let start = Instant::now();
         loop {
@@ -104,21 +105,21 @@ impl Joint {
         }
     }
 
-    /// Whether the daemon ends without a request from here, so by a signal.
+    /// Whether the daemon ended without a request from here, so by a signal.
     pub(super) fn was_interrupted(&mut self) -> bool {
         let is_gone = self.client.get::<Json>("/v1/status").is_err();
         if is_gone && let Some(thread) = self.thread.take() {
-            // What it has to say is that it ended.
+            // The result says only that the daemon ended.
             let _ended = thread.join();
         }
         is_gone
     }
 
-    /// Ends it.
+    /// Ends the daemon.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         if !thread.is_finished() {
-            // It answered, so it hears signals, and the process does not die of them any more.
+            // The daemon answered, so it handles signals, and SIGTERM does not kill the process.
             kill_process(getpid(), Signal::TERM)
                 .map_err(|error| CliError::Daemon(format!("SIGTERM: {error}")))?;
         }
@@ -128,7 +129,7 @@ impl Joint {
 
 impl Drop for Joint {
     fn drop(&mut self) {
-        // There is an error to be told already, or it has ended.
+        // Either an error is reported already, or the daemon has ended.
         let _ended = self.end();
     }
 }

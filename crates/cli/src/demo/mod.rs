@@ -15,18 +15,18 @@ use crate::args::{DemoCommand, DemoLiveArgs, PortArgs, SocketArgs, StatusArgs};
 use crate::error::CliError;
 use crate::output::{Output, grouped};
 
-/// `demo`: shows what there is to see.
+/// `demo`: runs a demonstration.
 pub(crate) fn demo(command: &DemoCommand, output: &mut Output) -> Result<(), CliError> {
     let DemoCommand::Live(args) = command;
     live(args, output)
 }
 
-/// What was seen.
+/// Results of the demonstration.
 #[derive(Debug, Serialize)]
 struct Seen {
-    /// Before the load, and after it through the last program.
+    /// Pings before the load, and after it through the last program.
     pings: [Pings; 2],
-    /// None without iperf3.
+    /// Measurement of iperf3; `None` if it is not installed.
     load: Option<Load>,
     replacements: u64,
     frames: FrameStats,
@@ -40,7 +40,7 @@ struct Pings {
     answered: u32,
 }
 
-/// The namespaces and the daemon live in this process: however it ends, they end with it.
+/// Runs the demonstration. Its namespaces and daemon live in this process, and end with it.
 fn live(args: &DemoLiveArgs, output: &mut Output) -> Result<(), CliError> {
     if let Some(why) = unavailable() {
         return Err(CliError::Daemon(why));
@@ -54,7 +54,7 @@ fn live(args: &DemoLiveArgs, output: &mut Output) -> Result<(), CliError> {
     let hosts = [Host::new(1)?, Host::new(2)?];
     let mut joint = Joint::start(output.verbose)?;
     let result = show(&hosts, &joint, args, output);
-    // The daemon hears signals itself; what failed then failed because it ended.
+    // The daemon handles signals itself: the failure is a consequence of its end.
     if result.is_err() && joint.was_interrupted() {
         return Err(CliError::Daemon("interrupted: everything was cleaned up".to_owned()));
     }
@@ -183,7 +183,7 @@ fn tell(seen: &Seen, joint: &Joint, output: &mut Output) -> Result<(), CliError>
     output.line("")
 }
 
-/// Says how far it is, to people.
+/// Prints the progress, unless the output is JSON.
 fn say(output: &mut Output, text: &str) -> Result<(), CliError> {
     if output.json {
         return Ok(());
@@ -192,7 +192,7 @@ fn say(output: &mut Output, text: &str) -> Result<(), CliError> {
     output.flush()
 }
 
-/// Why it cannot run here, and what to do.
+/// Reason why the demonstration cannot run on this machine, with a hint.
 fn unavailable() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         let why = "network namespaces and taps need root: run it with sudo";
@@ -214,7 +214,7 @@ fn is_there(tool: &str) -> bool {
 }
 
 const PINGS: u32 = 10;
-/// Between two replacements: others need the cores as well.
+/// Pause between two replacements: other threads need the cores as well.
 const REPLACE_PERIOD: Duration = Duration::from_millis(5);
-/// What iperf3 may need beyond its time.
+/// Time that iperf3 may need beyond its duration.
 const GRACE: Duration = Duration::from_secs(10);

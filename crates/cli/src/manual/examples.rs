@@ -1,6 +1,6 @@
-//! An example or two of every command, for the manual pages. Tests hold each to the parser.
+//! Examples of every command, for the manual pages. Tests parse each of them.
 
-/// Of a command, as it is typed without `towpath`: what an example does, and its words.
+/// Each example: the command without `towpath`, a description, and the words of the command line.
 pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
     (
         "run",
@@ -127,8 +127,8 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
     ("man", "A page for each command, as packages have them", "man --dir man1"),
 ];
 
-/// What in the environment changes what a command does: of which (all where it says none), its
-/// name, and what it does.
+/// Environment variables: the commands that read the variable (all if empty), its name, and its
+/// effect.
 pub(super) const VARIABLES: [(&[&str], &str, &str); 6] = [
     (&[], "NO_COLOR", "No colours, if it is set and not empty."),
     (

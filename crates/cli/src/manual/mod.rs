@@ -26,14 +26,14 @@ pub(crate) fn manual(dir: Option<&Path>, output: &mut Output) -> Result<(), CliE
         .map_err(|source| CliError::File { path: dir.to_owned(), source })
 }
 
-/// The command with all that it inherits, by which pages say global options.
+/// The command with all inherited options, by which pages list global options.
 fn whole() -> Command {
     let mut command = args::command().disable_help_subcommand(true);
     command.build();
     command
 }
 
-/// Writes a command's page and those below it; `verb` is what is typed behind `towpath`.
+/// Writes the pages of a command and of those below it; `verb` is its words behind `towpath`.
 fn write_all(command: &Command, verb: &str, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_all(below, format!("{verb} {}", below.get_name()).trim_start(), dir)?;
@@ -69,7 +69,7 @@ fn page(command: &Command, verb: &str) -> io::Result<Vec<u8>> {
     environment(&mut rest, command, verb);
     exit_status(&mut rest);
     see_also(&mut rest, verb);
-    // The preamble, which defines what others need, is in the title's part already.
+    // The title's part already has the preamble, which defines macros that other parts need.
     rest.to_writer(&mut page)?;
     Ok(page)
 }
@@ -87,7 +87,7 @@ fn groups(page: &mut Roff, whole: &Command) {
     }
 }
 
-/// Of a command without examples of its own (`map`), those of the commands below it.
+/// Examples of a command; a command without its own (`map`) has those of the commands below it.
 fn examples(page: &mut Roff, verb: &str) {
     let is_below = |of: &str| of == verb || of.starts_with(&format!("{verb} "));
     let mut found = EXAMPLES.iter().filter(|(of, _, _)| is_below(of)).peekable();

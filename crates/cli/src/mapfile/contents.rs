@@ -1,5 +1,5 @@
-//! Contents of maps, ours or the running kernel's, element by element: of a full map of a million
-//! elements, only the keys are in memory a second time.
+//! Contents of maps of this process or the running kernel, element by element: of a full map of a
+//! million elements, only the keys are in memory a second time.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -28,25 +28,25 @@ pub(super) struct MapContents {
     source: Source,
 }
 
-/// Where elements come from.
+/// Source of the elements.
 #[derive(Debug)]
 enum Source {
     Ours(Arc<Map>, Program),
-    /// Copied out of the kernel before its map went away.
+    /// Elements copied out of the kernel before its map was closed.
     Kernel(Vec<(Vec<u8>, Value)>),
 }
 
 /// One element.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None` in a queue or stack.
+    /// Key; `None` in a queue or stack.
     pub(super) key: Option<Json>,
-    /// The key as people write it, when that is not what the JSON says.
+    /// Key as people write it, if that differs from the JSON.
     pub(super) label: Option<String>,
     pub(super) held: Held,
 }
 
-/// What an element holds.
+/// Value of an element.
 #[derive(Debug)]
 pub(super) enum Held {
     One(Json),
@@ -55,26 +55,25 @@ pub(super) enum Held {
     Map(Box<MapContents>),
 }
 
-/// An element that is formatted on demand: most are just counted.
+/// An element that is formatted on demand: most elements are only counted.
 pub(super) struct Element<'a> {
-    /// Nothing but zero bytes: in an array, never written.
+    /// Whether all bytes are zero, as in an element of an array that was never written.
     pub(super) is_zero: bool,
-    /// Makes it readable.
+    /// Formats the element.
     pub(super) read: &'a dyn Fn() -> Entry,
 }
 
-/// Called with each element until it breaks.
+/// Callback for each element; a break ends the visit.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(Element<'_>) -> ControlFlow<()>;
 
 impl Contents {
-    /// Of the maps of a program that the interpreter ran. Looking at queues and stacks empties
-    /// them.
+    /// Contents of the maps of a program in this process. Reading queues and stacks empties them.
     pub(crate) fn of(program: &Program, names: &[String]) -> Self {
         let maps = program.maps().maps().iter().filter(|map| is_shown(map.def(), names));
         Contents { maps: maps.map(|map| MapContents::ours(map, program)).collect() }
     }
 
-    /// Of maps in the running kernel.
+    /// Contents of maps in the running kernel.
     pub(crate) fn of_kernel(
         defs: &[MapDef],
         maps: &towpath_kernel::MapSet,
@@ -96,7 +95,8 @@ impl Contents {
     }
 }
 
-/// The maps that were named; without names all but constants, which the object file has already.
+/// Whether a map is shown: if `names` is empty all but constants, which the object file has
+/// already.
 fn is_shown(def: &MapDef, names: &[String]) -> bool {
     if names.is_empty() {
         !def.section.is_some_and(DataSection::is_constant)
@@ -105,7 +105,7 @@ fn is_shown(def: &MapDef, names: &[String]) -> bool {
     }
 }
 
-/// Refuses names that no map has, before a long run.
+/// Fails if a name has no map, so that a long run does not start in vain.
 pub(crate) fn check_names(names: &[String], maps: &[MapDef]) -> Result<(), CliError> {
     for name in names {
         if !maps.iter().any(|map| map.name == *name) {
@@ -134,7 +134,7 @@ impl MapContents {
         self.def.max_entries
     }
 
-    /// Visits the elements: of a hash map in the order of their keys, else in the map's.
+    /// Visits the elements: of a hash map in the order of their keys, else in the map's order.
     pub(super) fn for_each(&self, visit: Visit<'_>) {
         let (map, program) = match &self.source {
             Source::Ours(map, program) => (map, program),
@@ -176,22 +176,22 @@ impl MapContents {
     }
 }
 
-/// The keys that a map has, in the order in which they are shown.
+/// Keys of a map, in the order in which they are shown.
 fn keys(map: &Map) -> Vec<Vec<u8>> {
     let mut keys: Vec<_> = map.user().keys().collect();
     sort(map.def(), &mut keys, |key| key);
     keys
 }
 
-/// Puts elements of a hash map in the order of what their keys say: its own order is another one
-/// each time it is made.
+/// Sorts elements of a hash map by their formatted keys: the map's own order changes each time it
+/// is made.
 fn sort<T>(def: &MapDef, elements: &mut [T], key: impl Fn(&T) -> &[u8]) {
     if def.kind.keys() == Keys::Bytes {
         elements.sort_by_cached_key(|element| Said(typed::key_to_json(def, key(element))));
     }
 }
 
-/// A key, ordered as people read it.
+/// A formatted key, ordered as people read it.
 #[derive(PartialEq, Eq)]
 struct Said(Json);
 
@@ -268,7 +268,8 @@ fn program_name(program: &Program, id: u32) -> Option<String> {
     Some(program.surroundings().programs.get(id)?.name.clone())
 }
 
-/// Everything in a queue or stack, in the order in which pushing it would make it again.
+/// Pops every element of a queue or stack, and visits them in the order in which pushing them would
+/// restore it.
 fn queue(map: &Map, visit: Visit<'_>) {
     let mut values = Vec::new();
     let mut bytes = vec![0; map.value_size() as usize];
@@ -283,7 +284,7 @@ fn queue(map: &Map, visit: Visit<'_>) {
     });
 }
 
-/// The values of an element as the kernel gives them: one after the other, padded to 8 bytes.
+/// Values of an element from the kernel's form: one after the other, padded to 8 bytes.
 fn split(def: &MapDef, value: &[u8], cpus: usize) -> Value {
     if !def.kind.is_percpu() {
         return Value::One(value.to_vec());

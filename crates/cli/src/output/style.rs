@@ -1,4 +1,4 @@
-//! The few colours there are, absent unless a person is looking.
+//! The few colours of the output, absent unless it goes to a terminal.
 
 /// Colours on or off.
 #[derive(Debug, Clone, Copy)]
@@ -12,27 +12,27 @@ impl Style {
         Style { on }
     }
 
-    /// Headings.
+    /// Formats a heading.
     pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// What matters less: addresses, source lines.
+    /// Formats less important text: addresses, source lines.
     pub(crate) fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
-    /// Accepted.
+    /// Formats an accepted item.
     pub(crate) fn good(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// Refused.
+    /// Formats a refused item.
     pub(crate) fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
 
-    /// Source lines between instructions.
+    /// Formats a source line between instructions.
     pub(crate) fn source(self, text: &str) -> String {
         self.paint("36", text)
     }

@@ -4,12 +4,12 @@ use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
 
 use super::Style;
 
-/// Which side of a column its cells line up on.
+/// Alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// Left: for words.
     Left,
-    /// Numbers.
+    /// Right: for numbers.
     Right,
 }
 

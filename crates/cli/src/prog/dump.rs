@@ -1,5 +1,6 @@
-//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and
-//! what compilation makes of them; of a program in an object file, or of one that a daemon runs.
+//! `towpath prog dump`: the linked instructions, alone or below the C lines they come from, and the
+//! results of each step of compilation; of a program in an object file, or of one that a daemon
+//! runs.
 
 use clap::ValueEnum as _;
 use towpath_daemon::code::{CodeForm, CodeView, InsnView, InsnsView, SourceView};
@@ -42,16 +43,16 @@ pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError>
     print(&view, lines, output)
 }
 
-/// What the words say.
+/// Parsed words of the command line.
 struct Wanted<'a> {
     /// The program.
     which: &'a [String],
     form: CodeForm,
-    /// With C lines, where machine code is shown.
+    /// Whether machine code is shown with C lines.
     lines: bool,
 }
 
-/// bpftool has the form in front: `xlated id 7`.
+/// Words with the form last: bpftool has it first, `xlated id 7`.
 fn in_order(words: &[String]) -> Vec<String> {
     match words {
         [form, which @ .., last] if !which.is_empty() && last == "linum" && is_form(form) => {
@@ -86,7 +87,7 @@ fn split(words: &[String], wants_json: bool) -> Result<Wanted<'_>, CliError> {
         CliError::Usage(format!("{}: expected one of {}", rest.join(" "), known.join(", ")))
     })?;
     let form = match (CodeForm::from(form), lines) {
-        // bpftool's JSON has C lines always.
+        // bpftool's JSON always has C lines.
         (CodeForm::Xlated, lines) if lines || wants_json => CodeForm::Source,
         (form @ (CodeForm::Xir | CodeForm::Clif | CodeForm::Llvm), true) => {
             let message =
@@ -116,7 +117,7 @@ fn print(view: &CodeView, lines: bool, output: &mut Output) -> Result<(), CliErr
     }
 }
 
-/// A C line, above what was made of it.
+/// Prints a C line, above the code that was made from it.
 pub(super) fn print_source(source: &SourceView, output: &mut Output) -> Result<(), CliError> {
     let SourceView { file, line, text, .. } = source;
     let file = file.rsplit('/').next().unwrap_or(file);

@@ -14,31 +14,31 @@ use crate::mapfile::{self, Contents};
 use crate::program::Opened;
 use crate::session::Session;
 
-/// How long a test run waits for LLVM; what takes longer runs on tier 1.
+/// Time that a test run waits for LLVM; a program that takes longer runs on tier 1.
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a test run gives back.
+/// Result of a test run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// The program's return value.
     pub(super) retval: u32,
     /// Metadata followed by the packet, as the program left them.
     pub(super) data: Vec<u8>,
-    /// Where they are in `data`.
+    /// Positions of metadata and packet in `data`, among others.
     pub(super) context: Context,
-    /// Of one run, on average.
+    /// Average time of one run, in nanoseconds.
     pub(super) duration_ns: u64,
-    /// Where a redirected packet goes, as far as the engine tells.
+    /// Target of a redirected packet, as far as the engine has it.
     pub(super) target: Option<String>,
-    /// Maps afterwards, when they were asked for.
+    /// Contents of the maps after the run, if they were asked for.
     pub(super) maps: Option<Contents>,
-    /// What came through ring buffers and perf events.
+    /// Records from ring buffers and perf events.
     pub(super) events: Events,
-    /// What the program printed.
+    /// Lines that the program printed.
     pub(super) trace: Vec<String>,
-    /// What ran it in Towpath.
+    /// The engine in Towpath that ran the program.
     pub(super) exec: Option<ExecStatus>,
-    /// What the sanitizer found.
+    /// Findings of the sanitizer.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -59,11 +59,11 @@ pub(super) fn run_here(
         ..frame.rx
     };
     let Session { program, worker, .. } = &mut session;
-    // One packet tells most when it runs on what was asked for.
+    // A single packet is most useful if it runs on the engine that was asked for.
     program.wait_for_tier2(TIER2_TIMEOUT);
     let start = Instant::now();
     let mut verdict = None;
-    // As in the kernel, a repeated run gets the packet as the run before left it.
+    // As in the kernel, a repeated run gets the packet as the previous run left it.
     for _ in 0..args.repeat {
         let run = program.run(worker, &mut frame);
         verdict = Some(run.map_err(|fault| CliError::Fault { frame: 1, fault: Box::new(fault) })?);

@@ -1,4 +1,4 @@
-//! Machine code for people.
+//! Printed machine code.
 
 use serde::Serialize;
 use towpath_daemon::code::{MachineView, SourceView};
@@ -26,7 +26,7 @@ struct Line {
     offset: usize,
     bytes: String,
     text: String,
-    /// What its operand stands for.
+    /// Name of the function or map that the operand refers to.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     /// The C line whose code begins here.
@@ -34,7 +34,7 @@ struct Line {
     source: Option<SourceView>,
 }
 
-/// Prints machine code, below the C lines it comes from where those are wanted.
+/// Prints machine code, below the C lines it comes from if `with_lines` is set.
 pub(super) fn print(
     code: &MachineView,
     with_lines: bool,
@@ -94,7 +94,7 @@ fn add_lines(code: &MachineView, instructions: &mut [Line]) {
     }
 }
 
-/// The name of the function a call leads to, or of the map an address belongs to.
+/// Name of the function that a call leads to, or of the map that an address belongs to.
 fn note(insn: &MachineInsn, code: &MachineView) -> Option<String> {
     if let Some(function) = insn.calls {
         return function_at(code, function);
@@ -115,7 +115,7 @@ fn function_at(code: &MachineView, offset: usize) -> Option<String> {
     found.map(|(_, name)| name.clone())
 }
 
-/// Sixteen bytes a line.
+/// Lines of sixteen bytes each, for a machine without a disassembler.
 fn bytes_alone(code: &MachineView, bytes: &[u8]) -> Vec<Line> {
     let line = |(index, bytes): (usize, &[u8])| Line {
         function: function_at(code, index * 16),

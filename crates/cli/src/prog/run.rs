@@ -22,7 +22,7 @@ struct Document<'a> {
     retval: u32,
     data_size_out: usize,
     duration_ns: u64,
-    /// What ran it, when it was Towpath: "interp", "jit" or "llvm".
+    /// The engine in Towpath that ran the program: "interp", "jit" or "llvm".
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ struct Document<'a> {
     events: &'a Events,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     trace: &'a [String],
-    /// What the sanitizer found, and what it was asked to do, where it was.
+    /// Findings of the sanitizer, and below its mode, if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<Vec<serde_json::Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Frames that are run together, so that reading and writing captures is not timed with them.
+//! Bursts of frames, which keep reading and writing of captures out of the measured time.
 
 use std::time::{Duration, Instant};
 
@@ -17,29 +17,29 @@ pub(super) struct Burst {
     ifindex: u32,
 }
 
-/// What a frame was before the program had it.
+/// Properties of a frame before the program ran on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
-    /// Its number in the capture, from 1, as Wireshark counts.
+    /// Number of the frame in the capture, from 1 as in Wireshark.
     pub(super) number: u64,
-    /// When it was captured, in nanoseconds since 1970.
+    /// Capture time, in nanoseconds since 1970.
     pub(super) timestamp_ns: u64,
-    /// What the program's clocks are to show.
+    /// Time for the program's clocks to show, in nanoseconds.
     pub(super) clock_ns: Option<u64>,
     /// Index into the capture's interfaces.
     pub(super) interface: u32,
-    /// Bytes that the capture left out at its end.
+    /// Number of bytes at the frame's end that the capture left out.
     pub(super) missing: u32,
 }
 
-/// A frame after the program had it.
+/// A frame after the program ran on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Judged<'a> {
     /// The frame, as the program left it.
     pub(super) frame: &'a Frame,
-    /// Where it came from.
+    /// Properties of the frame before the run.
     pub(super) origin: Origin,
-    /// What the program decided.
+    /// Verdict of the program.
     pub(super) verdict: &'a Verdict,
 }
 
@@ -50,7 +50,7 @@ impl Burst {
         Burst { frames: Vec::new(), origins: Vec::new(), verdicts: Vec::new(), ifindex }
     }
 
-    /// Adds a frame, unless its length is none a frame can have.
+    /// Adds a frame, unless its length is impossible for a frame.
     pub(super) fn push(
         &mut self,
         packet: &Packet<'_>,
@@ -82,8 +82,8 @@ impl Burst {
         self.origins.len() >= BURST_FRAMES
     }
 
-    /// Runs the program on every frame and gives the time that took. A frame whose run did what no
-    /// verified program can do is aborted; the first of them goes to `fault`.
+    /// Runs the program on every frame and gives the time that this took. A frame whose run
+    /// violates a property of verified programs is aborted; the first such error goes to `fault`.
     pub(super) fn run(&mut self, session: &mut Session, fault: &mut Option<CliError>) -> Duration {
         let Session { program, worker, .. } = session;
         let start = Instant::now();
@@ -113,5 +113,5 @@ impl Burst {
     }
 }
 
-/// As many as fit a core's cache with what the program needs beside them.
+/// Number of frames that fit a core's cache together with the program's other data.
 const BURST_FRAMES: usize = 64;

@@ -15,33 +15,33 @@ use crate::findings;
 use crate::mapfile::Contents;
 use crate::output::{Align, Output, Table, grouped, in_bytes};
 
-/// What a run came to.
+/// Results of a run.
 pub(super) struct Report<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) program: &'a Program,
     pub(super) tally: &'a Tally,
-    /// How fast it is beside the kernel.
+    /// Speed compared with the kernel's.
     pub(super) beside: Option<Compared>,
-    /// What the sanitizer found.
+    /// Findings of the sanitizer.
     pub(super) findings: Vec<Finding>,
 }
 
-/// One frame, over and over, here and in the running kernel.
+/// Measurement of one frame, run many times here and in the running kernel.
 #[derive(Debug)]
 pub(super) struct Compared {
-    /// Its number in the capture.
+    /// Number of the frame in the capture.
     pub(super) number: u64,
-    /// What becomes of it.
+    /// Verdict for the frame.
     pub(super) action: Action,
-    /// Its length.
+    /// Length of the frame, in bytes.
     pub(super) bytes: usize,
-    /// The time, or the reason why it is unknown.
+    /// The times, or the reason why they are unknown.
     pub(super) outcome: Result<Beside, String>,
 }
 
 impl Report<'_> {
-    /// Shows what was counted, and the maps if asked to; `broken` is why the capture could not be
-    /// read to its end, or what a program did that none can do.
+    /// Prints the counters, and the maps if asked to; `broken` is the reason why the capture could
+    /// not be read to its end, or the program's first fault.
     pub(super) fn print(
         self,
         broken: Option<&CliError>,
@@ -77,7 +77,7 @@ impl Report<'_> {
         print_next(args, program, output)
     }
 
-    /// How fast it was, and would be in the kernel.
+    /// Prints the speed here and in the kernel.
     fn print_speed(&self, output: &mut Output) -> Result<(), CliError> {
         let how = executed_by(&self.program.exec_status());
         output.line(&format!("\n  {:.0} ns/frame, {how}", self.tally.ns_per_frame()))?;
@@ -100,7 +100,7 @@ impl Report<'_> {
     }
 }
 
-/// What a person may want to know next: what this command line did not ask for.
+/// Prints suggestions for further options that this command line does not have.
 fn print_next(args: &RunArgs, program: &Program, output: &mut Output) -> Result<(), CliError> {
     let object = args.object.display();
     let has_maps = !program.maps().maps().is_empty();
@@ -117,7 +117,7 @@ fn print_next(args: &RunArgs, program: &Program, output: &mut Output) -> Result<
     output.line(&output.style.dim(&format!("\n  next: {}", next.join("; "))))
 }
 
-/// What programs said through `bpf_trace_printk`.
+/// Prints the program's lines from `bpf_trace_printk`.
 pub(crate) fn print_trace(lines: &[String], output: &mut Output) -> Result<(), CliError> {
     if lines.is_empty() {
         return Ok(());
@@ -134,12 +134,12 @@ pub(crate) fn print_trace(lines: &[String], output: &mut Output) -> Result<(), C
 struct Document<'a> {
     frames: u64,
     bytes: u64,
-    /// In the order of the actions' numbers.
+    /// Counts in the order of the actions' numbers.
     verdicts: Object<String, Value>,
     ns_per_frame: f64,
-    /// What ran at the end: "interp", "jit" or "llvm".
+    /// The engine that ran at the end: "interp", "jit" or "llvm".
     tier: &'static str,
-    /// Why it isn't what was asked for.
+    /// Reason why `tier` isn't the engine that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     fallback: Option<String>,
     maps: Option<Contents>,
@@ -147,12 +147,12 @@ struct Document<'a> {
     events: &'a Events,
     skipped: u64,
     cut_short: u64,
-    /// What the sanitizer found, and what it was asked to do, where it was.
+    /// Findings of the sanitizer, and below its mode, if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sanitize: Option<String>,
-    /// With `--against kernel`: the frame, and its times or why there are none.
+    /// With `--against kernel`: the frame, and its times or the reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     beside_kernel: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,13 +234,13 @@ fn print_verdicts(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     output.table(&table)
 }
 
-/// What executes a program, and why it is not what was asked for.
+/// Name of the engine that executes a program, and the reason if another one was asked for.
 pub(crate) fn executed_by(exec: &ExecStatus) -> String {
     let how = match exec.runs {
         Exec::Interp => "interpreted",
         Exec::Jit => "compiled",
         Exec::Llvm => "compiled by LLVM",
-        // What runs is one of the others.
+        // The engine that runs is always one of the others.
         Exec::Auto => "compiled",
     };
     match &exec.fallback {
@@ -270,7 +270,7 @@ fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     output.table(&table)
 }
 
-/// What a person should know before trusting the numbers above.
+/// Prints remarks that are needed to judge the numbers above.
 fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     let mut remarks = Vec::new();
     for (value, count) in &tally.unknown {
@@ -305,5 +305,5 @@ fn frames(count: u64) -> String {
     if count == 1 { "1 frame".to_owned() } else { format!("{} frames", grouped(count)) }
 }
 
-/// More are not read.
+/// Largest number of suggestions: users do not read more.
 const NEXT_MAX: usize = 2;

@@ -1,10 +1,10 @@
-//! Which of a run's frames is measured beside the kernel: one like most of them.
+//! Choice of the frame of a run that is measured beside the kernel: one like most of them.
 
 use towpath_xdp::{Action, Verdict};
 
 use super::tally::ACTIONS;
 
-/// The first frames of a run as they were, and what became of them.
+/// The first frames of a run, as they were before it, and their verdicts.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     frames: Vec<(u64, Vec<u8>)>,
@@ -12,22 +12,22 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// A frame that is to be run.
+    /// Records a frame before its run.
     pub(super) fn frame(&mut self, number: u64, bytes: &[u8]) {
         if self.frames.len() < FRAMES_MAX {
             self.frames.push((number, bytes.to_vec()));
         }
     }
 
-    /// A verdict of the frames that were run, in their order.
+    /// Records the verdict of the next frame, in the order of the frames.
     pub(super) fn verdict(&mut self, verdict: &Verdict) {
         if self.actions.len() < self.frames.len() {
             self.actions.push(verdict.action);
         }
     }
 
-    /// The one in the middle of those with the verdict that most have: its number in the capture,
-    /// what became of it, and its bytes.
+    /// The middle one of the frames with the most common verdict: its number in the capture, its
+    /// verdict, and its bytes.
     pub(super) fn typical(&self) -> Option<(u64, Action, &[u8])> {
         let of = |action| {
             let judged = self.frames.iter().zip(&self.actions);
@@ -42,7 +42,7 @@ impl Sample {
 }
 
 const FRAMES_MAX: usize = 1024;
-/// What one buffer of the kernel's holds with room around it.
+/// Bytes that one buffer of the kernel holds with room around them.
 const BYTES_MAX: usize = 1514;
 
 #[cfg(test)]

@@ -14,35 +14,35 @@ use crate::events::Events;
 pub(super) struct Tally {
     /// Frames read from the capture.
     pub(super) frames: u64,
-    /// Their bytes, as captured.
+    /// Bytes of these frames, as captured.
     pub(super) bytes: u64,
     /// Frames of which the capture holds only the beginning.
     pub(super) cut_short: u64,
-    /// Frames that no program can get, by reason.
+    /// Frames that can't be given to a program, by reason.
     pub(super) skipped: BTreeMap<&'static str, u64>,
-    /// Frames that are none of Ethernet's, by `LINKTYPE_*`.
+    /// Frames that are not Ethernet frames, by `LINKTYPE_*`.
     pub(super) links: BTreeMap<u16, u64>,
-    /// By action, in the kernel's order.
+    /// Counts by action, in the order of [`ACTIONS`].
     pub(super) verdicts: [Count; ACTIONS.len()],
     /// Return values that are no action.
     pub(super) unknown: BTreeMap<u32, u64>,
-    /// Where redirected frames go, as text.
+    /// Targets of redirected frames, as text.
     pub(super) targets: BTreeMap<String, Count>,
-    /// `XDP_REDIRECT` without a target: the kernel drops these.
+    /// Frames with `XDP_REDIRECT` but without a target: the kernel drops these.
     pub(super) lost: u64,
-    /// What came through ring buffers and perf events.
+    /// Records from ring buffers and perf events.
     pub(super) events: Events,
     /// The first lines that the program printed.
     pub(super) trace: Vec<String>,
-    /// Lines it printed after those.
+    /// Number of further lines that the program printed.
     pub(super) trace_left_out: u64,
     /// Time inside the program.
     pub(super) elapsed: Duration,
-    /// The first run that did what no verified program can do.
+    /// The first run that violated a property of every verified program.
     pub(super) fault: Option<CliError>,
 }
 
-/// Frames and their bytes after the program.
+/// Number of frames, and of their bytes after the program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Count {
     pub(super) frames: u64,
@@ -57,21 +57,21 @@ impl Count {
 }
 
 impl Tally {
-    /// A frame was read.
+    /// Counts a frame that was read.
     pub(super) fn frame(&mut self, packet: &Packet<'_>) {
         self.frames += 1;
         self.bytes += packet.data.len() as u64;
         self.cut_short += u64::from(packet.is_cut_short());
     }
 
-    /// The program printed lines.
+    /// Records lines that the program printed.
     pub(super) fn printed(&mut self, lines: Vec<String>) {
         let kept = lines.len().min(TRACE_LINES_MAX.saturating_sub(self.trace.len()));
         self.trace_left_out += (lines.len() - kept) as u64;
         self.trace.extend(lines.into_iter().take(kept));
     }
 
-    /// A frame was not run.
+    /// Counts a frame that was not run.
     pub(super) fn skip(&mut self, error: FrameError) {
         let reason = match error {
             FrameError::TooShort(_) => "shorter than an Ethernet header",
@@ -81,23 +81,23 @@ impl Tally {
         *self.skipped.entry(reason).or_default() += 1;
     }
 
-    /// A frame is none of Ethernet's.
+    /// Counts a frame that is not an Ethernet frame.
     pub(super) fn skip_link(&mut self, link_type: u16) {
         *self.links.entry(link_type).or_default() += 1;
     }
 
-    /// Whether there were frames, and none of Ethernet's.
+    /// Whether there were frames, but no Ethernet frame among them.
     pub(super) fn is_of_other_links(&self) -> bool {
         self.frames > 0 && self.links.values().sum::<u64>() == self.frames
     }
 
-    /// A frame of now `bytes` bytes was judged.
+    /// Counts the verdict of a frame that now has `bytes` bytes.
     pub(super) fn verdict(&mut self, verdict: &Verdict, bytes: u64) {
         let Verdict { action, returned, target } = verdict;
         let index = ACTIONS.iter().position(|known| known == action).unwrap_or(0);
         self.verdicts[index].add(bytes);
         if *action == Action::Aborted && *returned != 0 {
-            // Bounded by what a person reads: a program may return any of 2^32 values.
+            // Limited to the lines that people read: a program may return any of 2^32 values.
             if self.unknown.len() < UNKNOWN_MAX || self.unknown.contains_key(returned) {
                 *self.unknown.entry(*returned).or_default() += 1;
             }
@@ -117,12 +117,12 @@ impl Tally {
         self.targets.entry(target).or_default().add(bytes);
     }
 
-    /// Frames that went through the program.
+    /// Number of frames that went through the program.
     pub(super) fn judged(&self) -> u64 {
         self.verdicts.iter().map(|count| count.frames).sum()
     }
 
-    /// Average time of one run.
+    /// Average time of one run, in nanoseconds.
     pub(super) fn ns_per_frame(&self) -> f64 {
         match self.judged() {
             0 => 0.0,

@@ -1,4 +1,4 @@
-//! The time that a program's clocks show: that of the capture, never going back.
+//! Time that a program's clocks show: the time of the capture, never going back.
 
 use crate::args::Clock;
 
@@ -19,13 +19,13 @@ impl Time {
         Time { clock, shift_ns: 0, latest_ns: 0, is_first: true }
     }
 
-    /// The capture begins again.
+    /// Starts the next pass over the capture.
     pub(super) fn begin_pass(&mut self) {
         self.is_first = true;
     }
 
-    /// What clocks show for a frame captured at `timestamp_ns`; `None` for the machine's time,
-    /// also when the capture has no times.
+    /// Time of clocks for a frame captured at `timestamp_ns`; `None` for the machine's time, also
+    /// if the capture has no times.
     pub(super) fn of(&mut self, timestamp_ns: u64) -> Option<u64> {
         if self.clock == Clock::Machine || timestamp_ns == 0 && self.latest_ns == 0 {
             return None;
@@ -37,7 +37,7 @@ impl Time {
             self.shift_ns = self.latest_ns.saturating_sub(timestamp_ns);
             self.is_first = false;
         }
-        // Frames of several interfaces may be out of order by a little; clocks never are.
+        // Frames of several interfaces may be slightly out of order; clocks never go back.
         self.latest_ns = self.latest_ns.max(timestamp_ns.saturating_add(self.shift_ns));
         Some(self.latest_ns)
     }

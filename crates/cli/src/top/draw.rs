@@ -1,4 +1,4 @@
-//! How it looks.
+//! Drawing of the screen.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -12,7 +12,7 @@ use super::sheet::{Cell, GAP, Sheet, Tone, short};
 use super::views::View;
 use crate::output::Align;
 
-/// Everything.
+/// Draws the whole screen.
 pub(super) fn draw(screen: &mut Screen, frame: &mut Frame<'_>) {
     let area = frame.area();
     let alarms = alarms(screen, area.width);
@@ -39,7 +39,7 @@ pub(super) fn draw(screen: &mut Screen, frame: &mut Frame<'_>) {
     }
 }
 
-/// Which daemon, and what all its ports do.
+/// The top lines: the daemon, and the traffic of all ports.
 fn head(screen: &Screen, width: u16) -> Paragraph<'static> {
     let status = &screen.now.status;
     let plural = |count: usize| if count == 1 { "" } else { "s" };
@@ -84,7 +84,7 @@ fn head(screen: &Screen, width: u16) -> Paragraph<'static> {
     Paragraph::new(vec![daemon, Line::from(sums)])
 }
 
-/// Frames that arrived, one column for each period.
+/// Draws a chart of the frames that arrived, one column for each period.
 fn draw_chart(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     let [label, chart] =
         Layout::horizontal([Constraint::Length(LABEL_WIDTH), Constraint::Min(1)]).areas(area);
@@ -96,7 +96,7 @@ fn draw_chart(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
         vec![Line::from(format!("{}/s", short(most as f64))), Line::from("rx"), Line::from("0")];
     let labels = Paragraph::new(labels).alignment(Alignment::Right).style(tone(Tone::Faint));
     frame.render_widget(labels, Rect { width: label.width.saturating_sub(1), ..label });
-    // The last one stands at the right edge.
+    // The latest period is at the right edge.
     let free = chart.width.saturating_sub(shown as u16);
     let chart = Rect { x: chart.x + free, width: chart.width - free, ..chart };
     let bars = Sparkline::default().data(&values).max(most.max(1));
@@ -135,13 +135,13 @@ fn draw_rows(screen: &mut Screen, frame: &mut Frame<'_>, area: Rect) {
         .header(title)
         .column_spacing(GAP)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    // Fewer than there were may be left.
+    // The selected row may be gone, so the selection is limited to the last one.
     let last = sheet.rows.len() - 1;
     place.rows.select(Some(place.rows.selected().unwrap_or(0).min(last)));
     frame.render_stateful_widget(table, area, &mut place.rows);
 }
 
-/// Titles, with a mark at the one that rows are ordered by.
+/// Titles, with a mark at the column that rows are ordered by.
 fn titles(sheet: &Sheet, shown: &[(usize, u16)], by: usize, is_descending: bool) -> Row<'static> {
     let mark = if is_descending { "v" } else { "^" };
     let titles = shown.iter().map(|&(column, width)| {
@@ -164,7 +164,7 @@ fn cell(text: &str, width: u16, align: Align) -> ratatui::widgets::Cell<'static>
     })
 }
 
-/// What is not as it is meant to be: a line each.
+/// Failures, warnings and troubles: a line each.
 fn alarms(screen: &Screen, width: u16) -> Vec<Line<'static>> {
     let status = &screen.now.status;
     let failures = status.failures.iter().map(|it| format!("failed: {it}"));
@@ -232,7 +232,7 @@ FULL: elements of a map in per cent of its capacity.
 Any key goes back.";
 const HELP_WIDTH: u16 = 58;
 const ALARMS_MAX: usize = 3;
-/// Below this height there are only tables.
+/// Height below which only tables are drawn.
 const CHART_FROM_HEIGHT: u16 = 16;
 const CHART_HEIGHT: u16 = 3;
 const LABEL_WIDTH: u16 = 9;

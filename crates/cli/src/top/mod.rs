@@ -1,7 +1,8 @@
 //! `top`: ports, programs, maps, drops and workers of a daemon in a terminal, live.
 //!
-//! A thread asks the daemon, so that keys are answered whatever the daemon is at. What it last said
-//! is a [`Reading`]; each view makes a [`Sheet`] of that, and [`draw`] puts sheets on the screen.
+//! A thread asks the daemon, so that keys are answered even if the daemon is slow. Its latest
+//! answer is a [`Reading`]; each view makes a [`Sheet`] of that, and [`draw`] puts sheets on the
+//! screen.
 
 mod draw;
 mod reading;
@@ -30,10 +31,10 @@ use crate::output::Output;
 use reading::Reading;
 use screen::{Request, Screen};
 
-/// What the thread that asks says.
+/// Message of the thread that asks the daemon.
 type News = Result<Reading, ClientError>;
 
-/// Shows it until the user presses q.
+/// Shows the screen until the user presses q.
 pub(crate) fn top(args: &TopArgs, output: &Output) -> Result<(), CliError> {
     let other = "`towpath stats -i 1` prints rates, with --json for programs";
     if output.json {
@@ -43,7 +44,7 @@ pub(crate) fn top(args: &TopArgs, output: &Output) -> Result<(), CliError> {
         return Err(CliError::Daemon(format!("top needs a terminal: {other}")));
     }
     let client = client(&args.daemon)?;
-    // Without a daemon this is the end, before the terminal is anything else than it was.
+    // If no daemon answers, the command ends here, before it changes the terminal.
     let first = Reading::take(&client)?;
     let ends = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&ends)).map_err(CliError::Stdout)?;
@@ -92,7 +93,7 @@ fn show(
             {
                 match screen.press(key) {
                     Request::End => return Ok(()),
-                    // Without a receiver it has ended: the next news has the reason.
+                    // Without a receiver the thread has ended: its last message has the reason.
                     Request::Pace(period) => _ = pace.send(period),
                     Request::Nothing => {}
                 }
@@ -106,5 +107,5 @@ fn show(
     Ok(())
 }
 
-/// How long news waits to be seen.
+/// Longest time until a message is shown.
 const TICK: Duration = Duration::from_millis(100);

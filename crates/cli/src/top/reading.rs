@@ -7,7 +7,7 @@ use towpath_daemon::client::{Client, ClientError};
 
 use crate::daemon::rates;
 
-/// What the daemon says.
+/// Answers of the daemon.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     pub(super) status: StatusView,
@@ -17,7 +17,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Asks for all of it.
+    /// Asks the daemon for all of these.
     pub(super) fn take(client: &Client) -> Result<Reading, ClientError> {
         Ok(Reading {
             status: client.get("/v1/status")?,
@@ -28,25 +28,25 @@ impl Reading {
     }
 }
 
-/// Counts of one second.
+/// Counts for one second.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rates {
-    /// Of ports.
+    /// Rates of the ports' counters.
     pub(super) stats: StatsView,
-    /// Frames that programs judged, by link.
+    /// Frames that programs judged, by link id.
     pub(super) runs: BTreeMap<u32, f64>,
-    /// Share of the time that workers had something to do, and their frames.
+    /// Share of the time in which workers were busy, and their frames, by worker.
     pub(super) workers: BTreeMap<usize, (f64, f64)>,
-    /// Elements that came to maps or went, by map.
+    /// Elements added to maps minus those removed, by map id.
     pub(super) entries: BTreeMap<u32, f64>,
 }
 
 impl Rates {
-    /// What changed between two readings.
+    /// Changes between two readings.
     pub(super) fn between(before: &Reading, now: &Reading) -> Rates {
         let seconds = (now.stats.time - before.stats.time).max(1e-3);
         if before.status.pid != now.status.pid {
-            // Another daemon, that counts from 0.
+            // The daemon was restarted, and its counters with it.
             return Rates::default();
         }
         let links = now.status.links.iter().filter_map(|link| {
@@ -85,7 +85,7 @@ impl Rates {
     }
 }
 
-/// What all ports do in a second.
+/// Traffic of all ports in one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Total {
     pub(super) rx: u64,

@@ -16,14 +16,14 @@ use super::views::View;
 pub(super) struct Screen {
     pub(super) now: Reading,
     pub(super) rates: Rates,
-    /// What all ports did in each period, the last one at the back.
+    /// Traffic of all ports in each period, the latest at the back.
     pub(super) past: VecDeque<Total>,
     pub(super) period: Duration,
     pub(super) view: View,
     /// Whether updates are paused.
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
-    /// Why there is nothing newer.
+    /// Reason why there is no newer reading.
     pub(super) trouble: Option<String>,
     places: [ViewState; View::ALL.len()],
 }
@@ -41,7 +41,7 @@ pub(super) struct ViewState {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Nothing,
-    /// News is wanted so often.
+    /// Asks the daemon at this interval from now on.
     Pace(Duration),
     End,
 }
@@ -65,7 +65,7 @@ impl Screen {
         }
     }
 
-    /// What the daemon said, or why it said nothing.
+    /// Takes the daemon's answer, or the error instead of one.
     pub(super) fn take(&mut self, news: News) {
         match news {
             Err(why) => self.trouble = Some(why.to_string()),
@@ -82,7 +82,7 @@ impl Screen {
         }
     }
 
-    /// What is looked at, in its order.
+    /// The table of the current view, in its order.
     pub(super) fn sheet(&self) -> Sheet {
         let place = self.place();
         let mut sheet = self.view.sheet(&self.now, &self.rates);
@@ -98,7 +98,7 @@ impl Screen {
         &mut self.places[self.view as usize]
     }
 
-    /// Does what a key is for.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Request {
         if self.shows_help {
             self.shows_help = false;
@@ -133,7 +133,8 @@ impl Screen {
         self.view = View::ALL[(self.view as usize + by) % View::ALL.len()];
     }
 
-    /// Numbers are ordered with the largest first, words by the alphabet.
+    /// Orders rows by the column `by` steps further: numbers with the largest first, words by the
+    /// alphabet.
     fn order_by(&mut self, by: usize) {
         let columns = self.view.columns();
         let place = self.place_mut();
@@ -160,7 +161,7 @@ impl Screen {
     }
 }
 
-/// As many as a wide terminal has columns.
+/// Number of periods to keep: one for each column of a wide terminal.
 const PAST_MAX: usize = 512;
 const PAGE: u16 = 10;
 const PERIOD_MIN: Duration = Duration::from_millis(250);

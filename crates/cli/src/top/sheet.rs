@@ -1,4 +1,4 @@
-//! A table that can be ordered by each of its columns, and loses columns where a screen is narrow.
+//! A table that can be ordered by each of its columns, and loses columns on a narrow screen.
 
 use std::cmp::Ordering;
 
@@ -6,12 +6,12 @@ use towpath_daemon::natural::natural;
 
 use crate::output::Align;
 
-/// What a column is.
+/// Properties of a column.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) align: Align,
-    /// Of columns for which there is no room, those with the largest rank go first; 0 stays.
+    /// Rank of the column: if there is no room, columns with the largest rank go first; 0 stays.
     pub(super) rank: u8,
 }
 
@@ -25,22 +25,22 @@ pub(super) const fn numbers(title: &'static str, rank: u8) -> Column {
     Column { title, align: Align::Right, rank }
 }
 
-/// How a cell is meant.
+/// Emphasis of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     #[default]
     Plain,
-    /// Nothing to see.
+    /// A value without significance, like 0.
     Faint,
     Good,
     Bad,
 }
 
-/// What is in a row and a column.
+/// Contents of one row in one column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cell {
     pub(super) text: String,
-    /// What it is ordered by, instead of its text.
+    /// Number to order by, instead of the text.
     number: Option<f64>,
     pub(super) tone: Tone,
 }
@@ -50,7 +50,7 @@ impl Cell {
         Cell { text: text.into(), ..Cell::default() }
     }
 
-    /// A number as people read it; nothing much to see if it is 0.
+    /// A number and its text; a faint one if it is 0.
     pub(super) fn number(number: f64, text: String) -> Cell {
         let tone = if number == 0.0 { Tone::Faint } else { Tone::Plain };
         Cell { text, number: Some(number), tone }
@@ -73,12 +73,12 @@ impl Cell {
 pub(super) struct Sheet {
     pub(super) columns: &'static [Column],
     pub(super) rows: Vec<Vec<Cell>>,
-    /// What is said when there are no rows.
+    /// Text to show if there are no rows.
     pub(super) nothing: &'static str,
 }
 
 impl Sheet {
-    /// Orders rows; those that are equal stay as they are.
+    /// Orders rows; rows that are equal keep their order.
     pub(super) fn order(&mut self, column: usize, is_descending: bool) {
         self.rows.sort_by(|one, other| {
             let order = one[column].order(&other[column]);
@@ -86,11 +86,11 @@ impl Sheet {
         });
     }
 
-    /// The columns there is room for, with their widths.
+    /// Columns that fit into the width, with their own widths.
     pub(super) fn fitting(&self, width: u16) -> Vec<(usize, u16)> {
         let width_of = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].text.chars().count());
-            // With the mark of the column that rows are ordered by.
+            // The width includes the mark of the column that rows are ordered by.
             let title = self.columns[column].title.chars().count() + 1;
             u16::try_from(cells.max().unwrap_or(0).max(title)).unwrap_or(u16::MAX)
         };
@@ -110,14 +110,14 @@ impl Sheet {
     }
 }
 
-/// Between two columns.
+/// Columns of space between two columns.
 pub(super) const GAP: u16 = 2;
 
 /// A number with at most three digits before its unit: `985`, `12.3k`, `1.23M`.
 pub(super) fn short(number: f64) -> String {
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
     let (mut value, mut unit) = (number.abs(), 0);
-    // What rounds to 1000 is one of the next unit.
+    // A value that rounds to 1000 is shown in the next unit.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1000.0;
         unit += 1;

@@ -1,4 +1,4 @@
-//! What is on screens of several sizes, and what keys do.
+//! Tests of screens of several sizes, and of the effects of keys.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -84,7 +84,7 @@ fn screen() -> Screen {
     screen
 }
 
-/// What is to be seen, as lines.
+/// Contents of the screen, as lines.
 fn seen(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
     terminal.draw(|frame| draw(screen, frame)).expect("memory");
@@ -125,7 +125,7 @@ fn narrow_terminals_lose_columns_not_ports() {
         assert!(has(&lines, &["port-00", "2.00M"]), "{width}x{height}: {lines:#?}");
         assert!(!has(&lines, &["pair"]), "{width}x{height}: {lines:#?}");
     }
-    // Nothing sensible fits, and nothing fails.
+    // Nothing useful fits, but nothing fails.
     for (width, height) in [(1, 1), (5, 3), (300, 2), (300, 100)] {
         seen(&mut screen(), width, height);
     }
@@ -148,7 +148,7 @@ fn keys_choose_the_view_and_its_order() {
     let worker = ["0", "3", "93%", "2.00M", "firewall 62%", "3", "port-00:0-1, port-01:0"];
     assert!(has(&lines, &worker), "{lines:#?}");
     press(&mut screen, KeyCode::Tab);
-    // By the second of ten columns, the kind; then by a number, the largest first.
+    // Ordered by the second of ten columns, the kind; then by a number, the largest first.
     for _ in 0..3 {
         press(&mut screen, KeyCode::Char('s'));
     }

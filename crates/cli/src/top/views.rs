@@ -6,7 +6,7 @@ use super::reading::{Rates, Reading};
 use super::sheet::{Cell, Column, Sheet, Tone, numbers, short, words};
 use crate::daemon::workers::{mostly, percent, polls};
 
-/// What is looked at.
+/// Choice of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     Ports,
@@ -195,7 +195,7 @@ fn maps(now: &Reading, rates: &Rates) -> Vec<Vec<Cell>> {
             Some(entries) => {
                 let full = entries as f64 * 100.0 / f64::from(map.max_entries.max(1));
                 let cell = Cell::number(full, format!("{full:.0}%"));
-                // Arrays always are.
+                // Arrays are always full.
                 let is_filling = full >= FULL && !map.r#type.ends_with("array");
                 (counted(entries), warned(cell, is_filling))
             }
@@ -275,7 +275,7 @@ fn warned(cell: Cell, is_bad: bool) -> Cell {
     if is_bad { cell.toned(Tone::Bad) } else { cell }
 }
 
-/// A worker that is busier has hardly time left.
+/// Share of its time from which a busy worker is marked: it has hardly any left.
 const BUSY: f64 = 0.9;
 /// Per cent of a map's capacity at which it is about to refuse elements.
 const FULL: f64 = 90.0;

@@ -1,4 +1,4 @@
-//! `xsk echo`, `drop`, `count`, `send`: what xdpsock does, on a port of the daemon's.
+//! `xsk echo`, `drop`, `count`, `send`: the jobs of xdpsock, on a port of the daemon.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::output::{Output, grouped};
 
-/// What is done.
+/// Job of the socket.
 pub(super) enum Job {
     Echo,
     Drop,
@@ -22,7 +22,7 @@ pub(super) enum Job {
     Send { size: u32 },
 }
 
-/// What was done.
+/// Counts of packets and bytes, and the duration.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Sum {
     packets: u64,
@@ -30,7 +30,7 @@ struct Sum {
     seconds: f64,
 }
 
-/// Opens a socket and uses it until it is time to end.
+/// Opens a socket and runs the job until the end of its time.
 pub(super) fn run(args: &XskRunArgs, job: &Job, output: &mut Output) -> Result<(), CliError> {
     let mut socket = open(args)?;
     let lost = |error: io::Error| said(args, &error);
@@ -89,7 +89,7 @@ fn open(args: &XskRunArgs) -> Result<Socket, CliError> {
     Ok(socket)
 }
 
-/// One burst; gives the number of packets.
+/// Processes one burst; gives the number of packets.
 fn turn(socket: &mut Socket, job: &Job, burst: usize, sum: &mut Sum) -> usize {
     if let Job::Send { size } = job {
         let packet = packet(*size as usize);
@@ -162,7 +162,7 @@ fn said(args: &XskRunArgs, error: &io::Error) -> CliError {
 const BURST: usize = 64;
 const TELL_PERIOD: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Until a full ring is looked at again.
+/// Time until a full ring is tried again.
 const FULL_PAUSE: Duration = Duration::from_micros(50);
-/// For what was sent to leave.
+/// Longest time to wait at the end until all sent packets have left.
 const PATIENCE: Duration = Duration::from_secs(1);

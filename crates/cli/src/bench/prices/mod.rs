@@ -1,4 +1,4 @@
-//! `towpath bench --helpers`: what single helpers, kfuncs and map operations cost.
+//! `towpath bench --helpers`: the cost of single helpers, kfuncs and map operations.
 //!
 //! The programs (`bench/prices`) do one thing many times and return how often it went as expected.
 //! Both sides run each in turn, and the least time of all rounds counts: whatever disturbs only
@@ -26,29 +26,29 @@ use sides::Sides;
 /// The `--json` document.
 #[derive(Debug, Serialize)]
 struct Prices {
-    /// What was compared with.
+    /// The peer that was compared with.
     against: &'static str,
-    /// One for each program and `--exec`.
+    /// One price for each program and `--exec`.
     prices: Vec<Price>,
     /// Programs that were not measured.
     skipped: Vec<Skipped>,
-    /// How and where.
+    /// How and where the figures were made.
     method: Method,
 }
 
-/// What one thing costs.
+/// Cost of one operation.
 #[derive(Debug, Serialize)]
 struct Price {
     name: String,
     object: String,
-    /// As asked for with `--exec`.
+    /// Value of `--exec`.
     exec: &'static str,
-    /// What really executed it.
+    /// The engine that really executed it.
     ran: &'static str,
-    /// Of doing it once; the least of all rounds.
+    /// Time for one operation; the least of all rounds.
     ns: f64,
     peer_ns: f64,
-    /// How often of [`REPEATS`] times it went as expected, here and there.
+    /// Number of the [`REPEATS`] operations that went as expected, here and in the peer.
     done: [u32; 2],
 }
 
@@ -57,7 +57,7 @@ struct Lane<'a> {
     program: Box<dyn Side + 'a>,
     empty: Box<dyn Side + 'a>,
     runs: u64,
-    /// The least times of a run so far.
+    /// Least times of a run so far: the program's and the empty program's.
     least: [f64; 2],
     done: u32,
 }
@@ -146,7 +146,7 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Of doing it once.
+    /// Time for one operation, in nanoseconds.
     fn ns(&self) -> f64 {
         let [least, least_empty] = self.least;
         (least - least_empty).max(0.0) / f64::from(REPEATS)
@@ -173,7 +173,7 @@ fn print(price: &Price, output: &mut Output) -> Result<(), CliError> {
 }
 
 impl Price {
-    /// By more than a measurement is off.
+    /// Whether it is slower here, by more than the measurement noise.
     fn is_slower(&self) -> bool {
         self.ns > self.peer_ns * RATIO_NOISE + NOISE_NS
     }
@@ -190,14 +190,14 @@ fn print_summary(list: &Prices, output: &mut Output) -> Result<(), CliError> {
     ))
 }
 
-/// An Ethernet frame that is long enough for all.
+/// An Ethernet frame that is long enough for every program.
 fn frame() -> Vec<u8> {
     let mut frame = vec![0; FRAME_BYTES];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame
 }
 
-/// `REPEATS` of `bench/prices/price.h`.
+/// The same number as `REPEATS` of `bench/prices/price.h`.
 const REPEATS: u32 = 16;
 /// The program that runs once before each of the others.
 const PREPARATION: &str = "prepare";
