@@ -1,4 +1,4 @@
-//! Completions by a running daemon: names of its ports, programs and maps.
+//! Completions from a running daemon: names of its ports, programs and maps.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) fn ports(current: &OsStr) -> Vec<CompletionCandidate> {
     of_path("/v1/ports", "name", "kind", current)
 }
 
-/// Names of what the command is about: maps, or else programs.
+/// Names of the command's objects: maps for the commands on maps, else programs.
 pub(crate) fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
     let is_said = |word: &str| std::env::args_os().any(|argument| argument == word);
     match is_said("map") && !is_said("prog") {
@@ -23,7 +23,7 @@ pub(crate) fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
     }
 }
 
-/// The names in a list of the API, as far as they go on from what was typed.
+/// Names in a list of the API that begin with the typed text.
 fn of_path(
     path: &'static str,
     name: &str,
@@ -42,7 +42,7 @@ fn of_path(
     meant.into_iter().map(candidate).collect()
 }
 
-/// The daemon's answer; none without a daemon or if it is slow, because the user is typing.
+/// The daemon's answer; `None` without a daemon or if it is slow, because the user is typing.
 fn ask(path: &'static str) -> Option<Vec<Json>> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let socket = socket(&words);

@@ -33,7 +33,7 @@ impl Events {
         }
     }
 
-    /// Takes out and counts everything there is.
+    /// Takes out and counts all records.
     pub(crate) fn drain(&mut self, maps: &MapSet) {
         for map in maps.maps() {
             if map.ringbuf().is_none() && map.perf().is_none() {
@@ -47,7 +47,7 @@ impl Events {
         }
     }
 
-    /// Whether there is no map that sends anything.
+    /// Whether no map sends records.
     pub(crate) fn is_empty(&self) -> bool {
         self.maps.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Reading and writing files with limits, `-` being standard input and output.
+//! Reading and writing files with limits; `-` is standard input or output.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::error::CliError;
 
-/// Reads a file that may have at most `limit` bytes; `what` is what it should be.
+/// Reads a file that may have at most `limit` bytes; `what` is the expected kind of file.
 pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::File { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    // One byte more than allowed tells that there is more, also for pipes without a size.
+    // One byte beyond the limit shows that there is more, also for pipes, which have no size.
     if path == Path::new("-") {
         io::stdin().lock().take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {

@@ -1,4 +1,4 @@
-//! `towpath inspect`: what an object file contains, without verifying or running anything.
+//! `towpath inspect`: contents of an object file, without verification or a run.
 
 use serde::Serialize;
 use towpath_bpf::Object;
@@ -211,7 +211,7 @@ fn print_globals(globals: &[GlobalLine<'_>], output: &mut Output) -> Result<(), 
     output.section(&table)
 }
 
-/// An arena is measured in pages.
+/// Size of a page: arenas are measured in pages.
 const PAGE_BYTES: u64 = 4096;
 
 fn with_type(size: u32, name: Option<&str>) -> String {

@@ -5,7 +5,7 @@
 use towpath_bpf::map::Values;
 use towpath_bpf::{Linked, Object};
 
-/// Constants that are 0, for a program that is refused.
+/// Hint at constants that are 0, for a program that is refused.
 pub(crate) fn constants(object: &Object) -> Option<String> {
     let names: Vec<&str> = object.unset_constants().filter(|name| is_meant(name)).collect();
     if names.is_empty() {
@@ -19,7 +19,7 @@ pub(crate) fn constants(object: &Object) -> Option<String> {
     ))
 }
 
-/// Empty jump tables and maps of others, for a program that does little.
+/// Empty jump tables, and empty maps that others fill, for a program that does little.
 pub(crate) fn contents(linked: &Linked) -> Vec<String> {
     let maps = linked.maps.iter().filter(|map| map.section.is_none());
     maps.filter_map(|map| {
@@ -41,7 +41,7 @@ pub(crate) fn contents(linked: &Linked) -> Vec<String> {
     .collect()
 }
 
-/// The compiler's own constants have names that C has not.
+/// Whether a name is a programmer's: names of the compiler's own constants are impossible in C.
 fn is_meant(name: &str) -> bool {
     !name.contains('.') && !name.starts_with("__")
 }

@@ -19,9 +19,9 @@ use crate::{files, leftover};
 /// An object file and what to link it against.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Where it is.
+    /// Path of the object file.
     pub path: PathBuf,
-    /// The object, its globals set.
+    /// The object, with its globals set.
     pub object: Object,
     env: Env,
 }
@@ -73,7 +73,7 @@ impl Opened {
         self.object.link(program, &self.env).map_err(|source| self.link_error(program, source))
     }
 
-    /// Shows a sanitizer's tally all programs, also those that do not run.
+    /// Registers all programs with a sanitizer's tally, also those that do not run.
     pub(crate) fn look_at_all(&self, tally: &mut Tally) {
         for (index, program) in self.object.programs().iter().enumerate() {
             if !tally.has_seen(&program.name)
@@ -94,7 +94,7 @@ impl Opened {
         &self.env
     }
 
-    /// Why a program of this object can't be loaded.
+    /// The error for a program of this object that can't be loaded.
     pub(crate) fn load_error(&self, source: LoadError) -> CliError {
         let is_rejected = matches!(source, LoadError::Rejected { .. });
         let constants = is_rejected.then(|| leftover::constants(&self.object)).flatten();
@@ -107,7 +107,8 @@ impl Opened {
     }
 }
 
-/// The kernel types to link against: those asked for, else the running kernel's, else ours.
+/// The kernel types to link against: those in the arguments, else the running kernel's, else the
+/// built-in ones.
 pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
     match wanted {
         Some(path) if path == Path::new("builtin") => Ok(Env::builtin()),
@@ -123,7 +124,7 @@ pub(crate) fn kernel_types(wanted: Option<&Path>) -> Result<Env, CliError> {
     }
 }
 
-/// Refuses names of passes that the compiler has not: to leave one out would change nothing.
+/// Fails if the compiler has no pass of a name: leaving it out would change nothing.
 pub(crate) fn check_passes(without: &[String]) -> Result<(), CliError> {
     let passes = towpath_jit::passes::PASSES.iter().map(|pass| pass.name);
     let known: Vec<&str> = passes.chain([towpath_jit::passes::LOOK_AHEAD]).collect();

@@ -1,4 +1,4 @@
-//! `towpath verify`: would these programs be accepted, and if not, why?
+//! `towpath verify`: whether programs would be accepted, and the reasons if not.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ struct Line<'a> {
     notes: Vec<String>,
 }
 
-/// Why a program was refused.
+/// Reason why a program was refused.
 #[derive(Debug, Default, Serialize)]
 struct Reason {
     insn: Option<usize>,
@@ -42,7 +42,8 @@ struct Reason {
     constants: Option<String>,
 }
 
-/// Verifies every program asked for; an object that cannot be read does not keep the rest from it.
+/// Verifies every program of the arguments; an object that cannot be read does not keep the others
+/// from being verified.
 pub(crate) fn verify(args: &VerifyArgs, output: &mut Output) -> Result<Status, CliError> {
     let env = kernel_types(args.program.btf.as_deref())?;
     let mut worst = Status::Ok;
@@ -164,7 +165,7 @@ fn print(line: &Line<'_>, log: &str, output: &mut Output) -> Result<(), CliError
         output.line(log.trim_end())?;
     }
     let verdict = if line.accepted { style.good("accepted") } else { style.bad("refused ") };
-    // Padded by hand, not as a table: a line appears as soon as its program is done.
+    // Padded by hand, not as a table: a line is printed as soon as its program is done.
     let name = style.bold(&format!("{:<20}", line.program));
     let cost = format!(
         "{:>9} insns {:>7} states {:>7.1} ms",

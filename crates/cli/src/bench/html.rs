@@ -1,4 +1,4 @@
-//! The report: one HTML file that needs nothing else, with a chart for each engine and all figures.
+//! The report: one self-contained HTML file, with a chart for each engine and all figures.
 
 use std::fmt::Write as _;
 use std::path::Path;

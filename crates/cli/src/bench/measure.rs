@@ -18,7 +18,7 @@ use crate::args::{BenchArgs, Peer, RunExec};
 pub(super) struct Measured {
     /// One entry for each `--exec`.
     pub(super) entries: Vec<Entry>,
-    /// How its figures may be compared.
+    /// Way in which the program's figures may be compared.
     pub(super) class: Class,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Measured {
 struct Pair<'a> {
     program: Box<dyn Side + 'a>,
     empty: Box<dyn Side + 'a>,
-    /// Runs that fill a window.
+    /// Number of runs that fill a window.
     runs: u64,
     empty_runs: u64,
 }
@@ -42,7 +42,7 @@ impl<'a> Pair<'a> {
         Ok(Pair { program, empty, runs, empty_runs })
     }
 
-    /// Nanoseconds of the program's work, and what it returned last.
+    /// Nanoseconds of the program's work, and its last return value.
     fn time(&mut self) -> Result<(f64, u32), String> {
         let empty = self.empty.time(self.empty_runs)?;
         let whole = self.program.time(self.runs)?;
@@ -50,9 +50,9 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// How many runs fill a window. A call has a cost of its own (the kernel patches its dispatcher,
-/// and waits), which must not be taken for that of runs: tries become longer until they are a good
-/// part of a window.
+/// Number of runs that fill a window. A call has a cost of its own (the kernel patches its
+/// dispatcher, and waits), which must not be counted as that of runs: tries become longer until
+/// they fill a good part of a window.
 pub(super) fn calibrate(side: &mut dyn Side, window: Duration) -> Result<u64, String> {
     let mut runs = RUNS_FIRST;
     loop {
@@ -83,7 +83,7 @@ pub(super) struct Ours {
 /// Chooses a frame and measures the program on it, with each number of flows.
 pub(super) fn measure(mut subject: Subject<'_>) -> Result<Vec<Measured>, String> {
     let args = subject.args;
-    // Whatever the candidates leave in the maps is not part of what is measured.
+    // The candidates' changes to maps must not affect the measurement.
     let any = Feed::new(&[0; 64], Renewal::Kept);
     let mut chooser = subject.here(RunExec::Interp, &any)?;
     let choices = choose(&mut chooser, subject.candidates(), args.frame)?;
@@ -122,7 +122,7 @@ pub(super) fn measure(mut subject: Subject<'_>) -> Result<Vec<Measured>, String>
     Ok(measured)
 }
 
-/// Measures over maps that stay; gives what each engine of ours took, and the peer's times.
+/// Measures over maps that stay; gives the times of each of our engines, and the peer's times.
 fn steadily(
     subject: &Subject<'_>,
     feed: &Feed,
@@ -150,14 +150,14 @@ fn lane<'a>(subject: &Subject<'_>, exec: RunExec, feed: &Feed) -> Result<Lane<'a
 }
 
 impl Ours {
-    /// A loaded program, and what is known of it so far.
+    /// A loaded program, without times so far.
     pub(super) fn new(
         subject: &Subject<'_>,
         exec: RunExec,
         feed: &Feed,
     ) -> Result<(Here, Ours), String> {
         let here = subject.here(exec, feed)?;
-        // Burst by burst, a program moves to the better code when it is there.
+        // A program moves to LLVM's code at the first burst after it is ready.
         if exec == RunExec::Llvm {
             here.program.wait_for_tier2(TIER2_TIMEOUT);
         }
@@ -202,11 +202,11 @@ fn peer_window(args: &BenchArgs) -> Duration {
     own_window(args) * longer
 }
 
-/// The frame that a program can be measured on, and what the peer made of it.
+/// The frame that a program can be measured on, and the peer's outcomes on it.
 struct Opponent {
     load_time: Duration,
     feed: Feed,
-    /// The frame's.
+    /// Number of the frame.
     number: usize,
     executed: u64,
     expected: Steady,
@@ -229,7 +229,7 @@ impl Opponent {
         Err(refusal)
     }
 
-    /// All that is known of a program in one engine.
+    /// All results of a program in one engine.
     fn entry(&self, subject: &Subject<'_>, feed: &Feed, ours: &Ours, peer_times: &[f64]) -> Entry {
         Entry {
             flows: feed.flows,
@@ -268,7 +268,7 @@ fn rounds(
         if !same {
             return Err("cannot be repeated: its verdict changes after many runs".to_owned());
         }
-        // No need to know precisely how little a program does.
+        // Programs that do this little need no precise time.
         if most_ns < TRIVIAL_NS / 2.0 {
             break;
         }
@@ -276,7 +276,7 @@ fn rounds(
     Ok(peer_times)
 }
 
-/// Both engines must do the same, or there is nothing to compare.
+/// Fails if the engines do not do the same, so that their times can't be compared.
 fn check(here: &mut Here, subject: &Subject<'_>, expected: &Steady) -> Result<(), String> {
     let ours = steady(here)?;
     if !here.program.surroundings().trace.take().is_empty() {
@@ -289,9 +289,9 @@ fn check(here: &mut Here, subject: &Subject<'_>, expected: &Steady) -> Result<()
     Ok(())
 }
 
-/// The least that a difference of two averages tells from nothing.
+/// The least difference of two averages that is not noise.
 pub(super) const LEAST_NS: f64 = 0.5;
 const RUNS_FIRST: u64 = 1024;
-/// More take seconds, whatever they do.
+/// More runs would take seconds, whatever they do.
 const RUNS_MAX: u64 = 1 << 31;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

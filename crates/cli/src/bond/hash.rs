@@ -1,4 +1,4 @@
-//! `towpath bond hash`: where a flow goes, without a bond.
+//! `towpath bond hash`: the choice of a member for a flow, without a bond.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -51,7 +51,7 @@ fn of_capture(path: &Path, args: &BondHashArgs, output: &mut Output) -> Result<(
     Ok(())
 }
 
-/// A frame a line: an empty line, or `-` on it, is the empty frame.
+/// Reads one frame from each line: an empty line, or a lone `-`, is the empty frame.
 fn of_lines(args: &BondHashArgs, output: &mut Output) -> Result<(), CliError> {
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
@@ -83,7 +83,7 @@ fn in_line(number: u64, message: &str) -> CliError {
 /// One line of `--json`.
 #[derive(Debug, Serialize)]
 struct Line {
-    /// From 1.
+    /// Number of the frame, from 1.
     frame: u64,
     hash: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Where a text stops being hex, and why.
+/// Place and cause of an error in hex text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadHex {
-    /// The character, from 1.
+    /// Number of the character, from 1.
     pub(super) column: usize,
     problem: Problem,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for BadHex {
     }
 }
 
-/// Reads a frame into `frame`, whose contents before are lost.
+/// Reads a frame into `frame`, and replaces its contents.
 pub(super) fn parse(text: &str, frame: &mut Vec<u8>) -> Result<(), BadHex> {
     frame.clear();
     let mut high = None;

@@ -1,4 +1,4 @@
-//! `towpath bond`: what bonds do with frames, and how they are.
+//! `towpath bond`: the hash and the state of bonds.
 
 mod hash;
 mod hex;

@@ -8,7 +8,7 @@ use crate::daemon::client;
 use crate::error::CliError;
 use crate::output::Output;
 
-/// One bond, or all.
+/// Prints one bond, or all.
 pub(super) fn show(args: &PortArgs, output: &mut Output) -> Result<(), CliError> {
     let client = client(&args.daemon)?;
     let bonds: Vec<BondView> = match &args.port {
@@ -63,7 +63,7 @@ fn text(bond: &BondView) -> String {
     lines.join("\n")
 }
 
-/// The kernel's words for modes.
+/// Name of a mode in the kernel's words.
 fn mode(bond: &BondView) -> String {
     let words = match bond.mode.as_str() {
         "balance-rr" => "load balancing (round-robin)",

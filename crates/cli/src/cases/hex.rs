@@ -1,16 +1,16 @@
-//! Bytes as people write them: `45 00 00 54`, `4500.0054`; and patterns, where `..` is any byte.
+//! Bytes as people write them: `45 00 00 54`, `4500.0054`; and patterns, in which `..` is any byte.
 
-/// A byte that is wanted, or any.
+/// Expected bytes; `None` allows any value.
 pub(super) type Pattern = Vec<Option<u8>>;
 
-/// Reads bytes. Blanks, line ends, `:` and `-` are only for the eye.
+/// Reads bytes. Blanks, line ends, `:` and `-` are ignored.
 pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let pattern = pattern(text)?;
     let known: Option<Vec<u8>> = pattern.iter().copied().collect();
     known.ok_or_else(|| "`..` stands for any byte, and here each is needed".to_owned())
 }
 
-/// Reads bytes of which some may be any.
+/// Reads bytes, some of which may be `..` for any value.
 pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     let is_digit = |it: &char| !it.is_whitespace() && !matches!(it, ':' | '-' | '_');
     let digits: Vec<char> = text.chars().filter(is_digit).collect();
@@ -34,7 +34,7 @@ pub(super) fn pattern_text(pattern: &[Option<u8>]) -> String {
     pattern.iter().map(byte).collect()
 }
 
-/// Sixteen bytes a line, with their offset.
+/// Rows of sixteen bytes, each with its offset.
 pub(super) fn rows(bytes: &[u8]) -> Vec<String> {
     let row = |(index, row): (usize, &[u8])| {
         let digits: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -20,10 +20,11 @@ use super::ours::Ready;
 use crate::error::CliError;
 use crate::kernel_session::KernelSession;
 
-/// Runs a case, and compares what the kernel tells: verdict, packet, metadata and maps.
+/// Runs a case, and compares the results that the kernel reports: verdict, packet, metadata and
+/// maps.
 pub(super) fn run(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliError> {
     let on_one_cpu = || {
-        // One CPU counts all packets of a case.
+        // On one CPU, per-CPU maps count all packets of a case in one value.
         let _stays = stay_here();
         run_here(ready, case, sanitize)
     };
@@ -92,7 +93,7 @@ fn run_here(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliEr
     Ok(Ran::Done(found))
 }
 
-/// Runs the program on a step's packet; with poison on a stack that begins with that.
+/// Runs the program on a step's packet; with poison, on a stack whose initial bytes are poisoned.
 fn run_step(
     step: &Step,
     session: &KernelSession<'_>,
@@ -112,7 +113,7 @@ fn run_step(
     }
 }
 
-/// Whether maps of interfaces are to hold one that this machine does not have.
+/// Whether the case puts an interface into a map that this machine does not have.
 fn names_absent_devices(defs: &[MapDef], case: &Case) -> bool {
     let fillings = mapfile::parse(&case.maps, defs, 1).unwrap_or_default();
     let of_devices = fillings.iter().filter(|it| defs[it.map].kind.values() == Values::Device);

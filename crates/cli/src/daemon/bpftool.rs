@@ -1,11 +1,11 @@
-//! JSON in bpftool's shapes: what scripts read that were written for it. What only Towpath knows is
-//! in one more object, `towpath`.
+//! JSON in bpftool's form, for scripts that were written for it. Properties that only Towpath has
+//! are in one more object, `towpath`.
 
 use serde_json::{Value as Json, json};
 use towpath_daemon::api::types::{BytesView, EntryView, LinkView, MapView, ProgramView};
 use towpath_daemon::code::{InsnView, InsnsView};
 
-/// An object for one that was asked for, a list for all or several.
+/// An object if one was asked for, a list for all or several.
 pub(super) fn shown(mut all: Vec<Json>, asks_for_one: bool) -> Json {
     match all.len() {
         1 if asks_for_one => all.remove(0),
@@ -76,7 +76,7 @@ pub(super) fn link(link: &LinkView) -> Json {
     json
 }
 
-/// As `bpftool -j net show`: what runs on what arrives at ports.
+/// As `bpftool -j net show`: programs that run on frames that arrive at ports.
 pub(super) fn net<'a>(links: impl Iterator<Item = &'a LinkView>) -> Json {
     let attached = links.map(|link| {
         json!({
@@ -107,13 +107,13 @@ pub(super) fn element(entry: &EntryView) -> Json {
     json
 }
 
-/// `0x0a`, `0x0b`: how bpftool shows bytes.
+/// Bytes in bpftool's form: `0x0a`, `0x0b`.
 pub(super) fn bytes(hex: &str) -> Json {
     let pairs = (0..hex.len() / 2).filter_map(|at| hex.get(2 * at..2 * at + 2));
     pairs.map(|pair| format!("0x{pair}")).collect()
 }
 
-/// Instructions as `bpftool -j prog dump xlated` shows them; with `linum` where C lines are.
+/// Instructions as `bpftool -j prog dump xlated` shows them; with `linum` also their C lines.
 pub(crate) fn insns(view: &InsnsView, linum: bool) -> Json {
     view.insns.iter().map(|insn| self::insn(insn, linum)).collect()
 }

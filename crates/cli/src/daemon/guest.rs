@@ -1,5 +1,5 @@
-//! `guest show`, `guest save`, `guest restore`, `guest reset`: virtual machines that have their
-//! host run programs.
+//! `guest show`, `guest save`, `guest restore`, `guest reset`: virtual machines whose programs the
+//! host runs.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::args::{GuestArgs, GuestCommand, GuestFileArgs};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
 
-/// Guests: shown, saved, restored, reset.
+/// Shows, saves, restores or resets guests.
 pub(crate) fn guest(command: &GuestCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         GuestCommand::Show(args) => {
@@ -81,7 +81,7 @@ fn show(guests: &[GuestView], output: &mut Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The programs that run for guests.
+/// Table of the programs that run for guests.
 pub(super) fn programs(guests: &[GuestView]) -> Table {
     let mut table = Table::new(&[
         ("guest", Align::Left),

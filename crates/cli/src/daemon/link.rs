@@ -41,7 +41,7 @@ pub(crate) fn link(command: &LinkCommand, output: &mut Output) -> Result<(), Cli
     links.iter().try_for_each(|link| print(link, output))
 }
 
-/// As bpftool prints it; below, what only Towpath knows.
+/// Prints a link as bpftool does; further lines hold properties that only Towpath has.
 fn print(link: &LinkView, output: &mut Output) -> Result<(), CliError> {
     let LinkView { id, r#type, prog_id, port, ifindex, name, tag, prio, .. } = link;
     output.line(&format!("{id}: {type}  prog {prog_id}"))?;

@@ -1,4 +1,4 @@
-//! `prog tracelog` and `map event_pipe`: what running programs say, as they say it.
+//! `prog tracelog` and `map event_pipe`: output of running programs, as it comes.
 
 use serde_json::{Value as Json, json};
 use towpath_daemon::api::types::{
@@ -12,7 +12,7 @@ use crate::args::{EventPipeArgs, TracelogArgs};
 use crate::error::CliError;
 use crate::output::Output;
 
-/// Printed lines of all programs, or a stream of one.
+/// Prints lines of all programs, or one stream of one program.
 pub(crate) fn tracelog(args: &TracelogArgs, output: &mut Output) -> Result<(), CliError> {
     let client = client(&args.daemon)?;
     let stream = match args.words.split_first() {
@@ -50,7 +50,7 @@ fn trace(client: &Client, count: Option<u64>, output: &mut Output) -> Result<(),
     })
 }
 
-/// Records of a ring buffer or perf event array.
+/// Prints records of a ring buffer or perf event array.
 pub(crate) fn event_pipe(args: &EventPipeArgs, output: &mut Output) -> Result<(), CliError> {
     let (which, cpu) = event_pipe_words(&args.words)?;
     let client = client(&args.daemon)?;
@@ -93,7 +93,7 @@ fn event_pipe_words(words: &[String]) -> Result<(Which, Option<u32>), CliError> 
     Ok((Which::parse(map)?, cpu))
 }
 
-/// As bpftool prints it; with a type, what that makes of it.
+/// Prints a record as bpftool does; with a type, its value of that type.
 fn record(record: &RecordView, typed: Option<&str>, output: &mut Output) -> Result<(), CliError> {
     let RecordView { time, cpu, data, value, .. } = record;
     let bytes: Vec<&str> =
@@ -123,7 +123,7 @@ fn record(record: &RecordView, typed: Option<&str>, output: &mut Output) -> Resu
     bytes.chunks(HEX_COLUMNS).try_for_each(|row| output.line(&row.join(" ")))
 }
 
-/// Tells of events of a path until there are so many, the end, or an interrupt.
+/// Receives events of a path until the limit, the end, or an interrupt.
 fn hear(
     client: &Client,
     path: &str,

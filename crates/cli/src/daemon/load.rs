@@ -1,4 +1,4 @@
-//! `load` and `unload`, as xdp-loader has them.
+//! `load` and `unload`, as in xdp-loader.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::error::CliError;
 use crate::files;
 use crate::output::Output;
 
-/// Sends the objects and attaches a program of each, all at once.
+/// Sends the objects and attaches a program of each, all in one request.
 pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError> {
     check_mode(args.mode)?;
     let client = client(&args.daemon)?;
@@ -74,7 +74,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<(), CliError>
     Ok(())
 }
 
-/// Loads a program that a pin keeps.
+/// Loads a program and pins it, which keeps it alive.
 pub(crate) fn load_pinned(args: &ProgLoadArgs, output: &mut Output) -> Result<(), CliError> {
     let shared_maps = load_words(&args.words)?;
     let client = client(&args.daemon)?;
@@ -124,7 +124,7 @@ fn load_words(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     Ok(shared)
 }
 
-/// Programs run in one way here.
+/// Refuses modes other than native.
 fn check_mode(mode: Option<ModeArg>) -> Result<(), CliError> {
     let (word, why) = match mode {
         None | Some(ModeArg::Native | ModeArg::Unspecified) => return Ok(()),

@@ -1,4 +1,4 @@
-//! `prog pin`, `map pin`, `link pin`: names that keep an object alive, and their end.
+//! `prog pin`, `map pin`, `link pin`: pins, which keep objects alive, and their removal.
 
 use serde_json::{Value as Json, json};
 use towpath_daemon::api::types::{PinRequest, PinView, ProgramView};
@@ -18,7 +18,7 @@ pub(crate) fn program(args: &PinArgs, output: &mut Output) -> Result<(), CliErro
     pin(&client, "prog", program.id, path, output)
 }
 
-/// The words that say what, and the path.
+/// The choice of an object, and the path of the pin.
 pub(super) fn split(args: &PinArgs) -> Result<(Which, &str), CliError> {
     match args.words.split_last() {
         Some((path, which)) if !which.is_empty() => Ok((Which::parse(which)?, path)),
@@ -39,7 +39,7 @@ pub(super) fn pin(
     if output.json { output.json(&pin) } else { Ok(()) }
 }
 
-/// Ends a pin.
+/// Removes a pin.
 pub(crate) fn unpin(args: &UnpinArgs, output: &mut Output) -> Result<(), CliError> {
     let path = format!("/v1/pins?path={}", encoded(&args.path));
     let _done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;

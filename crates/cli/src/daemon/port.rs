@@ -10,7 +10,7 @@ use crate::args::{PortArgs, PortCommand, PortKeysArgs};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
 
-/// Ports: added, changed, removed, shown.
+/// Adds, changes, removes or shows ports.
 pub(crate) fn port(command: &PortCommand, output: &mut Output) -> Result<(), CliError> {
     match command {
         PortCommand::Add(args) => {
@@ -130,8 +130,8 @@ pub(crate) fn features(args: &PortArgs, output: &mut Output) -> Result<(), CliEr
     Ok(())
 }
 
-/// `KEY=VALUE` words: numbers, true, false and lists (`[0,1]`) as such, `KEY=` as null, and
-/// everything else as text.
+/// Settings from `KEY=VALUE` words: numbers, true, false and lists (`[0,1]`) as such, `KEY=` as
+/// null, and everything else as text.
 fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
     let mut table = Map::new();
     for word in words {
@@ -159,5 +159,5 @@ fn keys(words: &[String]) -> Result<Map<String, Json>, CliError> {
     Ok(table)
 }
 
-/// Keys whose values are names even when they look like numbers.
+/// Keys whose values are names even if they look like numbers.
 const TEXTS: [&str; 7] = ["kind", "upper", "peer", "interface", "mac", "primary", "active_slave"];

@@ -24,7 +24,7 @@ pub(crate) fn show(args: &ObjectArgs, output: &mut Output) -> Result<(), CliErro
     programs.iter().try_for_each(|program| print(program, output))
 }
 
-/// As bpftool prints it; below, what only Towpath knows.
+/// Prints a program as bpftool does; further lines hold properties that only Towpath has.
 fn print(program: &ProgramView, output: &mut Output) -> Result<(), CliError> {
     let ProgramView { id, r#type, name, tag, uid, bytes_xlated, bytes_jited, .. } = program;
     let gpl = if program.gpl_compatible { "  gpl" } else { "" };
@@ -56,7 +56,7 @@ fn print(program: &ProgramView, output: &mut Output) -> Result<(), CliError> {
     pins(&program.pinned, output)
 }
 
-/// Where something is pinned.
+/// Prints the paths of an object's pins.
 pub(super) fn pins(pinned: &[String], output: &mut Output) -> Result<(), CliError> {
     pinned.iter().try_for_each(|path| output.line(&format!("\tpinned {path}")))
 }
@@ -74,12 +74,12 @@ pub(super) fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}+0000", second % 60)
 }
 
-/// The program that is meant.
+/// The program that the words choose.
 pub(crate) fn chosen(client: &Client, words: &[String]) -> Result<ProgramView, CliError> {
     only(client, &Which::parse(words)?)
 }
 
-/// The code of the program that is meant.
+/// The code of the program that the words choose.
 pub(crate) fn code(
     words: &[String],
     form: CodeForm,

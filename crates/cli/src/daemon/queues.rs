@@ -1,5 +1,5 @@
-//! Queues of packets, for people: how full, how long packets wait, what was dropped, who takes them
-//! out.
+//! Tables of queues of packets: their fill level, the packets' waiting times and drops, and the
+//! programs that take packets out.
 
 use towpath_daemon::api::types::{DequeueView, QueueView};
 

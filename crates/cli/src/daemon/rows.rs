@@ -1,4 +1,4 @@
-//! `map load`, and `map dump --format`: many elements at once, as files have them.
+//! `map load`, and `map dump --format`: many elements at once, from and to files.
 
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -57,7 +57,7 @@ impl RowFormat {
     }
 }
 
-/// Writes all of a map as `map load` reads it.
+/// Writes all elements of a map in a format that `map load` reads.
 pub(super) fn dump(
     args: &ObjectArgs,
     format: RowFormat,
@@ -99,7 +99,7 @@ fn csv(map: &MapView, entries: &[EntryView], output: &mut Output) -> Result<(), 
     })
 }
 
-/// JSON; text as it is, unless it would be read as something else.
+/// JSON as a cell of a CSV file; text without quotes, unless it would be read as another type.
 fn cell(json: &Json) -> String {
     let text = match json {
         Json::String(text) if serde_json::from_str::<Json>(text).is_err() => text.clone(),

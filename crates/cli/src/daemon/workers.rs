@@ -1,10 +1,10 @@
-//! Workers, for people: which queues each polls, how busy it is, with which program.
+//! Table of workers: the queues that each polls, its load, and its busiest program.
 
 use towpath_daemon::api::types::WorkerView;
 
 use crate::output::{Align, Table, grouped};
 
-/// A line a worker.
+/// Table with a line for each worker.
 pub(super) fn table(workers: &[WorkerView]) -> Table {
     let mut table = Table::new(&[
         ("worker", Align::Right),
@@ -27,7 +27,7 @@ pub(super) fn table(workers: &[WorkerView]) -> Table {
     table
 }
 
-/// Hundredths of a whole, as people write them.
+/// A share of 1 in per cent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
@@ -38,8 +38,8 @@ pub(crate) fn mostly(worker: &WorkerView) -> String {
     most.map_or_else(String::new, |most| format!("{} {}", most.name, percent(most.share)))
 }
 
-/// Ports with their queues, then those whose flows it shares with others, as far as they fit a
-/// line: `p0:0-3, p1:1,3, flows of p2 and 7 more ports`.
+/// Ports with their queues, then ports whose flows the worker shares with others, as far as they
+/// fit a line: `p0:0-3, p1:1,3, flows of p2 and 7 more ports`.
 pub(crate) fn polls(worker: &WorkerView) -> String {
     let polled = worker.queues.iter().map(|it| format!("{}:{}", it.port, ranges(&it.queues)));
     let shared = worker.shares.iter().map(|port| format!("flows of {port}"));
@@ -62,7 +62,7 @@ fn ranges(numbers: &[u32]) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-/// Ports that a line names.
+/// Largest number of ports in a line.
 const PORTS_MAX: usize = 6;
 
 #[cfg(test)]

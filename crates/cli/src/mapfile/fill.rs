@@ -1,4 +1,4 @@
-//! Stores what a file says into the maps of a program that the interpreter will run.
+//! Stores the contents of a file into the maps of a program that Towpath will run.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use towpath_xdp::{Loader, Select};
 use crate::error::CliError;
 use crate::files;
 
-/// Fills the maps of an object that the interpreter will run.
+/// Fills the maps of an object that Towpath will run.
 pub(crate) fn fill(path: &Path, loader: &Loader<'_>) -> Result<(), CliError> {
     let fillings = read(path, &loader.maps().defs(), loader.maps().domain().workers())?;
     store_all(loader, &fillings)
         .map_err(|message| CliError::Text { path: path.to_owned(), message })
 }
 
-/// The same with contents that are known already.
+/// Fills them with contents that were read before.
 pub(crate) fn fill_from(
     contents: &Object<String, Json>,
     loader: &Loader<'_>,
@@ -48,7 +48,7 @@ pub(crate) fn read(path: &Path, defs: &[MapDef], cpus: usize) -> Result<Vec<Fill
     parse_text(&text, defs, cpus).map_err(refused)
 }
 
-/// Loads another program of the object and gives the number that maps know it by.
+/// Loads another program of the object and gives the number by which maps refer to it.
 fn program_id(loader: &Loader<'_>, name: &str) -> Result<u32, String> {
     let program = loader.program(Select::Name(name)).map_err(|error| error.to_string())?;
     Ok(program.id())

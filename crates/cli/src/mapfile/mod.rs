@@ -1,5 +1,5 @@
 //! Map contents as JSON: `--map-init` puts them in, `--dump-maps` shows them, in one format, so
-//! that what a run left behind can be the beginning of the next. The format is
+//! that the maps after one run can be the first contents of the next. The format is
 //! [`towpath_maps::mapfile`]'s.
 
 mod contents;

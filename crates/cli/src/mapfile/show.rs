@@ -25,12 +25,12 @@ fn is_listed(kind: MapType) -> bool {
     !matches!(kind.values(), Values::Records | Values::Events | Values::Pages | Values::Members)
 }
 
-/// The part of a map that fits, and how much there is.
+/// The elements of a map that fit, and the number of all.
 struct Shown {
     entries: Vec<Entry>,
-    /// Elements that would be shown if there were room.
+    /// Number of elements that would be shown if there were room.
     count: usize,
-    /// All elements, zero ones of arrays included.
+    /// Number of all elements, zero ones of arrays included.
     total: usize,
 }
 
@@ -125,7 +125,7 @@ fn has_names(row: &[(String, String)], names: &[String]) -> bool {
     row.len() == names.len() && row.iter().zip(names).all(|((name, _), wanted)| name == wanted)
 }
 
-/// An element as rows of named cells: one, or one for each CPU when everything is to be shown.
+/// An element as rows of named cells: one row, or one for each CPU if everything is shown.
 fn rows_of(entry: &Entry, all: bool) -> Vec<Vec<(String, String)>> {
     let mut key = Vec::new();
     match (&entry.label, &entry.key) {
@@ -162,7 +162,7 @@ fn merged(entry: &Entry) -> Json {
     }
 }
 
-/// Adds numbers wherever both have one; elsewhere the first stands.
+/// Adds numbers that are in both; elsewhere the first value is kept.
 fn sum(a: &Json, b: &Json) -> Json {
     match (a, b) {
         (Json::Number(x), Json::Number(y)) => match (x.as_i64(), y.as_i64()) {
@@ -192,7 +192,7 @@ fn cells(name: &str, json: &Json, row: &mut Vec<(String, String)>) {
     }
 }
 
-/// Fields of structs inside structs get names with dots.
+/// Fields of nested structs; their names have dots.
 fn flatten(name: &str, json: &Json, fields: &mut Vec<(String, String)>) {
     let Json::Object(object) = json else {
         fields.push((name.to_owned(), text(json)));

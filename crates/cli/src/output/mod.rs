@@ -1,4 +1,4 @@
-//! Where results go: text or JSON on standard output, with colours when it is a terminal.
+//! Output of results: text or JSON on standard output, with colours if it is a terminal.
 
 mod progress;
 mod style;
@@ -19,9 +19,9 @@ use crate::error::CliError;
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: BufWriter<Stream>,
-    /// JSON was asked for.
+    /// Whether JSON was asked for.
     pub json: bool,
-    /// How often `-v` was given.
+    /// Number of `-v` options.
     pub verbose: u8,
     /// Colours, or none.
     pub style: Style,
@@ -51,7 +51,7 @@ impl Write for Stream {
 }
 
 impl Output {
-    /// Standard output as the arguments want it.
+    /// Standard output in the form that the arguments ask for.
     pub(crate) fn new(args: OutputArgs) -> Self {
         let OutputArgs { json, pretty, verbose } = args;
         let stdout = io::stdout();
@@ -115,12 +115,12 @@ impl Output {
         if table.is_empty() { Ok(()) } else { self.table(table) }
     }
 
-    /// Tells something about the result on standard error, apart from the result itself.
+    /// Prints a note about the result on standard error, apart from the result itself.
     pub(crate) fn note(&self, text: &str) {
         let _told = writeln!(io::stderr(), "note: {text}");
     }
 
-    /// Tells of an error on standard error although there is a result.
+    /// Prints an error on standard error although there is a result.
     pub(crate) fn problem(&self, error: &CliError) {
         let _told = writeln!(io::stderr(), "error: {error}");
     }
@@ -136,5 +136,5 @@ impl Output {
     }
 }
 
-/// Prose is no easier to read in wider lines.
+/// Width of prose, in columns: wider lines are harder to read.
 const PROSE_COLUMNS: usize = 96;

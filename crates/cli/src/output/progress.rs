@@ -1,10 +1,10 @@
-//! A progress bar on standard error, when that is a terminal and the wait is long enough to see.
+//! A progress bar on standard error, if that is a terminal and the wait is long enough to notice.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How far a run over a capture is, by bytes read.
+/// Progress of a run over a capture, by bytes read.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -13,8 +13,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar of `total` bytes; without a total (standard input) it only counts.
     pub(crate) fn new(total: Option<u64>) -> Self {
-        // Hidden by indicatif when standard error is no terminal; 10 redraws a second at most, so
-        // that drawing takes no time from the program.
+        // indicatif hides the bar if standard error is no terminal; it draws at most 10 times a
+        // second, so that drawing takes no time from the program.
         let target = ProgressDrawTarget::stderr_with_hz(10);
         let bar = ProgressBar::with_draw_target(total, target);
         let template = match total {
@@ -28,18 +28,18 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Bytes there are, when that is known.
+    /// Number of bytes, if known.
     pub(crate) fn total(&self) -> Option<u64> {
         self.bar.length()
     }
 
-    /// Where the run is.
+    /// Sets the position of the run.
     pub(crate) fn at(&self, bytes: u64, frames: u64) {
         self.bar.set_position(bytes);
         self.bar.set_message(format!("{} frames", super::grouped(frames)));
     }
 
-    /// The run is over: the bar goes away.
+    /// Removes the bar at the end of the run.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }

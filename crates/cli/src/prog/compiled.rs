@@ -1,5 +1,5 @@
-//! `towpath prog dump OBJ xir|clif|llvm|jited`: a program of a file on its way to machine code, and
-//! there.
+//! `towpath prog dump OBJ xir|clif|llvm|jited`: the forms of a program of a file on its way to
+//! machine code.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::program::{Opened, check_passes};
 
-/// A form that only compiled programs have.
+/// The code in a form that only compiled programs have.
 pub(super) fn code(
     args: &DumpArgs,
     form: CodeForm,

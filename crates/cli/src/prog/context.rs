@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::error::CliError;
 use crate::files;
 
-/// The context of a test run. `data`, `data_end` and `data_meta` are offsets into the data: what
-/// lies before `data` is metadata.
+/// The context of a test run. `data`, `data_end` and `data_meta` are offsets into the data: bytes
+/// before `data` are metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Context {
     pub(super) data: u32,
@@ -60,7 +60,7 @@ impl Context {
         }
     }
 
-    /// As a file holds it.
+    /// The context in the form of a file.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let Context { data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex } =
             self;

@@ -1,5 +1,5 @@
-//! `towpath prog`: what bpftool's `prog run` and `prog dump` do, on a file; and `prog dump` of a
-//! program that a daemon runs.
+//! `towpath prog`: bpftool's `prog run` and `prog dump` on a file; and `prog dump` of a program
+//! that a daemon runs.
 
 mod compiled;
 mod context;

@@ -11,8 +11,8 @@ use crate::daemon;
 use crate::error::CliError;
 use crate::events::Events;
 
-/// Whether the words mean a program of the daemon, not an object file; says what does not go with
-/// which.
+/// Whether the words choose a program of the daemon, not an object file; fails if options do not
+/// fit the choice.
 pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
     let names_running = daemon::is_word(&args.words[0]);
     let RunningArgs { live, port, .. } = &args.running;
@@ -45,7 +45,7 @@ fn is_about_file(args: &ProgRunArgs) -> bool {
         || args.surroundings.sanitize != Sanitize::Off
 }
 
-/// Runs the packet, or live frames.
+/// Runs the packet once, or as live frames.
 pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> {
     let RunningArgs { live, batch_size, port, rx_queue, daemon } = &args.running;
     let (mut metadata, mut port, mut rx_queue) = (0, port.clone(), *rx_queue);

@@ -1,4 +1,4 @@
-//! `qualify`: does a port do what it says?
+//! `qualify`: tests of the features that a port claims.
 
 mod report;
 
@@ -32,7 +32,7 @@ pub(crate) fn qualify(args: &QualifyArgs, output: &mut Output) -> Result<Status,
     Ok(if is_good { Status::Ok } else { Status::Refused })
 }
 
-/// The ports of a command line; all that can be tried when there are none.
+/// The ports of a command line; if it names none, all ports that can be tried.
 fn chosen(names: &[String], is_root: bool) -> Result<Vec<Choice>, CliError> {
     if names.is_empty() {
         let all = Choice::all().into_iter();

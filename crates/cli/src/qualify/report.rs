@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::files;
 use crate::output::{Align, Output, Style, Table};
 
-/// Prints the results, and writes them where they are wanted.
+/// Prints the results, and writes them to the files that the arguments name.
 pub(super) fn print(
     reports: &[Report],
     args: &QualifyArgs,

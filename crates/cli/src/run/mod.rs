@@ -1,4 +1,4 @@
-//! `towpath run`: every frame of a capture through a program, and what became of them.
+//! `towpath run`: every frame of a capture through a program, and the verdicts.
 
 mod burst;
 mod report;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     let (mut tally, mut sample) = (Tally::default(), Sample::default());
     let mut time = Time::new(args.clock);
     let progress = Progress::new(total_bytes(args));
-    // A capture that breaks off is told of after what came before it was counted and written.
+    // An error in a capture is reported after the frames before it were counted and written.
     let mut broken = None;
     let interrupt = Interrupt::expect();
     for pass in 0..args.repeat {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
             sink.finish()?;
         }
         match result {
-            // A frame that was on its way then is none.
+            // A frame that was being read at the interrupt does not count.
             _ if interrupt.is_seen() => break,
             Ok(()) => {}
             Err(error @ CliError::Capture { .. }) => {
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Status, CliErro
     }
 }
 
-/// The program on one of its frames in the running kernel, if that is to be shown.
+/// The program on one of its frames in the running kernel, if the report is to show it.
 fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Option<Compared> {
     let is_wanted = match args.against {
         Some(peer) => peer == RunPeer::Kernel,
@@ -105,7 +105,7 @@ fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Op
     Some(Compared { number, action, bytes: bytes.len(), outcome })
 }
 
-/// Why a program is not run some thousand times in the kernel only to know how fast it is there.
+/// Reason why a program is not run some thousand times in the kernel just to measure its speed.
 fn unfit(tally: &Tally) -> Option<&'static str> {
     if !tally.trace.is_empty() {
         return Some("its output would fill the kernel's trace");
@@ -114,16 +114,16 @@ fn unfit(tally: &Tally) -> Option<&'static str> {
     is_slow.then_some("a frame takes more than 0.1 ms: towpath bench takes its time")
 }
 
-/// Bytes to be read over all passes, when that is known.
+/// Number of bytes to read over all passes, if known.
 fn total_bytes(args: &RunArgs) -> Option<u64> {
     let metadata = std::fs::metadata(&args.input).ok().filter(std::fs::Metadata::is_file)?;
     Some(metadata.len().saturating_mul(args.repeat.into()))
 }
 
-/// One reading of the capture.
+/// One pass over the capture.
 struct Pass<'a> {
     args: &'a RunArgs,
-    /// From 0.
+    /// Number of the pass, from 0.
     pass: u32,
     tally: &'a mut Tally,
     sample: &'a mut Sample,
@@ -193,7 +193,7 @@ impl Pass<'_> {
         result
     }
 
-    /// Runs the burst, counts its verdicts and writes what survived.
+    /// Runs the burst, counts its verdicts and writes the frames that survived.
     fn judge<R: std::io::Read>(
         &mut self,
         burst: &mut Burst,
@@ -220,6 +220,6 @@ impl Pass<'_> {
     }
 }
 
-/// With fewer frames, their speed is of no interest.
+/// Number of frames below which speed is of no interest.
 const FRAMES_WORTH_IT: u64 = 1000;
 const FRAME_NS_MAX: f64 = 100_000.0;

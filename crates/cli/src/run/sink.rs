@@ -26,7 +26,7 @@ pub(super) struct Sink {
     inputs: HashMap<u32, u32>,
     /// Output interface by redirect target.
     targets: HashMap<String, u32>,
-    /// A frame as one piece; used again for every frame.
+    /// A frame as one contiguous piece; reused for every frame.
     buffer: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ impl Sink {
         self.writer.write(&packet).map_err(|source| self.failed(source))
     }
 
-    /// Makes sure that everything is in the file.
+    /// Writes everything to the file.
     pub(super) fn finish(self) -> Result<(), CliError> {
         let Sink { path, writer, .. } = self;
         writer.finish().map(drop).map_err(|source| CliError::Capture { path, source })

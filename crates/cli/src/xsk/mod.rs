@@ -1,4 +1,4 @@
-//! `xsk`: AF_XDP sockets, shown and used.
+//! `xsk`: shows and uses AF_XDP sockets.
 
 mod run;
 mod show;

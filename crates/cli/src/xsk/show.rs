@@ -7,7 +7,7 @@ use crate::daemon::client;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
 
-/// A line for each socket.
+/// Prints a line for each socket.
 pub(super) fn show(args: &PlainArgs, output: &mut Output) -> Result<(), CliError> {
     let status: XskStatus = client(&args.daemon)?.get("/v1/xsk")?;
     if output.json {

@@ -1,5 +1,5 @@
-//! A program of the price list in one engine: its maps prepared, and what it sends to user space
-//! taken away in time.
+//! A program of the price list in one engine: its maps are prepared, and its records for user space
+//! are taken away in time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::kernel_session::KernelSession;
 use crate::mapfile;
 use crate::program::Opened;
 
-/// Where the programs come from, and how they are to be run.
+/// Source of the programs, and the way to run them.
 pub(super) struct Sides<'a> {
     pub(super) args: &'a BenchArgs,
     pub(super) opened: &'a Opened,
@@ -68,7 +68,7 @@ impl<'a> Sides<'a> {
         let program = InKernel::new(program, linked, feed, env, Some(session))?;
         let read = move || {
             rings.iter().for_each(RingReader::skip);
-            // These have no reader: they overwrite.
+            // These arrays have no reader: they overwrite old records.
             let _open = &listeners;
         };
         Ok(Read { program: Box::new(program), read: Box::new(read) })
@@ -82,7 +82,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// The program in this process, and what really executes it.
+    /// The program in this process, and the engine that really executes it.
     pub(super) fn here(
         &self,
         name: &str,
@@ -125,7 +125,7 @@ fn run_once(program: &Program, feed: &Feed) -> Result<(), String> {
     run.map(drop).map_err(|fault| fault.to_string())
 }
 
-/// Takes out what the program sent.
+/// Takes out the program's records.
 fn read_all(map: &Map) {
     if let Some(ring) = map.ringbuf() {
         ring.consume(|_record| std::ops::ControlFlow::Continue(()));
@@ -141,8 +141,8 @@ fn is_listened_to(def: &MapDef) -> bool {
     def.kind.values() == Values::Events && def.name == LISTENED_TO
 }
 
-/// Both programs run for as long as a ring has room, and then again; a call has costs of its own,
-/// and so the empty one has to be called as often.
+/// Sides that run both programs in portions that rings have room for; a call has a cost of its own,
+/// so the empty program is called as often.
 fn in_portions<'a>(
     linked: &Linked,
     program: Box<dyn Side + 'a>,
@@ -176,7 +176,7 @@ impl Side for Read<'_> {
     }
 }
 
-/// A program that is run a number of times at once that its rings have room for.
+/// A program that is run in portions that its rings have room for.
 struct Portions<'a> {
     side: Box<dyn Side + 'a>,
 }
@@ -197,7 +197,7 @@ impl Side for Portions<'_> {
 
 /// The perf event array that has listeners.
 const LISTENED_TO: &str = "listeners";
-/// Runs whose records a ring of 8 MiB has room for.
+/// Number of runs whose records a ring of 8 MiB has room for.
 const PORTION_RUNS: u64 = 4096;
 const PERF_PAGES: usize = 2048;
 const PAGE_BYTES: usize = 4096;
