@@ -16,7 +16,7 @@ macro_rules! errnos {
                 match self.0 { $($value => Some(stringify!($name)),)* _ => None }
             }
 
-            /// What the number means, in a few words.
+            /// Meaning of the number, in a few words.
             pub fn text(self) -> &'static str {
                 match self.0 { $($value => $text,)* _ => "unknown error" }
             }

@@ -1,4 +1,4 @@
-//! A linked program: what the object loader hands to the verifier, and the interpreter runs.
+//! A linked program: the output of the object loader, for the verifier and the interpreter.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::insn::Insn;
 
 pub use crate::map::MapType;
 
-/// One program with everything it refers to resolved; the next step is the verifier.
+/// One program with all references resolved; the next step is the verifier.
 ///
 /// Instructions are the kernel's, with these references: a map load (`PSEUDO_MAP_FD`,
 /// `PSEUDO_MAP_VALUE`) has an index into [`Linked::maps`] as immediate, a kfunc call an index into
@@ -15,15 +15,15 @@ pub use crate::map::MapType;
 /// `PSEUDO_BTF_ID` load a type id in [`Linked::kernel_btf`].
 #[derive(Debug, Clone)]
 pub struct Linked {
-    /// The C function's name.
+    /// Name of the C function.
     pub name: String,
-    /// ELF section it came from, e.g. `xdp.frags`.
+    /// ELF section of the program, e.g. `xdp.frags`.
     pub section: String,
-    /// Where it may be attached.
+    /// Hook that it may be attached to.
     pub attach: AttachType,
-    /// Declared to handle frames of several buffers (`BPF_F_XDP_HAS_FRAGS`).
+    /// Whether it declares to handle frames of several buffers (`BPF_F_XDP_HAS_FRAGS`).
     pub has_frags: bool,
-    /// Text of the licence section; empty when there is none.
+    /// Text of the licence section; empty if there is none.
     pub license: String,
     /// The entry function first, then every function it reaches.
     pub insns: Vec<Insn>,
@@ -43,10 +43,10 @@ pub struct Linked {
     pub kernel_btf: Arc<Btf>,
 }
 
-/// A CO-RE relocation that the kernel's types have no answer for.
+/// A CO-RE relocation without an answer in the kernel's types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unresolved {
-    /// Slot of the instruction, which was replaced by a call that is refused where it is reached.
+    /// Slot of the instruction, which was replaced by a call that is refused if it is reached.
     pub insn: u32,
     /// The relocation, with its type and member, e.g.
     /// `FieldByteOffset of struct net_device___old.gone (access 0:1)`.
@@ -54,8 +54,9 @@ pub struct Unresolved {
 }
 
 impl Linked {
-    /// Instructions that no object file holds, as a program of section `xdp` that takes frames of
-    /// several buffers, under the GPL: one function, without types or kfuncs of its own.
+    /// A program of instructions without an object file, in section `xdp`: it takes frames of
+    /// several buffers, has the GPL as licence and one function, without types or kfuncs of its
+    /// own.
     pub fn of_insns(
         name: &str,
         insns: Vec<Insn>,
@@ -80,17 +81,17 @@ impl Linked {
     }
 }
 
-/// Where a program may be attached (`expected_attach_type`).
+/// Hook that a program may be attached to (`expected_attach_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachType {
     /// A port's receive hook (`BPF_XDP`).
     Xdp,
-    /// An entry of a devmap (`BPF_XDP_DEVMAP`): may read `egress_ifindex`.
+    /// An entry of a devmap (`BPF_XDP_DEVMAP`): it may read `egress_ifindex`.
     Devmap,
     /// An entry of a cpumap (`BPF_XDP_CPUMAP`).
     Cpumap,
-    /// A port's dequeue hook: a program of another type, which gets no frame and takes one out of a
-    /// queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
+    /// A port's dequeue hook: for programs of another type, which get no frame and take one out of
+    /// a queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
     Dequeue,
 }
 
@@ -99,7 +100,7 @@ pub enum AttachType {
 pub struct Function {
     /// First instruction slot.
     pub start: u32,
-    /// Name; empty when the object carries none.
+    /// Name; empty if the object carries none.
     pub name: String,
     /// `Global` functions are verified once, on their own.
     pub linkage: Linkage,
@@ -107,12 +108,12 @@ pub struct Function {
     pub type_id: Option<TypeId>,
 }
 
-/// Where an instruction comes from in the C source.
+/// Place of an instruction in the C source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// First instruction slot this line covers (up to the next `Line`).
     pub insn: u32,
-    /// File name as the compiler wrote it.
+    /// Name of the file as the compiler wrote it.
     pub file: Arc<str>,
     /// The text of the line, without indentation.
     pub text: Arc<str>,
@@ -125,36 +126,37 @@ pub struct Line {
 /// A kfunc that a program calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KfuncRef {
-    /// Its name, e.g. `bpf_xdp_pull_data`.
+    /// Name of the kfunc, e.g. `bpf_xdp_pull_data`.
     pub name: String,
     /// Its `Func` type in the object's BTF.
     pub type_id: Option<TypeId>,
-    /// Declared weak: when unknown, calls are refused only where they can be reached.
+    /// Whether it is declared weak: if it is unknown, calls are refused only where they can be
+    /// reached.
     pub weak: bool,
 }
 
-/// What an object file says about one map.
+/// Definition of one map in an object file.
 #[derive(Debug, Clone)]
 pub struct MapDef {
     /// Name in the object file.
     pub name: String,
     /// Kind.
     pub kind: MapType,
-    /// Bytes of a key.
+    /// Size of a key, in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub value_size: u32,
     /// Capacity; for ring buffers, bytes.
     pub max_entries: u32,
     /// `BPF_F_*` creation flags.
     pub flags: u32,
-    /// Extra per-kind parameter (bloom filter hashes, arena address).
+    /// Additional parameter of some kinds (bloom filter hashes, arena address).
     pub map_extra: u64,
-    /// Shared by name between objects (`LIBBPF_PIN_BY_NAME`).
+    /// Whether objects share the map by name (`LIBBPF_PIN_BY_NAME`).
     pub pin_by_name: bool,
-    /// Type of the key in `btf`; 0 when unknown.
+    /// Type of the key in `btf`; 0 if unknown.
     pub key_type: TypeId,
-    /// Type of the value in `btf`; 0 when unknown.
+    /// Type of the value in `btf`; 0 if unknown.
     pub value_type: TypeId,
     /// Types that `key_type` and `value_type` refer to.
     pub btf: Option<Arc<Btf>>,
@@ -162,10 +164,10 @@ pub struct MapDef {
     pub inner: Option<Box<MapDef>>,
     /// Slots filled by the object file (`.values`).
     pub slots: Vec<(u32, SlotInit)>,
-    /// Contents of a data section (`.data`, `.rodata`, `.bss`): the value of key 0. Of an arena,
+    /// Contents of a data section (`.data`, `.rodata`, `.bss`): the value of key 0. For an arena,
     /// its first bytes.
     pub initial: Option<Vec<u8>>,
-    /// Which data section this map holds, if any.
+    /// Kind of data section that this map holds, if any.
     pub section: Option<DataSection>,
 }
 
@@ -203,13 +205,13 @@ impl MapDef {
         }
     }
 
-    /// Whether its contents are fixed before a program runs.
+    /// Whether the contents are fixed before a program runs.
     pub fn is_constant(&self) -> bool {
         self.kind.is_array() && self.section.is_some_and(DataSection::is_constant)
     }
 }
 
-/// What a slot of a map of maps or program array starts with.
+/// Initial content of a slot of a map of maps or program array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotInit {
     /// Index into the object's maps.
@@ -221,23 +223,23 @@ pub enum SlotInit {
 /// The kinds of data section that become maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataSection {
-    /// `.data*`
+    /// `.data*`.
     Data,
     /// `.rodata*`: frozen and read-only for programs.
     Rodata,
-    /// `.bss*`
+    /// `.bss*`.
     Bss,
     /// `.kconfig`: frozen and read-only for programs.
     Kconfig,
 }
 
 impl DataSection {
-    /// Whether programs and users can't write to it: it is part of what is verified.
+    /// Whether programs and users can't write to it, so that the verifier may rely on its contents.
     pub fn is_constant(self) -> bool {
         matches!(self, DataSection::Rodata | DataSection::Kconfig)
     }
 
-    /// As C calls it; sections with a suffix go by the name without.
+    /// Name of the section, without a suffix.
     pub fn name(self) -> &'static str {
         match self {
             DataSection::Data => ".data",
@@ -262,14 +264,14 @@ impl Linked {
         )
     }
 
-    /// The source line of an instruction, when the object carries line information.
+    /// The source line of an instruction, if the object carries line information.
     pub fn line_of(&self, insn: usize) -> Option<&Line> {
         let after = self.lines.partition_point(|line| line.insn as usize <= insn);
         self.lines.get(after.checked_sub(1)?)
     }
 
-    /// As [`Linked::line_of`]; where the compiler merged code of several lines, and so names none
-    /// (0), the line before.
+    /// As [`Linked::line_of`]; if the compiler merged code of several lines, and so has none (line
+    /// 0), the line before.
     pub fn nearest_line_of(&self, insn: usize) -> Option<&Line> {
         let after = self.lines.partition_point(|line| line.insn as usize <= insn);
         self.lines[..after].iter().rev().find(|line| line.line != 0)

@@ -1,4 +1,4 @@
-//! Why a BTF blob was refused, with the type and offset.
+//! Errors in BTF blobs, with the type and offset.
 
 use thiserror::Error;
 
@@ -6,14 +6,14 @@ use super::TypeId;
 use super::check::DEPTH_MAX;
 use super::parse::TYPES_MAX;
 
-/// Why a BTF blob was refused.
+/// Reason why a BTF blob was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BtfError {
-    /// The first bytes aren't a BTF header that we read.
+    /// The blob does not begin with a BTF header of a supported form.
     #[error("not BTF: {0}")]
     Header(&'static str),
-    /// A big-endian blob.
+    /// The blob is big-endian.
     #[error("big-endian BTF: only little-endian types are supported (compile with -target bpfel)")]
     BigEndian,
     /// A section of the blob lies outside of it.
@@ -21,13 +21,13 @@ pub enum BtfError {
         "BTF {what} section (offset {offset}, {size} bytes) lies outside the blob of {len} bytes"
     )]
     Section {
-        /// `type` or `string`.
+        /// Name of the section: `type` or `string`.
         what: &'static str,
-        /// As in the header, from the end of the header.
+        /// Offset from the end of the header, as the header gives it.
         offset: u32,
-        /// As in the header.
+        /// Size in bytes, as the header gives it.
         size: u32,
-        /// Bytes there are.
+        /// Size of the blob, in bytes.
         len: usize,
     },
     /// The string section isn't text.
@@ -48,7 +48,7 @@ pub enum BtfError {
         id: TypeId,
         /// Byte offset in the type section.
         offset: usize,
-        /// The number.
+        /// Number of the kind.
         kind: u32,
     },
     /// A type whose contents contradict each other.
@@ -58,7 +58,7 @@ pub enum BtfError {
         id: TypeId,
         /// Byte offset in the type section.
         offset: usize,
-        /// What is wrong.
+        /// Description of the contradiction.
         what: &'static str,
     },
     /// A name that isn't in the string section.
@@ -66,9 +66,9 @@ pub enum BtfError {
     Name {
         /// Type id.
         id: TypeId,
-        /// The offset.
+        /// Offset of the name in the string section.
         name: u32,
-        /// Why not.
+        /// Reason why the offset is wrong.
         what: &'static str,
     },
     /// A reference to a type that doesn't exist.
@@ -76,9 +76,9 @@ pub enum BtfError {
     Reference {
         /// Type id.
         id: TypeId,
-        /// The missing one.
+        /// Id of the missing type.
         to: TypeId,
-        /// How many there are.
+        /// Number of types.
         count: usize,
     },
     /// A type that contains itself.

@@ -2,8 +2,9 @@
 //!
 //! A [`Btf`] is parsed once, with every id, string offset and nesting depth checked, so that
 //! accessors can't fail or loop on a type that exists. Names are shared (`Arc<str>`, one for each
-//! distinct string), because a kernel publishes more than 100,000 types; these are read when a
-//! program first asks for one (`Env::later`). Format: the kernel's `Documentation/bpf/btf.rst`.
+//! distinct string), because a kernel publishes more than 100,000 types; the kernel's types are
+//! read at the first access to one of them (`Env::later`). Format: the kernel's
+//! `Documentation/bpf/btf.rst`.
 
 mod check;
 pub mod emit;
@@ -25,10 +26,10 @@ pub(crate) use strings::Strings;
 /// Index of a type in one [`Btf`]; 0 is `void`.
 pub type TypeId = u32;
 
-/// A name out of a BTF blob, shared by everything that has the same name.
+/// A name from a BTF blob, shared by all its users.
 pub type Name = Arc<str>;
 
-/// All types of one blob, or of a blob on top of a base (as kernel modules have it).
+/// All types of one blob, or of a blob on top of a base (as kernel modules have).
 #[derive(Debug, Default, Clone)]
 pub struct Btf {
     /// Types that come before the first of `types`.
@@ -37,39 +38,39 @@ pub struct Btf {
     types: Vec<Type>,
     /// Ids by name, built at the first search.
     index: OnceLock<NameIndex>,
-    /// Declaration tags by what they are attached to, found at the first search.
+    /// Declaration tags by the types that they are attached to, built at the first search.
     tags: OnceLock<TagIndex>,
-    /// Replaces all fields above: types that are read at the first access to one.
+    /// Source of types that are read at the first access; it replaces all fields above.
     later: Option<Later>,
 }
 
-/// Types that are read at the first question, once for all copies.
+/// Types that are read at the first access, once for all copies.
 #[derive(Debug, Clone)]
 struct Later(Arc<LazyLock<Btf, Box<dyn FnOnce() -> Btf + Send>>>);
 
-// A panic while they are read leaves nothing half read: the lock is poisoned.
+// A panic during the read leaves no partial state: the lock is poisoned.
 impl UnwindSafe for Later {}
 impl RefUnwindSafe for Later {}
 
-/// One type: its name (empty when anonymous) and what it is.
+/// One type: its name (empty if anonymous) and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type {
-    /// The name; empty for anonymous types and for kinds that have none. A tag's is its text.
+    /// Name; empty for anonymous types and for kinds without names. A tag has its text as name.
     pub name: Name,
     /// Kind and contents.
     pub kind: Kind,
 }
 
-/// What a type is (`BTF_KIND_*`).
+/// Kind and contents of a type (`BTF_KIND_*`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// Type 0.
+    /// Type 0, `void`.
     Void,
     /// An integer of `size` bytes; `bits` of them used, starting at bit `offset`.
     Int {
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
-        /// Used bits.
+        /// Number of used bits.
         bits: u8,
         /// First used bit.
         offset: u8,
@@ -80,7 +81,7 @@ pub enum Kind {
         /// `char`.
         char: bool,
     },
-    /// Pointer to.
+    /// A pointer to this type.
     Ptr(TypeId),
     /// `count` elements of `elem`.
     Array {
@@ -95,14 +96,14 @@ pub enum Kind {
     Composite {
         /// A union, not a struct.
         union: bool,
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
         /// Members, in source order.
         members: Box<[Member]>,
     },
     /// An enumeration of `size` bytes (`BTF_KIND_ENUM` and `ENUM64`).
     Enum {
-        /// Bytes: 1, 2, 4 or 8; 0 when only declared.
+        /// Size in bytes: 1, 2, 4 or 8; 0 if only declared.
         size: u32,
         /// Signed values.
         signed: bool,
@@ -128,7 +129,7 @@ pub enum Kind {
     Func {
         /// The prototype.
         proto: TypeId,
-        /// How it may be called from outside.
+        /// Linkage, which decides how it may be called from outside.
         linkage: Linkage,
     },
     /// A function's parameters and result.
@@ -140,23 +141,23 @@ pub enum Kind {
     },
     /// A global variable.
     Var {
-        /// Its type.
+        /// Type of the variable.
         ty: TypeId,
         /// Static, global or extern.
         linkage: Linkage,
     },
     /// A section of variables.
     Datasec {
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
         /// The variables, by offset.
         vars: Box<[SecVar]>,
     },
-    /// A floating-point number of so many bytes.
+    /// A floating-point number of this size in bytes.
     Float(u32),
     /// An attribute of a type, or of one of its members or parameters.
     DeclTag {
-        /// What it is attached to.
+        /// Type that the tag is attached to.
         ty: TypeId,
         /// Member or parameter index; -1 for the type itself.
         component: i32,
@@ -168,9 +169,9 @@ pub enum Kind {
 /// A member of a struct or union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Empty for an anonymous struct or union.
+    /// Name; empty for an anonymous struct or union.
     pub name: Name,
-    /// Its type.
+    /// Type of the member.
     pub ty: TypeId,
     /// Offset from the start of the composite, in bits.
     pub bit_offset: u32,
@@ -181,11 +182,11 @@ pub struct Member {
 /// A variable's place in its section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecVar {
-    /// The `Var`.
+    /// Id of the `Var`.
     pub ty: TypeId,
-    /// Bytes from the start of the section.
+    /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 

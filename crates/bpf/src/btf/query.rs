@@ -1,15 +1,16 @@
-//! Questions to a [`Btf`]: what a type is behind its other names, its size, who has this name.
+//! Queries on a [`Btf`]: types behind typedefs and qualifiers, their sizes, types by name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use super::{Btf, Kind, Later, Member, Name, SecVar, Type, TypeId};
 
-/// What `Btf::get` answers for an id that doesn't exist, so that callers need no second case.
+/// Kind that [`Btf::kind`] returns for an id that doesn't exist, so that callers need no second
+/// case.
 static VOID: Kind = Kind::Void;
 
 impl Btf {
-    /// Number of types, `void` and those of the base included: ids are below this.
+    /// Number of types, including `void` and those of the base: ids are below this.
     pub fn len(&self) -> usize {
         self.base_len() + self.types().len()
     }
@@ -27,12 +28,12 @@ impl Btf {
         }
     }
 
-    /// What a type is; `Void` when there is no such id.
+    /// Kind of a type; `Void` if there is no such id.
     pub fn kind(&self, id: TypeId) -> &Kind {
         self.get(id).map_or(&VOID, |ty| &ty.kind)
     }
 
-    /// A type's name; empty when it has none.
+    /// Name of a type; empty if it has none.
     pub fn name(&self, id: TypeId) -> &str {
         self.get(id).map_or("", |ty| &ty.name)
     }
@@ -47,15 +48,15 @@ impl Btf {
         (self.base_len() as TypeId..).zip(self.types())
     }
 
-    /// Own types, to be completed by the object loader (sizes of data sections).
+    /// One of the own types, to be completed by the object loader (sizes of data sections).
     pub(crate) fn own_type_mut(&mut self, id: TypeId) -> Option<&mut Type> {
         let own = (id as usize).checked_sub(self.base_len())?;
         self.settle().types.get_mut(own)
     }
 
-    /// No types of its own, on top of these.
+    /// An extension of `base` without types of its own.
     pub(crate) fn on_top_of(base: Arc<Btf>) -> Btf {
-        // Without any type there is no `void` either, which has to be the first.
+        // If the base is empty, it lacks even `void`, which has to be the first type.
         Btf { base: (!base.is_empty()).then_some(base), ..Btf::default() }
     }
 
@@ -71,18 +72,18 @@ impl Btf {
         (btf.len() - 1) as TypeId
     }
 
-    /// Types from `read`, called at the first access to one of them.
+    /// A `Btf` whose types come from `read`, which is called at the first access to one of them.
     pub(crate) fn later(read: impl FnOnce() -> Btf + Send + 'static) -> Btf {
         let later = Arc::new(LazyLock::new(Box::new(read) as Box<_>));
         Btf { later: Some(Later(later)), ..Btf::default() }
     }
 
-    /// Itself, or what it stands for.
+    /// The types themselves, read now if they were not read before.
     fn now(&self) -> &Btf {
         self.later.as_ref().map_or(self, |Later(later)| later.now())
     }
 
-    /// The same, to be changed.
+    /// As [`Btf::now`], for changes.
     fn settle(&mut self) -> &mut Btf {
         if self.later.is_some() {
             *self = self.now().clone();
@@ -124,12 +125,13 @@ impl Btf {
         }
     }
 
-    /// What the type behind all other names is.
+    /// Kind of the type behind typedefs and qualifiers.
     pub fn resolved(&self, id: TypeId) -> &Kind {
         self.kind(self.resolve(id))
     }
 
-    /// Bytes a value of this type takes; `None` for `void`, functions and forward declarations.
+    /// Size of a value of this type in bytes; `None` for `void`, functions and forward
+    /// declarations.
     pub fn size_of(&self, id: TypeId) -> Option<u64> {
         let mut factor = 1u64;
         let mut id = id;
@@ -169,7 +171,8 @@ impl Btf {
         self.member_within(id, name, &mut HashSet::new())
     }
 
-    /// `seen` holds the anonymous types looked through in vain: each is looked through only once.
+    /// Looks for a member; `seen` has the anonymous types that lack it, so that each is searched
+    /// only once.
     fn member_within(
         &self,
         id: TypeId,
@@ -223,7 +226,7 @@ impl Btf {
         }
     }
 
-    /// Ids, ascending, whose name without flavour is `essential`.
+    /// Ids, ascending, of types whose name without flavour is `essential`.
     pub fn candidates(&self, essential: &str) -> impl Iterator<Item = TypeId> + use<'_> {
         let own = self.now().index.get_or_init(|| NameIndex::of(self));
         let in_base: Vec<TypeId> = match self.base() {
@@ -233,8 +236,8 @@ impl Btf {
         in_base.into_iter().chain(own.ids(essential, self.base_len()))
     }
 
-    /// The texts of the declaration tags (`btf_decl_tag`) of a type, in the blob's order; those of
-    /// one of its members or parameters, when `component` isn't -1.
+    /// Texts of the declaration tags (`btf_decl_tag`) of a type in the blob's order, or of one of
+    /// its members or parameters if `component` isn't -1.
     pub fn decl_tags(&self, of: TypeId, component: i32) -> impl Iterator<Item = &str> {
         let place = (of, component);
         let TagIndex(all) = self.now().tags.get_or_init(|| TagIndex::of(self));
@@ -249,16 +252,16 @@ impl Btf {
     }
 }
 
-/// Where a member was found.
+/// A member that was found, and its position.
 #[derive(Debug, Clone, Copy)]
 pub struct FoundMember<'a> {
     /// The member.
     pub member: &'a Member,
-    /// From the start of the type that was searched.
+    /// Offset from the start of the type that was searched, in bits.
     pub bit_offset: u32,
-    /// The struct or union that has it: an anonymous one, perhaps.
+    /// The struct or union that contains the member: possibly an anonymous one.
     pub owner: TypeId,
-    /// Its place among the owner's members.
+    /// Index among the owner's members.
     pub index: i32,
 }
 
@@ -279,14 +282,14 @@ pub fn essential_name(name: &str) -> &str {
 #[derive(Debug, Default, Clone)]
 pub(super) struct NameIndex {
     first: HashMap<Name, TypeId>,
-    /// By own index: the next id of the same name; 0 at the end.
+    /// By own index: the next id of the same name; 0 at the end of the chain.
     next: Vec<TypeId>,
 }
 
 impl NameIndex {
     fn of(btf: &Btf) -> Self {
         let mut index = NameIndex { first: HashMap::new(), next: vec![0; btf.types().len()] };
-        // Backwards, so that each chain ascends.
+        // The iteration is backwards, so that each chain ascends.
         for (own, ty) in btf.types().iter().enumerate().rev().filter(|(_, ty)| !ty.name.is_empty())
         {
             let id = (btf.base_len() + own) as TypeId;
@@ -306,7 +309,7 @@ impl NameIndex {
     }
 }
 
-/// Declaration tags: what each is attached to, and its id. Sorted.
+/// Declaration tags: the place that each is attached to, and its id. Sorted.
 #[derive(Debug, Clone)]
 pub(super) struct TagIndex(Vec<((TypeId, i32), TypeId)>);
 
@@ -322,7 +325,7 @@ impl TagIndex {
     }
 }
 
-/// BPF pointers are 64 bits wide whatever the machine.
+/// Size of a BPF pointer: 64 bits on every machine.
 const POINTER_BYTES: u64 = 8;
 
 #[cfg(test)]

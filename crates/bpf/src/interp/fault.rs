@@ -1,35 +1,35 @@
-//! Why a run ended without a return value.
+//! Reasons why a run ended without a return value.
 
 use std::fmt;
 
-/// A run that did something no verified program can do, with the place in the program.
+/// A violation of a rule that holds for every verified program, with its place in the program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("program {program}, instruction {insn}{}: {violation}", Source(source_line))]
 pub struct Fault {
     /// Name of the program.
     pub program: String,
-    /// Instruction slot.
+    /// Slot of the instruction.
     pub insn: usize,
-    /// `file:line: text` of the C source, when the object carries line information.
+    /// `file:line: text` of the C source, if the object carries line information.
     pub source_line: Option<String>,
-    /// What was wrong.
+    /// The violated rule.
     pub violation: Violation,
 }
 
-/// What went wrong, before it is known where.
+/// A violated rule, without a place in the program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A memory access outside what the program may touch.
+    /// A memory access outside the memory of the program.
     #[error("{} of {size} bytes at {addr:#x}: {why}", if *write { "write" } else { "read" })]
     Memory {
-        /// First byte.
+        /// Address of the first byte.
         addr: u64,
-        /// Bytes.
+        /// Size of the access, in bytes.
         size: u64,
-        /// A store, or an atomic.
+        /// Whether the access is a store or an atomic operation.
         write: bool,
-        /// Which rule it breaks, e.g. `"packet access outside [data_meta, data_end)"`.
+        /// The violated rule, e.g. `"packet access outside [data_meta, data_end)"`.
         why: &'static str,
     },
     /// A helper got an argument that the verifier should have refused.
@@ -37,11 +37,11 @@ pub enum Violation {
     Argument {
         /// The helper or kfunc.
         function: &'static str,
-        /// 1-based, as the registers r1..r5.
+        /// Number of the argument, from 1 as in the registers r1..r5.
         argument: u8,
-        /// What the register held.
+        /// Value of the register.
         value: u64,
-        /// What was expected.
+        /// Expected value.
         why: &'static str,
     },
     /// An encoding RFC 9669 does not define.
@@ -59,27 +59,27 @@ pub enum Violation {
     /// Control left the program.
     #[error("jump to slot {target}, outside the program's {len} slots")]
     OutsideProgram {
-        /// Where it went.
+        /// Target slot of the jump.
         target: i64,
-        /// Slots the program has.
+        /// Number of slots of the program.
         len: usize,
     },
-    /// No such helper here.
+    /// A call of an unknown helper.
     #[error("helper {id} is not known")]
     UnknownHelper {
-        /// Its number.
+        /// Number of the helper.
         id: u32,
     },
-    /// No such kfunc here (a weak one that was called all the same).
+    /// A call of an unknown kfunc (for example a weak one that is called without a check).
     #[error("kfunc {name} is not known")]
     UnknownKfunc {
-        /// Its name, or number.
+        /// Name of the kfunc, or its number.
         name: String,
     },
     /// A callback address that is not a function of the program.
     #[error("{addr:#x} is not the address of a function of this program")]
     NotAFunction {
-        /// What was called.
+        /// Called address.
         addr: u64,
     },
     /// More nested calls than [`super::MAX_CHAIN_FRAMES`].
@@ -88,27 +88,27 @@ pub enum Violation {
         /// The limit.
         limit: usize,
     },
-    /// Compiled code did what the machine does not allow.
+    /// Compiled code caused a signal.
     #[error("{signal} in compiled code, at address {addr:#x}")]
     Machine {
-        /// Name of the signal that the process would have ended by.
+        /// Name of the signal that would have ended the process.
         signal: &'static str,
-        /// What it wanted to access, if it was that.
+        /// Accessed address, for signals about memory.
         addr: u64,
     },
-    /// What the verifier proved of an instruction does not hold.
+    /// A fact that the verifier proved for an instruction does not hold.
     #[error("the proof says otherwise: {claim}")]
     Disproved {
-        /// What was proved, and what is.
+        /// The proved fact, and the observed one.
         claim: String,
     },
-    /// The run ended with something in hand that a verified program gives back.
+    /// The program ended with a resource that every verified program releases.
     #[error("{what} was not given back")]
     Kept {
-        /// What it is.
+        /// Name of the resource.
         what: &'static str,
     },
-    /// It was asked to end, because it kept its worker for too long ([`super::Runtime::look`]).
+    /// The run was stopped, because it kept its worker for too long ([`super::Runtime::look`]).
     #[error("it did not return, and was stopped")]
     Stopped,
     /// [`super::Limits::insns`] were executed.
@@ -119,14 +119,14 @@ pub enum Violation {
     },
 }
 
-/// Why a helper call did not return to the program.
+/// Reason why a helper call did not return to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The run is over: something that must not happen did. Boxed, so that results of helpers
-    /// travel in registers.
+    /// The run is over because of a violation. Boxed, so that results of helpers travel in
+    /// registers.
     Violation(Box<Violation>),
-    /// `bpf_throw`: the running program's frames are unwound, and it returns this cookie (or what
-    /// its exception callback makes of it).
+    /// `bpf_throw`: the running program's frames are unwound, and it returns this cookie (or the
+    /// result of its exception callback for the cookie).
     Throw(u64),
 }
 
@@ -149,7 +149,7 @@ impl From<Box<Violation>> for Violation {
     }
 }
 
-/// Prints a source line, when there is one, as an appendix.
+/// Formats a source line, if there is one, as an appendix.
 struct Source<'a>(&'a Option<String>);
 
 impl fmt::Display for Source<'_> {

@@ -17,7 +17,7 @@ use crate::insn::{
 /// for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Instructions to execute before giving up with [`Violation::Budget`].
+    /// Number of instructions after which the run ends with [`Violation::Budget`].
     pub insns: u64,
 }
 
@@ -38,8 +38,8 @@ pub fn run<R: Runtime>(
     run_at(code, 0, [ctx, 0, 0, 0, 0], runtime, limits)
 }
 
-/// Runs a program that a tail call from elsewhere led to, the last one of `tail_calls`; adds those
-/// that it makes.
+/// Runs a program that a tail call from other code reached. `tail_calls` counts the tail calls
+/// before the run; those of the run are added.
 pub fn run_tail_called<R: Runtime>(
     code: &Arc<Code>,
     ctx: u64,
@@ -72,7 +72,7 @@ pub fn run_function<R: Runtime>(
     }
 }
 
-/// Runs from any slot with any arguments.
+/// Runs the code from any slot with any arguments.
 pub(super) fn run_at<R: Runtime>(
     code: &Arc<Code>,
     slot: usize,
@@ -89,34 +89,35 @@ struct Machine {
     regs: [u64; REG_COUNT],
     /// Slot of the next instruction.
     next: usize,
-    /// Callers and, last, the running function.
+    /// Frames of the callers and, last, of the running function.
     frames: Vec<CallFrame>,
     tail_calls: u32,
     limit: u64,
     executed: u64,
-    /// How many may be executed yet, with what called functions cost taken away.
+    /// Number of executed instructions at which the run ends: the limit less the cost of called
+    /// functions.
     until: u64,
-    /// Where the first violation happened.
+    /// Place of the first violation.
     stopped_at: Option<(Arc<Code>, usize)>,
 }
 
-/// What a function needs to go back to its caller.
+/// Saved state to go back to a caller.
 struct CallFrame {
-    /// `None` when the caller is a helper or the start of the run.
+    /// The caller; `None` if that is a helper or the start of the run.
     caller: Option<Caller>,
     /// Rounds left for `may_goto`; the kernel keeps this counter in the function's stack frame.
     loops_left: u32,
     role: Role,
 }
 
-/// What a frame is to something thrown (`bpf_stack_walker` in the kernel's helpers.c).
+/// Role of a frame in the unwinding of an exception (`bpf_stack_walker` in the kernel's helpers.c).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Is left.
+    /// A function, which is unwound.
     Function,
-    /// Is the last to be left: a program starts here, with the run or by a tail call.
+    /// The start of a program, by the run or by a tail call: the last frame to be unwound.
     Program,
-    /// The program's exception callback, in the place of its start.
+    /// The program's exception callback, which replaces the start of the program.
     Catching,
 }
 
@@ -127,10 +128,10 @@ struct Caller {
     saved: [u64; 5],
 }
 
-/// What an instruction did with control.
+/// Effect of an instruction on control flow.
 enum Flow {
     Next,
-    /// The function that a helper or the run started has returned.
+    /// The function that was started by a helper or the run has returned.
     Done,
 }
 
@@ -159,7 +160,7 @@ impl Machine {
         let result = self.call_slot(runtime, slot, args, Role::Program);
         runtime.ended(self.executed);
         match result {
-            // What is thrown goes no further than to the run's first frame.
+            // An exception goes no further than to the run's first frame.
             Ok(r0) | Err(Stop::Throw(r0)) => Ok(r0),
             Err(Stop::Violation(violation)) => Err(self.fault(*violation)),
         }
@@ -196,10 +197,10 @@ impl Machine {
         }
     }
 
-    /// `bpf_throw` leaves the functions of the running program, whose exception callback makes its
-    /// result: the cookie itself when there is none (`bpf_throw` and `ex_cb` in the kernel's
-    /// helpers.c). Callers that a tail call left behind go on with that. It goes on to the caller
-    /// in the host where the program started further out than at frame `base`.
+    /// Handles `bpf_throw`: unwinds the functions of the running program, whose exception callback
+    /// makes its result; without a callback that is the cookie itself (`bpf_throw` and `ex_cb` in
+    /// the kernel's helpers.c). Callers before a tail call go on with the result. The exception is
+    /// passed on to the caller in the host if the program started further out than at frame `base`.
     fn catch<R: Runtime>(
         &mut self,
         runtime: &mut R,
@@ -395,7 +396,7 @@ impl Machine {
         }
     }
 
-    /// Goes on with a program, which may have been left by a tail call.
+    /// Continues a caller's program, which may be another one than the current after a tail call.
     fn resume<R: Runtime>(&mut self, runtime: &mut R, code: Arc<Code>) {
         if !Arc::ptr_eq(&self.code, &code) {
             runtime.resume(&code);
@@ -483,13 +484,15 @@ fn unknown(insn: Insn) -> Stop {
     Violation::UnknownInstruction { code, src, off, imm }.into()
 }
 
-/// `addr_space_cast`: a 64-bit register move whose offset is 1 (`BPF_ADDR_SPACE_CAST`).
+/// Whether this is `addr_space_cast`: a 64-bit register move whose offset is 1
+/// (`BPF_ADDR_SPACE_CAST`).
 fn is_address_space_cast(insn: Insn) -> bool {
     insn.code == (BPF_ALU64 | BPF_MOV | 0x08) && insn.off == 1
 }
 
-/// To the arena (imm 1): only the low 32 bits matter from here on. To user space (imm 1 << 16): the
-/// address the user's mapping has, and null stays null (`do_jit` and `emit_...addr_space_cast`).
+/// Casts an address. To the arena (imm 1): only the low 32 bits matter from here on. To user space
+/// (imm 1 << 16): the address in the user's mapping, and null stays null (`do_jit` and
+/// `emit_...addr_space_cast`).
 fn cast<R: Runtime>(runtime: &mut R, insn: Insn, value: u64) -> u64 {
     let low = u64::from(value as u32);
     if insn.imm == CAST_TO_USER && low != 0 {
@@ -498,8 +501,8 @@ fn cast<R: Runtime>(runtime: &mut R, insn: Insn, value: u64) -> u64 {
     low
 }
 
-/// Destination address space 0, source address space 1, in the immediate of a cast: the upper half
-/// is the source.
+/// Immediate of a cast to user space: destination address space 0, source address space 1, which is
+/// in the upper half.
 const CAST_TO_USER: i32 = 1 << 16;
-/// Instructions between two looks whether the run may go on.
+/// Number of instructions between two checks whether the run may go on.
 const LOOK_PERIOD: u64 = 1024;

@@ -17,7 +17,7 @@ pub(super) fn load<R: Runtime>(
     let value = match access {
         Access::Probe => runtime.load_probe(displaced(insn, base), size),
         Access::Direct => runtime.load(displaced(insn, base), size)?,
-        // A page the arena never got reads as 0 (bpf_arena_handle_fault, ex_handler_bpf).
+        // An unallocated page of the arena reads as 0 (bpf_arena_handle_fault, ex_handler_bpf).
         Access::Arena => match arena(runtime, insn, base) {
             Some(addr) => runtime.load_probe(addr, size),
             None => 0,
@@ -42,7 +42,7 @@ pub(super) fn store<R: Runtime>(
 ) -> Result<(), Violation> {
     let size = insn.access_bytes() as u32;
     if access == Access::Arena {
-        // A store to a page the arena never got is dropped, as the kernel's fault handler does.
+        // A store to an unallocated page of the arena is dropped, as in the kernel's fault handler.
         if let Some(addr) = arena(runtime, insn, base) {
             let _dropped = runtime.store(addr, size, value);
         }
@@ -68,7 +68,8 @@ pub(super) fn atomic<R: Runtime>(
             let Some(addr) = arena(runtime, insn, base) else { return Ok(true) };
             match runtime.atomic(addr, size, op, regs[src]) {
                 Ok(old) => old,
-                // On a page the arena never got nothing happens, not even to the registers.
+                // An atomic on an unallocated page of the arena has no effect, not even on
+                // registers.
                 Err(_) if addr.is_multiple_of(size.into()) => return Ok(true),
                 Err(why) => return Err(why),
             }
@@ -87,7 +88,7 @@ pub(super) fn atomic<R: Runtime>(
     Ok(true)
 }
 
-/// Which atomic operation the immediate names, `None` when none or not in this size.
+/// Atomic operation that the immediate names; `None` if none, or not in this size.
 fn operation(insn: Insn, r0: u64) -> Option<AtomicOp> {
     let op = match insn.imm {
         BPF_LOAD_ACQ => return Some(AtomicOp::LoadAcquire),
@@ -112,8 +113,8 @@ fn displaced(insn: Insn, base: u64) -> u64 {
     base.wrapping_add(i64::from(insn.off) as u64)
 }
 
-/// The kernel adds the offset after cutting the register to 32 bits; guard pages on both sides of
-/// the arena catch what falls outside.
+/// Address in the arena. The kernel adds the offset after cutting the register to 32 bits; guard
+/// pages on both sides of the arena catch addresses outside.
 fn arena<R: Runtime>(runtime: &mut R, insn: Insn, base: u64) -> Option<u64> {
     let addr = runtime.arena_address(u64::from(base as u32))?;
     Some(addr.wrapping_add(i64::from(insn.off) as u64))

@@ -1,17 +1,17 @@
 //! The surroundings of a running program: memory, helpers, other programs.
 //!
-//! The interpreter and compiled code share one implementation of this trait's helper side, so a
-//! helper behaves the same whatever runs the program. Addresses are real 64-bit addresses in both.
+//! The interpreter and compiled code share one implementation of this trait's helper side, so that
+//! a helper behaves equally in both. Addresses are real 64-bit addresses in both.
 
 use std::sync::Arc;
 
 use super::{Code, Stop, Violation};
 use crate::insn::REG_COUNT;
 
-/// The surroundings of one run. Every access is checked here: an address the program may not touch
-/// comes back as a [`Violation`], never as an access.
+/// The surroundings of one run. Every access is checked here: an access to an address outside the
+/// program's memory returns a [`Violation`] and does not happen.
 pub trait Runtime: Sized {
-    /// As [`Observer::observe`].
+    /// Called before each instruction, as [`Observer::observe`].
     #[inline]
     fn observe(
         &mut self,
@@ -30,7 +30,7 @@ pub trait Runtime: Sized {
     fn load(&mut self, addr: u64, size: u32) -> Result<u64, Violation>;
 
     /// As [`Runtime::load`] for a pointer the verifier could not prove valid (`BPF_PROBE_MEM`): an
-    /// address that is not ours to read gives 0.
+    /// unreadable address gives 0.
     fn load_probe(&mut self, addr: u64, size: u32) -> u64 {
         self.load(addr, size).unwrap_or(0)
     }
@@ -38,8 +38,8 @@ pub trait Runtime: Sized {
     /// Stores the low `size` (1, 2, 4 or 8) bytes of `value`, little endian.
     fn store(&mut self, addr: u64, size: u32, value: u64) -> Result<(), Violation>;
 
-    /// One atomic operation on `size` (4 or 8; 1, 2 too for acquire and release) bytes,
-    /// sequentially consistent but for [`AtomicOp::LoadAcquire`] and [`AtomicOp::StoreRelease`].
+    /// One atomic operation on `size` bytes (4 or 8; 1 and 2 too for acquire and release),
+    /// sequentially consistent except for [`AtomicOp::LoadAcquire`] and [`AtomicOp::StoreRelease`].
     /// Returns the old value, zero-extended.
     fn atomic(
         &mut self,
@@ -56,16 +56,16 @@ pub trait Runtime: Sized {
         None
     }
 
-    /// What the program sees as the address of an arena byte in user space (`user_vm_start`).
+    /// Address in user space of the arena's first byte, as the program sees it (`user_vm_start`).
     fn arena_user_base(&mut self) -> u64 {
         0
     }
 
-    /// A function is entered: returns its frame pointer (r10), below which it has
+    /// Enters a function: returns its frame pointer (r10), below which it has
     /// [`crate::insn::STACK_BYTES`] bytes. `depth` is 0 for the entry function.
     fn enter_frame(&mut self, depth: usize) -> Result<u64, Violation>;
 
-    /// The function at `depth` returns; its stack is gone.
+    /// Leaves the function at `depth`, whose stack is then gone.
     fn leave_frame(&mut self, depth: usize);
 
     /// Calls helper `id`. `callbacks` runs functions of the program that the helper was given.
@@ -88,12 +88,13 @@ pub trait Runtime: Sized {
     /// The interpreter counts tail calls and does the jump.
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop>;
 
-    /// A program goes on whose function had called one that made a tail call.
+    /// The run continues in `code`, after a function that it had called made a tail call to another
+    /// program, which has ended.
     fn resume(&mut self, code: &Arc<Code>) {
         let _ = code;
     }
 
-    /// Asked now and then: whether the run may go on.
+    /// Checks, now and then, whether the run may go on.
     #[inline]
     fn look(&mut self) -> Result<(), Violation> {
         Ok(())
@@ -105,16 +106,16 @@ pub trait Runtime: Sized {
         0
     }
 
-    /// The run is over, after so many instructions.
+    /// Ends the run, after this number of instructions.
     fn ended(&mut self, insns: u64) {
         let _ = insns;
     }
 }
 
-/// Sees each instruction before it is executed, and may object: what was proved of it can be
-/// compared with what is.
+/// An observer of each instruction before its execution; it may object, for example if a proved
+/// fact does not hold.
 pub trait Observer {
-    /// The instruction in this slot is next.
+    /// Called before the instruction in this slot.
     fn observe(&self, code: &Code, slot: usize, regs: &[u64; REG_COUNT]) -> Result<(), Violation>;
 }
 
@@ -130,30 +131,30 @@ pub trait Callbacks<R> {
 /// The atomic operations of RFC 9669 section 5.3 and their acquire and release companions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// `old + operand`
+    /// `old + operand`.
     Add,
-    /// `old | operand`
+    /// `old | operand`.
     Or,
-    /// `old & operand`
+    /// `old & operand`.
     And,
-    /// `old ^ operand`
+    /// `old ^ operand`.
     Xor,
-    /// `operand`
+    /// `operand`.
     Exchange,
-    /// `operand` when the old value equals `expected`, else unchanged.
+    /// `operand` if the old value equals `expected`, else the old value.
     CompareExchange {
-        /// r0, cut to the access size.
+        /// Value of r0, cut to the access size.
         expected: u64,
     },
-    /// `BPF_LOAD_ACQ`: the operand is not used.
+    /// `BPF_LOAD_ACQ`: the operand is ignored.
     LoadAcquire,
-    /// `BPF_STORE_REL`: the returned old value means nothing.
+    /// `BPF_STORE_REL`: the returned old value is meaningless.
     StoreRelease,
 }
 
 impl AtomicOp {
-    /// The value memory holds afterwards (before it is cut to the access size), for runtimes whose
-    /// memory no one else sees.
+    /// Value in memory after the operation (before it is cut to the access size), for runtimes
+    /// whose memory has no other users.
     pub fn apply(self, old: u64, operand: u64) -> u64 {
         match self {
             AtomicOp::Add => old.wrapping_add(operand),

@@ -1,5 +1,5 @@
-//! Kinds of map: one row for each, which loader, verifier, compiler, objects, daemon and commands
-//! read.
+//! Kinds of map: one row for each kind, read by loader, verifier, compiler, objects, daemon and
+//! commands.
 //!
 //! A row ([`KindSpec`]) describes a kind: its sizes and flags, its keys, the meaning of its values,
 //! the rights of users and programs, and properties for compiled code. Its behaviour is its
@@ -16,75 +16,76 @@ use crate::proto::id;
 
 pub use rules::{Broken, Rule, Sizes};
 
-/// What a kind of map is (`struct bpf_map_ops` as data).
+/// Properties of a kind of map (`struct bpf_map_ops` as data).
 #[derive(Debug)]
 pub struct KindSpec {
     /// The kernel's name, lower case, as bpftool prints it.
     pub name: &'static str,
-    /// What its keys are.
+    /// Form of the keys.
     pub keys: Keys,
-    /// What its values mean.
+    /// Meaning of the values.
     pub values: Values,
-    /// When it is full the least recently used element makes room.
+    /// Whether a full map evicts the least recently used element.
     pub lru: bool,
-    /// What `BPF_MAP_CREATE` asks of sizes and flags, in the kernel's order (`map_alloc_check`).
+    /// Requirements of `BPF_MAP_CREATE` on sizes and flags, in the kernel's order
+    /// (`map_alloc_check`).
     pub create: &'static [Rule],
-    /// `map_extra` means something.
+    /// Whether `map_extra` has a meaning.
     pub extra: bool,
-    /// What it wants of the types of its keys and values (`map_check_btf`).
+    /// Requirements on the types of keys and values (`map_check_btf`).
     pub types: Types,
-    /// Whether a map of maps may hold it, or why not (`bpf_map_meta_alloc`).
+    /// Whether a map of maps may hold it, or the error and reason (`bpf_map_meta_alloc`).
     pub as_inner: Result<(), (Errno, &'static str)>,
-    /// A network card may hold such a map (`bpf_map_offload_map_alloc`).
+    /// Whether a network card may hold such a map (`bpf_map_offload_map_alloc`).
     pub offloadable: bool,
-    /// Which helpers programs may call with it (`check_map_func_compatibility`).
+    /// Helpers that programs may call with it (`check_map_func_compatibility`).
     pub helpers: Helpers,
-    /// The kernel's structure, which programs may read through a pointer to the map
+    /// The kernel's structure for the map, which programs may read through a pointer to the map
     /// (`map_btf_id`).
     pub kernel_struct: &'static str,
-    /// Special fields its values may have.
+    /// Special fields that its values may have.
     pub fields: FieldSet,
-    /// What the commands of `bpf(2)` on one element answer.
+    /// Results of the commands of `bpf(2)` on one element.
     pub user: UserOps,
-    /// The commands on many elements that it knows.
+    /// Supported commands on many elements.
     pub batch: Batch,
-    /// Where compiled code finds elements.
+    /// Layout of the elements for compiled code.
     pub shape: Shape,
 }
 
-/// What the keys of a kind are.
+/// Form of the keys of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// There are none.
+    /// The kind has no keys.
     None,
     /// Any bytes.
     Bytes,
     /// A number below `max_entries`, and every slot exists.
     Index,
-    /// A number below `max_entries`, and only slots in use exist.
+    /// A number below `max_entries`, and only occupied slots exist.
     Bucket,
-    /// Bits to compare and how many of them: the longest that fits is found.
+    /// Bits to compare and their number: a lookup finds the longest prefix of the key.
     Prefix,
-    /// The descriptor of the thing that values belong to.
+    /// Descriptor of the object that the value belongs to.
     Owner,
-    /// Nothing: what is in the map is told apart by rank alone, and no key leads to it.
+    /// Ignored: elements are distinguished by rank alone, and no key finds them.
     Ignored,
 }
 
-/// What the values of a kind mean.
+/// Meaning of the values of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// Bytes that programs and users share.
     Bytes,
-    /// Such bytes, for each CPU others.
+    /// Bytes that programs and users share, with separate ones for each CPU.
     PerCpu,
     /// Bytes that go in and come out whole.
     Queued,
     /// Bytes that go in with a rank, and come out by it, the lowest first.
     Ranked,
-    /// Packets that go in and come out like that.
+    /// Packets, queued by rank like the bytes of `Ranked`.
     Packets,
-    /// Bytes of which is only known whether they were put in.
+    /// Bytes that can be tested for membership, but not read back.
     Members,
     /// Records that the kind's own helpers write or read.
     Records,
@@ -102,11 +103,11 @@ pub enum Values {
     Cpu,
     /// An AF_XDP socket.
     Socket,
-    /// What only the stack of a host has; here such a map stays empty.
+    /// An object that only the stack of a host has; such a map stays empty in Towpath.
     Host(Host),
 }
 
-/// What values stand for beside their bytes: users name it, and an element keeps it.
+/// Object that a value refers to: users give its name, and an element keeps it alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refers {
     /// A program.
@@ -122,7 +123,7 @@ pub enum Refers {
 }
 
 impl Values {
-    /// What they stand for; nothing where they are bytes, or a kind has none.
+    /// Object that the values refer to; `None` if they are bytes, or the kind has no values.
     pub fn refers(self) -> Option<Refers> {
         match self {
             Values::Program => Some(Refers::Program),
@@ -144,7 +145,7 @@ impl Values {
     }
 }
 
-/// Things of a host's stack that maps hold.
+/// Objects of a host's stack that maps hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     /// A cgroup.
@@ -157,20 +158,21 @@ pub enum Host {
     Storage,
     /// Memory that belongs to a cgroup and an attachment.
     CgroupStorage,
-    /// Such memory, for each CPU other.
+    /// Memory that belongs to a cgroup and an attachment, with separate memory for each CPU.
     PercpuCgroupStorage,
-    /// Places in a program to jump to.
+    /// Jump targets in a program.
     Insns,
     /// Functions that the kernel calls.
     StructOps,
 }
 
-/// What a kind asks of the types of its keys and values (`map_check_btf`).
+/// Requirements of a kind on the types of its keys and values (`map_check_btf`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Types {
-    /// Types with the sizes of the map.
+    /// Types with the sizes of the map's keys and values.
     Any,
-    /// Besides, a 32-bit number as key; or a data section as value of the only element, and no key.
+    /// As `Any`, and a 32-bit number as key; or a data section as value of the only element, and no
+    /// key.
     Index,
     /// A 32-bit number as key.
     IndexOnly,
@@ -182,12 +184,12 @@ pub enum Types {
     Refused,
 }
 
-/// The helpers that take a kind of map.
+/// Helpers that accept a kind of map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Helpers {
-    /// All that no other kind has for itself, and these.
+    /// These, and all helpers that are not reserved for other kinds.
     CommonAnd(&'static [u32]),
-    /// These.
+    /// Only these.
     Only(&'static [u32]),
 }
 
@@ -195,28 +197,28 @@ pub enum Helpers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSet(u8);
 
-/// What users get from the commands on one element: an error number where the kind has no such
+/// Results for users of the commands on one element: an error number if the kind has no such
 /// operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserOps {
-    /// `BPF_MAP_LOOKUP_ELEM`
+    /// Result of `BPF_MAP_LOOKUP_ELEM`.
     pub lookup: Result<(), Errno>,
-    /// `BPF_MAP_UPDATE_ELEM`
+    /// Result of `BPF_MAP_UPDATE_ELEM`.
     pub update: Result<(), Errno>,
-    /// `BPF_MAP_DELETE_ELEM`
+    /// Result of `BPF_MAP_DELETE_ELEM`.
     pub delete: Result<(), Errno>,
-    /// `BPF_MAP_GET_NEXT_KEY`
+    /// Result of `BPF_MAP_GET_NEXT_KEY`.
     pub next_key: Result<(), Errno>,
-    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM`
+    /// Result of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
     pub lookup_and_delete: Result<(), Errno>,
 }
 
-/// Which commands on many elements a kind knows.
+/// Commands on many elements that a kind supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
     /// None.
     No,
-    /// All but those that remove, since slots exist always.
+    /// All but the commands that remove elements, since slots always exist.
     Slots,
     /// `BPF_MAP_{LOOKUP,UPDATE,DELETE}_BATCH`, the cursor is a key.
     Keys,
@@ -225,13 +227,13 @@ pub enum Batch {
     Buckets,
 }
 
-/// How elements lie in memory, as far as compiled code looks them up itself; a map's own numbers
-/// are its `Layout` in `towpath-maps`.
+/// Layout of elements in memory, if compiled code accesses them without calls; the numbers of a
+/// single map are its `Layout` in `towpath-maps`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Compiled code calls.
+    /// No layout: compiled code calls the map's functions.
     Opaque,
-    /// Values side by side.
+    /// Values in an array.
     Array,
     /// A hash table of values.
     Table,
@@ -239,18 +241,18 @@ pub enum Shape {
     TableOfHandles,
     /// Prefixes, longest first.
     Trie,
-    /// Maps' handles side by side.
+    /// Maps' handles in an array.
     Handles,
-    /// Programs' numbers side by side.
+    /// Programs' numbers in an array.
     Programs,
-    /// Targets of redirects side by side.
+    /// Targets of redirects in an array.
     Targets,
 }
 
 macro_rules! map_types {
     ($($name:ident = $value:literal, $row:ident;)*) => {
-        /// `enum bpf_map_type`, and behind it kinds of our own, far from the kernel's next ones.
-        /// Numbers without a variant are refused by the object loader by name.
+        /// `enum bpf_map_type`, followed by kinds of Towpath's own, with numbers far above the
+        /// kernel's. The object loader refuses numbers without a variant, by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum MapType {
@@ -261,12 +263,12 @@ macro_rules! map_types {
             /// All kinds, by number.
             pub const ALL: &[MapType] = &[$(MapType::$name,)*];
 
-            /// From the kernel's number.
+            /// The kind with this number in the kernel.
             pub fn from_number(number: u32) -> Option<Self> {
                 match number { $($value => Some(MapType::$name),)* _ => None }
             }
 
-            /// Its row.
+            /// The row of this kind.
             pub const fn spec(self) -> &'static KindSpec {
                 match self { $(MapType::$name => &table::$row,)* }
             }
@@ -320,27 +322,27 @@ impl MapType {
         self.spec().name
     }
 
-    /// Whether no kernel has it.
+    /// Whether the kind is Towpath's own: no kernel has it.
     pub fn is_ours(self) -> bool {
         self as u32 >= MapType::PifoGeneric as u32
     }
 
-    /// The kind of a name as bpftool writes it.
+    /// The kind with this name in bpftool's output.
     pub fn from_name(name: &str) -> Option<MapType> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// What its keys are.
+    /// Form of the keys.
     pub fn keys(self) -> Keys {
         self.spec().keys
     }
 
-    /// What its values mean.
+    /// Meaning of the values.
     pub fn values(self) -> Values {
         self.spec().values
     }
 
-    /// Whether each CPU has values of its own.
+    /// Whether each CPU has separate values.
     pub fn is_percpu(self) -> bool {
         matches!(self.values(), Values::PerCpu | Values::Host(Host::PercpuCgroupStorage))
     }
@@ -350,8 +352,8 @@ impl MapType {
         self.spec().shape == Shape::Array && self.values() == Values::Bytes
     }
 
-    /// Bytes of a value on the user's side (`bpf_map_value_size`): every CPU's, rounded up to 8; 4
-    /// where a value is a descriptor.
+    /// Size of a value in bytes on the user's side (`bpf_map_value_size`): every CPU's value,
+    /// rounded up to 8; 4 if the value is a descriptor.
     pub fn user_value_bytes(self, value_size: u32, cpus: usize) -> usize {
         match self.values() {
             _ if self.is_percpu() => (value_size as usize).next_multiple_of(8) * cpus,
@@ -391,7 +393,7 @@ impl Helpers {
 }
 
 impl FieldSet {
-    /// None.
+    /// The empty set.
     pub const NONE: FieldSet = FieldSet(0);
     /// `bpf_spin_lock` and `bpf_res_spin_lock`.
     pub const LOCK: FieldSet = FieldSet(1);
@@ -402,19 +404,19 @@ impl FieldSet {
     /// Pointers to memory of a process.
     pub const UPTR: FieldSet = FieldSet(8);
 
-    /// All of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: FieldSet) -> FieldSet {
         FieldSet(self.0 | other.0)
     }
 
-    /// Whether all of `other` are in it.
+    /// Whether the set contains all of `other`.
     pub fn has(self, other: FieldSet) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// Helpers that kinds without a list take although others name them.
+/// Helpers that every kind without an own list accepts, although some kinds list them.
 const COMMON: &[u32] =
     &[id::MAP_LOOKUP_ELEM, id::MAP_UPDATE_ELEM, id::MAP_DELETE_ELEM, id::KPTR_XCHG];
 

@@ -8,23 +8,23 @@ use crate::map::flags::{
 use crate::map::{KindSpec, MapType};
 use crate::program::MapDef;
 
-/// A broken rule: what the kernel answers, and the rule in words.
+/// A broken rule: the kernel's error number, and the rule in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken {
-    /// What `BPF_MAP_CREATE` returns.
+    /// Error number of `BPF_MAP_CREATE`.
     pub errno: Errno,
-    /// The rule.
+    /// The rule in words.
     pub rule: &'static str,
 }
 
 impl Broken {
-    /// Whether only the size is missing, which the loader of an object may give.
+    /// Whether only the size is missing, which an object's loader may supply.
     pub fn is_unsized(self) -> bool {
         self.rule == NO_SIZE
     }
 }
 
-/// A rule for definitions of a kind. Those with a text say it when they are broken.
+/// A rule for definitions of a kind. The text, if there is one, is the message when it is broken.
 #[derive(Debug)]
 pub enum Rule {
     /// `map_flags` has no other flag than these.
@@ -49,15 +49,15 @@ pub enum Rule {
     ValueMax(u32, &'static str),
     /// Key and value together are smaller than this.
     ElementBelow(u64, &'static str),
-    /// A value fits what each CPU has for one.
+    /// A value fits the per-CPU allocator's limit.
     PercpuValue,
     /// Key and value have types.
     Types,
-    /// The inner maps are described, and can be some.
+    /// The inner maps are described, and their kind may be an inner map.
     Inner,
     /// `max_entries` is the size of a ring in bytes.
     RingBytes,
-    /// `value_size` is that of some stack frames.
+    /// `value_size` is a multiple of a stack frame's size, within limits.
     StackFrames,
     /// `map_extra` is a number of hashes.
     Hashes,
@@ -65,16 +65,16 @@ pub enum Rule {
     Ranks,
     /// `max_entries` and `map_extra` are the pages and the address of an arena.
     ArenaPages,
-    /// There is no such map outside of a kernel.
+    /// No map of this kind can be made outside of a kernel.
     Nowhere(&'static str),
 }
 
-/// Sizes that are allowed.
+/// Allowed sizes.
 #[derive(Debug)]
 pub enum Sizes {
     /// One of these.
     In(&'static [u32]),
-    /// From the first to the second.
+    /// From the first to the second, inclusive.
     Range(u32, u32),
 }
 
@@ -83,14 +83,14 @@ impl MapDef {
     ///
     /// # Errors
     ///
-    /// The first rule that is broken.
+    /// Fails with the first rule that is broken.
     pub fn check(&self) -> Result<(), Broken> {
         let spec = self.kind.spec();
         check_common(self, spec)?;
         spec.create.iter().try_for_each(|rule| rule.check(self))
     }
 
-    /// Whether the two maps may take each other's place in a map of maps (`bpf_map_meta_equal`).
+    /// Whether each of two maps may replace the other in a map of maps (`bpf_map_meta_equal`).
     pub fn has_shape_of(&self, template: &MapDef) -> bool {
         template.kind == self.kind
             && template.key_size == self.key_size
@@ -155,7 +155,7 @@ fn exceeds_percpu(def: &MapDef) -> bool {
     def.value_size.checked_next_multiple_of(8).is_none_or(|size| size > PCPU_MIN_UNIT_SIZE)
 }
 
-/// `bpf_map_meta_alloc`
+/// Checks the template of inner maps (`bpf_map_meta_alloc`).
 fn inner(def: &MapDef) -> Result<(), Broken> {
     match &def.inner {
         None => broken(Errno::EBADF, "the inner map is not described"),
@@ -170,7 +170,7 @@ fn ring_bytes(bytes: u32) -> Result<(), Broken> {
     )
 }
 
-/// `stack_map_alloc`
+/// Checks `value_size` of a stack trace map (`stack_map_alloc`).
 fn stack_frames(def: &MapDef) -> Result<(), Broken> {
     let frame = if def.flags & BPF_F_STACK_BUILD_ID != 0 { 32 } else { 8 };
     let frames = def.value_size / frame;
@@ -180,7 +180,8 @@ fn stack_frames(def: &MapDef) -> Result<(), Broken> {
     )
 }
 
-/// `pifo_map_init_queue` of the proposal, and a limit of our own: each rank takes memory.
+/// Checks the sizes of a ranked queue: `pifo_map_init_queue` of the proposal, and a limit of
+/// Towpath's own, as each rank takes memory.
 fn ranks(def: &MapDef) -> Result<(), Broken> {
     let is_range = u32::try_from(def.map_extra).is_ok_and(u32::is_power_of_two);
     invalid(!is_range, "map_extra is the number of ranks in the window: a power of two")?;
@@ -188,7 +189,7 @@ fn ranks(def: &MapDef) -> Result<(), Broken> {
     too_big(def.max_entries > RANKED_MAX, "max_entries exceeds 16777216")
 }
 
-/// `arena_map_alloc`
+/// Checks the sizes of an arena (`arena_map_alloc`).
 fn arena_pages(def: &MapDef) -> Result<(), Broken> {
     let extra = def.map_extra;
     invalid(!extra.is_multiple_of(PAGE_BYTES), "map_extra must be the address of a page")?;
@@ -214,8 +215,8 @@ fn too_big(is_broken: bool, rule: &'static str) -> Result<(), Broken> {
 }
 
 impl MapType {
-    /// Elements of a map that an object gives no size: a perf event array has a slot for each CPU,
-    /// as libbpf makes it.
+    /// Number of elements: a perf event array whose object gives no size has a slot for each CPU,
+    /// as in libbpf.
     pub fn entries_of(self, max_entries: u32, cpus: usize) -> u32 {
         let for_cpus = self.values() == super::Values::Events && max_entries == 0;
         if for_cpus { cpus as u32 } else { max_entries }
@@ -225,7 +226,7 @@ impl MapType {
 /// The rule that objects often break, because they leave the size of a map to their loader.
 const NO_SIZE: &str = "max_entries must not be 0";
 const UNKNOWN_FLAG: &str = "map_flags has a flag that this kind doesn't know";
-/// The unit of rings and arenas.
+/// Unit of the sizes of rings and arenas, in bytes.
 const PAGE_BYTES: u64 = 4096;
 /// Most bytes of one per-CPU value (`PCPU_MIN_UNIT_SIZE`).
 const PCPU_MIN_UNIT_SIZE: u32 = 32 << 10;

@@ -18,7 +18,7 @@ use crate::program::Line;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Code {
     pub(super) functions: Vec<Function>,
-    /// Function that starts at a slot of a section.
+    /// Function that starts at a slot of a section: index in `functions`.
     by_place: BTreeMap<(usize, u64), usize>,
 }
 
@@ -32,30 +32,30 @@ pub(super) struct Function {
     /// First slot in the section.
     pub(super) start: u64,
     pub(super) insns: Vec<Insn>,
-    /// By instruction.
+    /// References, ordered by instruction.
     pub(super) references: Vec<Reference>,
-    /// By instruction; offsets are bytes in the section.
+    /// CO-RE relocations, ordered by instruction; offsets are bytes in the section.
     pub(super) core: Vec<CoreRelocation>,
-    /// Instruction numbers are relative to the function.
+    /// Source lines; instruction numbers are relative to the function.
     pub(super) lines: Vec<Line>,
     pub(super) type_id: Option<TypeId>,
-    /// As the verifier treats it: hidden functions count as static.
+    /// Linkage in the verifier's sense: hidden functions count as static.
     pub(super) linkage: Linkage,
-    /// Visible to other objects, so that it can be a program.
+    /// Whether the function is visible to other objects, and can be a program.
     pub(super) is_global: bool,
 }
 
-/// What an instruction refers to.
+/// A reference of an instruction to a symbol.
 #[derive(Debug, Clone)]
 pub(super) struct Reference {
     /// Slot in the function.
     pub(super) insn: usize,
     pub(super) target: Referent,
-    /// For messages.
+    /// Name of the symbol, for messages.
     pub(super) symbol: String,
 }
 
-/// Where a reference leads.
+/// Target of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Referent {
     Map(usize),
@@ -66,7 +66,7 @@ pub(super) enum Referent {
     },
     Function(usize),
     Extern(usize),
-    /// Nowhere, and why.
+    /// A reference that can't be resolved, with the reason.
     Broken(&'static str),
 }
 
@@ -100,7 +100,7 @@ impl Code {
     ) -> Result<(), ObjectError> {
         let wrong = |what: String| ObjectError::Section { section: section.name.to_owned(), what };
         let mut symbols = function_symbols(elf, index);
-        // Of two names for one place the global one counts.
+        // If two symbols name one place, the global one counts.
         symbols.sort_by_key(|symbol| (symbol.value, !symbol.is_global()));
         symbols.dedup_by_key(|symbol| symbol.value);
         for (at, symbol) in symbols.iter().enumerate() {
@@ -139,8 +139,8 @@ impl Code {
         Ok(())
     }
 
-    /// The function that runs when `entry` throws: named by a tag of its type
-    /// (`__exception_cb(name)`), referred to by no instruction.
+    /// The function that runs if `entry` throws: named by a tag of its type
+    /// (`__exception_cb(name)`), without a reference from an instruction.
     pub(super) fn exception_callback(&self, entry: usize, btf: &Btf) -> Option<usize> {
         let type_id = self.functions[entry].type_id?;
         let mut tags = btf.decl_tags(type_id, -1);
@@ -149,7 +149,7 @@ impl Code {
         self.functions.iter().position(is_callback)
     }
 
-    /// Functions that others call or take the address of.
+    /// Functions that other functions call or take the address of.
     pub(super) fn called(&self) -> HashSet<usize> {
         let references = self.functions.iter().flat_map(|function| &function.references);
         let function = |reference: &Reference| match reference.target {
@@ -159,7 +159,7 @@ impl Code {
         references.filter_map(function).collect()
     }
 
-    /// Finds out where the references of all functions lead.
+    /// Resolves the references of all functions.
     pub(super) fn resolve(&mut self, elf: &Elf<'_>, maps: &Maps, externs: &Externs) {
         let resolver = Resolver { elf, maps, externs, by_place: &self.by_place };
         for function in &mut self.functions {
@@ -168,7 +168,7 @@ impl Code {
     }
 }
 
-/// Symbols of functions in a section; labels, where a compiler marked no functions.
+/// Symbols of functions in a section, or labels if the compiler marked no functions.
 fn function_symbols<'e, 'a>(elf: &'e Elf<'a>, section: usize) -> Vec<&'e Symbol<'a>> {
     let functions: Vec<_> = elf.symbols_in(section).filter(|symbol| symbol.is_function()).collect();
     if !functions.is_empty() {
@@ -195,7 +195,7 @@ impl Function {
                     self.linkage = Linkage::Static;
                 }
             }
-            // The kernel knows linkage from types only.
+            // The kernel takes linkage from types only.
             _ => self.linkage = Linkage::Static,
         }
         let relative = |offset: u32| ((u64::from(offset) - start) / slot) as u32;
@@ -223,7 +223,7 @@ impl Function {
     }
 }
 
-/// Where symbols lead.
+/// Resolver of symbols and references.
 struct Resolver<'a> {
     elf: &'a Elf<'a>,
     maps: &'a Maps,
@@ -339,7 +339,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Where clang 22 and newer put the targets of a `switch` at `-mcpu=v4`.
+/// Section in which clang 22 and newer put the targets of a `switch` at `-mcpu=v4`.
 const JUMP_TABLES: &str = ".jumptables";
-/// Far more than the kernel's 256 subprograms for each of many programs.
+/// Largest number of functions: far above the kernel's 256 subprograms for each of many programs.
 const FUNCTIONS_MAX: usize = 1 << 16;

@@ -82,7 +82,7 @@ pub(super) fn data_map(
     def
 }
 
-/// Which data section this is, by name as libbpf has it: `.data`, `.data.NAME`, ...
+/// Kind of data section, by name as in libbpf: `.data`, `.data.NAME`, ...
 fn kind_of(section: &Section<'_>) -> Option<DataSection> {
     let named = |stem: &str| {
         section.name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -96,7 +96,7 @@ fn kind_of(section: &Section<'_>) -> Option<DataSection> {
     }
 }
 
-/// All variables of the data sections: from BTF, and symbols where there is none.
+/// All variables of the data sections: from BTF, or from symbols if there is none.
 pub(super) fn collect_globals(
     elf: &Elf<'_>,
     btf: Option<&Btf>,
@@ -150,7 +150,7 @@ pub(super) fn collect_globals(
     Ok(globals)
 }
 
-/// The bytes of `value` as `global` holds them.
+/// Bytes of `value` in the form of `global`.
 pub(super) fn encode(
     global: &Global,
     value: &GlobalValue,
@@ -172,7 +172,7 @@ pub(super) fn encode(
     let signed = match btf.map(|btf| btf.resolved(global.ty)) {
         Some(Kind::Int { boolean: true, .. }) if !(0..=1).contains(&integer) => None,
         Some(Kind::Int { signed, .. } | Kind::Enum { signed, .. }) => Some(*signed),
-        // Without a type, either reading of the bytes is fine.
+        // Without a type, either interpretation of the bytes is allowed.
         None | Some(Kind::Void) => Some(integer < 0),
         Some(_) => None,
     };
@@ -195,13 +195,14 @@ pub(super) fn encode(
     Ok(integer.to_le_bytes()[..size].to_vec())
 }
 
-/// Where compilers put variables of address space 1.
+/// Section in which compilers put variables of address space 1.
 const ARENA_SECTION: &str = ".addr_space.1";
-/// The kernel's limit of one BTF section; each is listed with its declaration.
+/// Largest number of globals: the kernel's limit of one BTF section; each is listed with its
+/// declaration.
 const GLOBALS_MAX: usize = 1 << 16;
-/// Program can't write (`BPF_F_RDONLY_PROG`).
+/// Programs can't write (`BPF_F_RDONLY_PROG`).
 const BPF_F_RDONLY_PROG: u32 = 0x80;
 /// User space can map it (`BPF_F_MMAPABLE`).
 const BPF_F_MMAPABLE: u32 = 0x400;
-/// Real programs have kilobytes; the kernel itself would refuse half of what a `u32` can say.
+/// Largest data section, in bytes: real programs have kilobytes.
 const DATA_BYTES_MAX: u64 = 256 << 20;

@@ -1,7 +1,7 @@
 //! The ELF container: sections, symbols and relocations, each read once into plain values.
 //!
-//! The `object` crate finds the tables; here they are checked for what a BPF object may be, so that
-//! the rest of the loader sees indices that exist and never the file's own structures.
+//! The `object` crate finds the tables; this module checks them against the form of a BPF object,
+//! so that the rest of the loader sees only valid indices and never the file's own structures.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use super::ObjectError;
 /// A checked ELF file.
 #[derive(Debug)]
 pub(super) struct Elf<'a> {
-    /// By section index; 0 is the null section.
+    /// Sections by index; 0 is the null section.
     pub(super) sections: Vec<Section<'a>>,
-    /// By symbol index; 0 is the null symbol.
+    /// Symbols by index; 0 is the null symbol.
     pub(super) symbols: Vec<Symbol<'a>>,
-    /// The first section of each name.
+    /// Index of the first section of each name.
     by_name: HashMap<&'a str, usize>,
-    /// By section: its symbols.
+    /// By section: indices of its symbols.
     members: Vec<Vec<usize>>,
 }
 
@@ -28,57 +28,57 @@ pub(super) struct Elf<'a> {
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     pub(super) name: &'a str,
-    /// Holds instructions.
+    /// Whether the section holds instructions.
     pub(super) executable: bool,
-    /// Occupies no bytes in the file (`.bss`).
+    /// Whether the section occupies no bytes in the file (`.bss`).
     pub(super) is_nobits: bool,
-    /// Part of the program's memory (`SHF_ALLOC`).
+    /// Whether the section is part of the program's memory (`SHF_ALLOC`).
     pub(super) is_alloc: bool,
     /// Contents; empty for `SHT_NOBITS`.
     pub(super) data: &'a [u8],
-    /// Bytes, also for `SHT_NOBITS`.
+    /// Size in bytes, also for `SHT_NOBITS`.
     pub(super) size: u64,
-    /// References out of this section, by offset.
+    /// References from this section, by offset.
     pub(super) relocations: Vec<Relocation>,
 }
 
 /// A reference from a place in a section to a symbol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relocation {
-    /// Bytes from the start of the section.
+    /// Offset in the section, in bytes.
     pub(super) offset: u64,
-    /// Index of a symbol that exists.
+    /// Index of the symbol, which exists.
     pub(super) symbol: usize,
 }
 
 /// One symbol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol<'a> {
-    /// Empty for section symbols.
+    /// Name; empty for section symbols.
     pub(super) name: &'a str,
     pub(super) place: SymbolSection,
-    /// Bytes from the start of its section.
+    /// Offset in its section, in bytes.
     pub(super) value: u64,
     pub(super) size: u64,
     pub(super) kind: elf::SymbolType,
     pub(super) bind: elf::SymbolBind,
-    /// `STV_HIDDEN` or `STV_INTERNAL`: global for the linker only.
+    /// Whether the symbol is `STV_HIDDEN` or `STV_INTERNAL`: global for the linker only.
     pub(super) is_hidden: bool,
 }
 
-/// Where a symbol lives.
+/// Place of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolSection {
     /// In a section that exists.
     Section(usize),
-    /// Elsewhere: an extern.
+    /// In another file: an extern.
     Undefined,
-    /// Absolute, common or reserved: nothing a program can refer to.
+    /// Absolute, common or reserved: no program can refer to it.
     Reserved,
 }
 
 impl Symbol<'_> {
-    /// Global or weak.
+    /// Whether the symbol is global or weak.
     pub(super) fn is_global(&self) -> bool {
         self.bind == elf::STB_GLOBAL || self.bind == elf::STB_WEAK
     }
@@ -91,7 +91,7 @@ impl Symbol<'_> {
         self.kind == elf::STT_FUNC
     }
 
-    /// What error messages call it.
+    /// Name in error messages.
     pub(super) fn label(&self, elf: &Elf<'_>) -> String {
         let name = match self.place {
             SymbolSection::Section(index) if self.name.is_empty() => elf.sections[index].name,
@@ -150,8 +150,8 @@ impl<'a> Elf<'a> {
         self.members[section].iter().map(|&symbol| &self.symbols[symbol])
     }
 
-    /// Relocations with their own addends: no BPF compiler writes them, and to ignore them would
-    /// leave references at 0.
+    /// Refuses relocations with their own addends: no BPF compiler writes them, and ignoring them
+    /// would leave references at 0.
     fn refuse_addends(&self, raw: &elf::SectionHeader64<LittleEndian>) -> Result<(), ObjectError> {
         let target = self.sections.get(raw.sh_info(LittleEndian) as usize);
         match target.filter(|section| section.is_alloc) {
@@ -170,7 +170,7 @@ impl<'a> Elf<'a> {
     ) -> Result<(), ObjectError> {
         let symbol_count = self.symbols.len();
         let target = raw.sh_info(LittleEndian) as usize;
-        // Of sections that aren't part of the program's memory (debug information) nothing is used.
+        // Sections outside of the program's memory (debug information) are ignored.
         let Some(section) = self.sections.get_mut(target).filter(|section| section.is_alloc) else {
             return Ok(());
         };
@@ -202,7 +202,7 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// Refuses counts that no compiler produces, before anything is allocated for them.
+/// Refuses counts that no compiler produces, before memory is allocated for them.
 pub(super) fn limit(what: &str, count: usize, max: usize) -> Result<(), ObjectError> {
     if count <= max {
         return Ok(());
@@ -226,7 +226,7 @@ fn check_header(bytes: &[u8]) -> Result<&elf::FileHeader64<LittleEndian>, String
     let header = elf::FileHeader64::<LittleEndian>::parse(bytes)
         .map_err(|cause| format!("damaged ELF file: {cause}"))?;
     let machine = header.e_machine(LittleEndian);
-    // Objects from before BPF had its number say EM_NONE; libbpf takes these too.
+    // Objects from before BPF had a machine number have EM_NONE; libbpf accepts these too.
     if machine != elf::EM_BPF && machine != elf::EM_NONE {
         return Err(format!("an object for {}: compile with -target bpf", machine_name(machine.0)));
     }
@@ -296,7 +296,7 @@ fn read_symbol<'a>(
     let name = raw
         .name(LittleEndian, strings)
         .map_err(|cause| format!("symbol {index}: no name: {cause}"))?;
-    // A source file's name is in whatever encoding its directory has.
+    // A source file's name has the encoding of its directory.
     let name = if raw.st_type() == elf::STT_FILE { &[][..] } else { name };
     let name = checked_name(name).map_err(|what| format!("symbol {index}: {what}"))?;
     let place = match raw.st_shndx(LittleEndian).0 {
@@ -326,13 +326,15 @@ fn checked_name(name: &[u8]) -> Result<&str, &'static str> {
     std::str::from_utf8(name).map_err(|_cause| "its name isn't UTF-8")
 }
 
-/// Twice the kernel's `KSYM_NAME_LEN`. Names are copied, and many symbols can share a long one.
+/// Longest name: twice the kernel's `KSYM_NAME_LEN`. Names are copied, and many symbols can share a
+/// long one.
 const NAME_BYTES_MAX: usize = 1024;
-/// Enough to recognise a symbol in a message.
+/// Longest label: enough to recognise a symbol in a message.
 const LABEL_CHARS_MAX: usize = 64;
-/// ELF's own limit without extended numbering, far above what clang writes.
+/// Largest number of sections: ELF's own limit without extended numbering, far above clang's
+/// numbers.
 const SECTIONS_MAX: usize = 0xff00;
-/// A thousand times a large real object.
+/// Largest number of symbols: a thousand times that of a large real object.
 const SYMBOLS_MAX: usize = 1 << 20;
-/// One for each instruction of the largest section.
+/// Largest number of relocations: one for each instruction of the largest section.
 const RELOCATIONS_MAX: usize = 1 << 20;

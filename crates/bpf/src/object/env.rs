@@ -1,6 +1,6 @@
 //! The kernel that an object file is linked against: its types, version, configuration and symbols.
 //!
-//! Everything has an answer without a running kernel, so that the same file links to the same
+//! Every question has an answer without a running kernel, so that the same file links to the same
 //! instructions on every machine; a caller that wants the machine's own answers passes them in.
 
 use std::collections::HashMap;
@@ -12,27 +12,27 @@ use crate::btf::Btf;
 /// The kernel that programs are linked against.
 #[derive(Debug, Clone)]
 pub struct Env {
-    /// Target of CO-RE relocations, typed ksyms and kfuncs. Has every kfunc that exists here.
+    /// Target of CO-RE relocations, typed ksyms and kfuncs. Contains every kfunc that Towpath has.
     pub kernel_btf: Arc<Btf>,
     /// `LINUX_KERNEL_VERSION`, as `KERNEL_VERSION(a, b, c)` computes it.
     pub kernel_version: u32,
-    /// `CONFIG_*`, with the text of a `.config` file: `y`, `m`, `n`, `100`, `0x10`, `"text"`.
-    /// An option that is missing here is unset.
+    /// `CONFIG_*` options, with the text of a `.config` file: `y`, `m`, `n`, `100`, `0x10`,
+    /// `"text"`. An option that is missing is unset.
     pub config: HashMap<String, String>,
-    /// Addresses of typeless ksyms (`/proc/kallsyms`). A weak one that is missing here is 0.
+    /// Addresses of typeless ksyms (`/proc/kallsyms`). A weak symbol that is missing has address 0.
     pub symbols: HashMap<String, u64>,
 }
 
 impl Env {
     /// A kernel with these types; its version is [`KERNEL_VERSION_DEFAULT`], its configuration
-    /// [`CONFIG_DEFAULT`], and no symbol has an address. A kfunc that exists here has an address
-    /// (`bpf_ksym_exists`) whether or not these types name it.
+    /// [`CONFIG_DEFAULT`], and no symbol has an address. A kfunc that Towpath has gets an address
+    /// (`bpf_ksym_exists`) even if these types lack it.
     pub fn new(kernel_btf: Arc<Btf>) -> Self {
         Env::later(move || kernel_btf)
     }
 
-    /// The same, with types that are read when a program first asks for one: the running kernel's
-    /// take a tenth of a second.
+    /// As [`Env::new`], with types that are read at the first access to one: reading the running
+    /// kernel's takes a tenth of a second.
     pub fn later(read: impl FnOnce() -> Arc<Btf> + Send + 'static) -> Self {
         let config = CONFIG_DEFAULT.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
         Env {
@@ -43,13 +43,13 @@ impl Env {
         }
     }
 
-    /// The kernel that Towpath itself looks like, from the types that ship with it.
+    /// The kernel that Towpath itself resembles, from the types that ship with it.
     pub fn builtin() -> Self {
         Env::new(builtin_btf())
     }
 
-    /// The running kernel's types, in the format of `/sys/kernel/btf/vmlinux`; ours where `read`
-    /// finds none, or some that make no sense.
+    /// The running kernel's types, in the format of `/sys/kernel/btf/vmlinux`; Towpath's own if
+    /// `read` finds none, or invalid ones.
     pub fn of_kernel(read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Self {
         let parsed = |bytes: Vec<u8>| Btf::parse(&bytes).ok();
         Env::later(move || read().and_then(parsed).map_or_else(builtin_btf, Arc::new))
@@ -59,7 +59,7 @@ impl Env {
 /// Linux 6.18.0: the kernel whose rules Towpath follows.
 pub const KERNEL_VERSION_DEFAULT: u32 = 6 << 16 | 18 << 8;
 
-/// What XDP programs ask for in `.kconfig`.
+/// Options that XDP programs read from `.kconfig`.
 pub const CONFIG_DEFAULT: &[(&str, &str)] = &[
     ("CONFIG_BPF", "y"),
     ("CONFIG_BPF_SYSCALL", "y"),

@@ -1,19 +1,19 @@
-//! Why an object file, a program in it or a choice among its programs was refused.
+//! Errors of object files, of programs in them, and of choices among these programs.
 
 use thiserror::Error;
 
 use crate::btf::BtfError;
 
-/// Why an object file could not be opened or one of its programs not be linked.
+/// Reason why an object file could not be opened, or one of its programs not be linked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// Not an ELF file of the right kind.
+    /// The file is not an ELF file of the right kind.
     #[error("{name}: {what}")]
     File {
         /// The object's name.
         name: String,
-        /// What was found and what was expected.
+        /// Found and expected contents.
         what: String,
     },
     /// A section that contradicts the format.
@@ -21,30 +21,30 @@ pub enum ObjectError {
     Section {
         /// Name of the section.
         section: String,
-        /// What is wrong, with the offset.
+        /// Description of the contradiction, with the offset.
         what: String,
     },
-    /// The `.BTF` section.
+    /// The `.BTF` section is invalid.
     #[error("section .BTF: {0}")]
     Btf(#[from] BtfError),
-    /// A map definition.
+    /// A map definition is invalid.
     #[error("map {map}: {what}")]
     Map {
         /// Name of the map.
         map: String,
-        /// What is wrong and what was expected.
+        /// The wrong and the expected value.
         what: String,
     },
-    /// A reference from an instruction that leads nowhere.
+    /// A reference of an instruction can't be resolved.
     #[error("section {section}, offset {offset:#x}, symbol {symbol}: {what}")]
     Relocation {
         /// Section of the instruction.
         section: String,
         /// Byte offset of the instruction in the section.
         offset: u64,
-        /// What it refers to.
+        /// Symbol that the instruction refers to.
         symbol: String,
-        /// What was expected.
+        /// Expected target.
         what: String,
     },
     /// An extern variable that has no value.
@@ -52,48 +52,48 @@ pub enum ObjectError {
     Extern {
         /// Name of the variable.
         name: String,
-        /// What is wrong.
+        /// Reason why there is no value.
         what: String,
     },
-    /// More or larger than any real object has.
+    /// A count or size exceeds that of any real object.
     #[error("{what}: {count}, more than the limit of {max}")]
     Limit {
-        /// What there is too much of.
+        /// Name of the counted items.
         what: String,
-        /// How much.
+        /// The count.
         count: u64,
-        /// The most that is accepted.
+        /// Largest accepted count.
         max: u64,
     },
-    /// No program of that index.
+    /// The object has no program of this index.
     #[error("there is no program number {index}: the object has {count}")]
     NoProgram {
-        /// What was asked for.
+        /// Requested index.
         index: usize,
         /// Number of programs.
         count: usize,
     },
 }
 
-/// Why no program, or no single one, was selected.
+/// Reason why no program, or no single one, was selected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// No program in the object.
+    /// The object has no program.
     #[error("the object has no programs")]
     Empty,
-    /// Nothing matches.
+    /// No program matches.
     #[error("no program {wanted}; the object has: {candidates}")]
     Missing {
-        /// What was asked for.
+        /// The requested name or section.
         wanted: String,
         /// `name (section)`, comma separated.
         candidates: String,
     },
-    /// Several match.
+    /// Several programs match.
     #[error("{count} programs match, choose one by {by}: {candidates}")]
     Ambiguous {
-        /// How many.
+        /// Number of programs that match.
         count: usize,
         /// The property that tells the programs apart: `name` or `section`.
         by: &'static str,
@@ -102,48 +102,48 @@ pub enum SelectError {
     },
 }
 
-/// A size for a map that is not there.
+/// A size was given for a map that the object does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no map {name}; the object has: {candidates}")]
 pub struct MapSizeError {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
-    /// Names, comma separated.
+    /// Names of the object's maps, comma separated.
     pub candidates: String,
 }
 
-/// Why a global variable was not set.
+/// Reason why a global variable was not set.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GlobalError {
-    /// No such variable.
+    /// The object has no such variable.
     #[error("no global variable {name}; the object has: {candidates}")]
     Missing {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Names, comma separated.
+        /// Names of the object's variables, comma separated.
         candidates: String,
     },
-    /// Bytes of the wrong number.
+    /// The number of bytes is wrong.
     #[error("global {name} ({declaration}) has {size} bytes, {given} were given")]
     Size {
-        /// The variable.
+        /// Name of the variable.
         name: String,
         /// Its C declaration.
         declaration: String,
-        /// Its size.
+        /// Size of the variable, in bytes.
         size: u64,
-        /// What was given.
+        /// Number of bytes that were given.
         given: u64,
     },
-    /// An integer that doesn't fit, or a variable that isn't an integer.
+    /// An integer doesn't fit, or the variable isn't an integer.
     #[error("global {name} ({declaration}) can't hold {value}")]
     Value {
-        /// The variable.
+        /// Name of the variable.
         name: String,
         /// Its C declaration.
         declaration: String,
-        /// What was given.
+        /// The value that was given.
         value: String,
     },
 }

@@ -1,7 +1,7 @@
-//! Symbols that an object leaves to others: kernel configuration, kernel variables and kfuncs.
+//! Symbols without a definition in the object: kernel configuration, kernel variables and kfuncs.
 //!
-//! Which of them a symbol is, its BTF says: a variable of the `.kconfig` or `.ksyms` section, or a
-//! function. What is wrong with one is kept and reported by the program that uses it
+//! The BTF tells them apart: an extern is a variable of the `.kconfig` or `.ksyms` section, or a
+//! function. An error in one is kept, and reported by the programs that use it
 //! (`bpf_object__collect_externs` in libbpf).
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::btf::{Btf, Kind, Linkage, TypeId};
 pub(super) struct Externs {
     list: Vec<Extern>,
     by_symbol: HashMap<usize, usize>,
-    /// Bytes of the `.kconfig` map; 0 when there is none.
+    /// Size of the `.kconfig` map in bytes; 0 if there is none.
     pub(super) kconfig_size: u32,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct Externs {
 #[derive(Debug, Clone)]
 pub(super) struct Extern {
     pub(super) name: String,
-    /// `__weak`: 0 when there is no such thing.
+    /// Whether the symbol is `__weak`: 0 if nothing defines it.
     pub(super) weak: bool,
     pub(super) kind: ExternKind,
 }
 
-/// What an extern refers to.
+/// Target of an extern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExternKind {
     /// A configuration value, at an offset of the `.kconfig` map.
@@ -37,11 +37,11 @@ pub(super) enum ExternKind {
     Variable { ty: TypeId },
     /// A kfunc, if it is declared `__ksym`.
     Function { type_id: TypeId, is_ksym: bool },
-    /// Nothing that can be resolved.
+    /// A symbol that can't be resolved, with the reason.
     Unknown(&'static str),
 }
 
-/// How a configuration value is written into memory (`enum kcfg_type`).
+/// Form of a configuration value in memory (`enum kcfg_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConfigShape {
     Bool,
@@ -78,7 +78,7 @@ impl Externs {
         Ok(externs)
     }
 
-    /// The extern that a symbol stands for.
+    /// The extern of a symbol.
     pub(super) fn of_symbol(&self, symbol: usize) -> Option<usize> {
         self.by_symbol.get(&symbol).copied()
     }
@@ -95,7 +95,7 @@ impl Externs {
         })
     }
 
-    /// Places the values as libbpf does: by falling alignment, rising size, name.
+    /// Places the values as libbpf does: by descending alignment, ascending size, name.
     fn lay_out_config(&mut self) {
         let mut order: Vec<usize> = (0..self.list.len()).collect();
         let key = |ext: &Extern| match ext.kind {
@@ -121,7 +121,7 @@ fn align(size: u32, shape: ConfigShape) -> u32 {
     if shape == ConfigShape::Text { 1 } else { size }
 }
 
-/// Which of the two sections each extern variable is in.
+/// Section of each extern variable: `.kconfig` or `.ksyms`.
 fn sections_of_externs(btf: &Btf) -> HashMap<TypeId, &'static str> {
     let mut by_var = HashMap::new();
     for section in [KCONFIG_SECTION, KSYMS_SECTION] {
@@ -159,7 +159,7 @@ fn kind_of(btf: &Btf, name: &str, by_var: &HashMap<TypeId, &'static str>) -> Ext
     }
 }
 
-/// Why a function that is declared, and neither defined nor a kfunc, can't be called.
+/// Message for a call of a function that is declared, but neither defined nor a kfunc.
 pub(super) fn undefined_function(name: &str) -> String {
     let known = INSTEAD.iter().find(|(names, _)| names.contains(&name));
     let advice = match known {
@@ -171,7 +171,7 @@ pub(super) fn undefined_function(name: &str) -> String {
     format!("this function is declared but defined nowhere, and it is no kfunc: {advice}")
 }
 
-/// Functions of libraries that a BPF program has no part of, and what stands in for each.
+/// Functions of C libraries that BPF programs can't call, and their replacements.
 const INSTEAD: &[(&[&str], &str)] = &[
     (&["ntohl", "ntohs", "htonl", "htons"], "bpf_{}() of <bpf/bpf_endian.h>"),
     (&["be64toh", "ntohll"], "bpf_be64_to_cpu() of <bpf/bpf_endian.h>"),
@@ -218,7 +218,7 @@ pub(super) fn config_bytes(externs: &Externs, env: &Env) -> Result<Vec<u8>, Obje
         let place = &mut bytes[offset as usize..][..size as usize];
         let value = match ext.name.as_str() {
             "LINUX_KERNEL_VERSION" => Some(env.kernel_version.to_string()),
-            // Questions of libbpf about the kernel: cookies exist, and so do syscall wrappers.
+            // libbpf's questions about the kernel: it has BPF cookies, and syscall wrappers.
             "LINUX_HAS_BPF_COOKIE" | "LINUX_HAS_SYSCALL_WRAPPER" => Some("1".to_owned()),
             name => env.config.get(name).cloned(),
         };
@@ -237,7 +237,7 @@ pub(super) fn config_bytes(externs: &Externs, env: &Env) -> Result<Vec<u8>, Obje
     Ok(bytes)
 }
 
-/// Writes one value as libbpf's `set_kcfg_value_*` do.
+/// Writes one value as `set_kcfg_value_*` of libbpf does.
 fn write_config(place: &mut [u8], shape: ConfigShape, value: &str) -> Result<(), &'static str> {
     if let "y" | "n" | "m" = value {
         let byte = match (shape, value) {
@@ -290,11 +290,11 @@ fn parse_integer(text: &str) -> Option<i128> {
 pub(super) const KCONFIG_SECTION: &str = ".kconfig";
 /// Section of kernel symbols.
 const KSYMS_SECTION: &str = ".ksyms";
-/// libbpf's own use is a few hundred bytes.
+/// Longest text value: libbpf's own use is a few hundred bytes.
 const TEXT_BYTES_MAX: u32 = 4096;
-/// Real objects have dozens.
+/// Largest number of externs: real objects have dozens.
 const EXTERNS_MAX: usize = 1 << 16;
-/// Thousands of options.
+/// Largest `.kconfig` map, in bytes: thousands of options.
 const CONFIG_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

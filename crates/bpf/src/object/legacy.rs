@@ -1,9 +1,9 @@
-//! Maps that an object defines as plain structs in a `maps` section: what came before `.maps`.
+//! Maps that an object defines as plain structs in a `maps` section, the predecessor of `.maps`.
 //!
 //! libbpf 1.x refuses these; many objects in use have them, each with its own struct. All begin
-//! with the same four words; what follows is told apart by the struct's size: libbpf's
-//! `bpf_map_def` (16 or 20 bytes), the samples' and selftests' (24 and 28), iproute2's
-//! `bpf_elf_map` (36), gobpf's with a namespace (280). Any other size is taken when the rest is 0.
+//! with the same four words; the rest is distinguished by the struct's size: libbpf's `bpf_map_def`
+//! (16 or 20 bytes), the samples' and selftests' (24 and 28), iproute2's `bpf_elf_map` (36),
+//! gobpf's with a namespace (280). Any other size is accepted if the rest is 0.
 
 use super::ObjectError;
 use super::elf::Elf;
@@ -12,20 +12,20 @@ use crate::btf::Btf;
 use crate::map::Values;
 use crate::program::{MapDef, MapType, SlotInit};
 
-/// A definition with what can be resolved only when all are known.
+/// A definition, with the references that can be resolved only when all maps are known.
 struct Legacy {
     map: usize,
-    /// iproute2's id, to which `inner_id` and section names `ID/KEY` refer.
+    /// Id in iproute2's sense, to which `inner_id` and section names `ID/KEY` refer.
     id: u32,
     inner: Inner,
-    /// Of iproute2's inner maps: the slot of each outer map that names this map's id.
+    /// For iproute2's inner maps: the slot in each outer map that refers to this map's id.
     slot: Option<u32>,
 }
 
-/// How the inner map of a map of maps is named.
+/// Reference of a map of maps to its inner map.
 enum Inner {
     None,
-    /// The n-th map of the section (samples).
+    /// The map with this index in the section (samples).
     Index(u32),
     /// The maps with this id (iproute2): the first is the template.
     Id(u32),
@@ -65,8 +65,8 @@ fn add_section(
         .collect();
     places.sort_unstable();
     for (at, &(start, name, size)) in places.iter().enumerate() {
-        // Symbols of old compilers have no size: a definition reaches to the next one. Where there
-        // is one it counts: weak definitions that a linker left out leave their bytes behind.
+        // Symbols of old compilers have no size: a definition reaches to the next symbol. A size
+        // counts if there is one: weak definitions that a linker left out leave their bytes behind.
         let next = places.get(at + 1).map_or(section.size, |next| next.0);
         let end = if size == 0 { next } else { next.min(start.saturating_add(size)) };
         let bytes = usize::try_from(start)
@@ -84,7 +84,7 @@ fn add_section(
     Ok(())
 }
 
-/// A map definition, as `struct bpf_map_def` or `struct bpf_elf_map` has it.
+/// A map definition in the form of `struct bpf_map_def` or `struct bpf_elf_map`.
 struct Read {
     def: MapDef,
     id: u32,
@@ -110,7 +110,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<Read, ObjectError> {
     let is_outer = kind.values() == Values::Map;
     let (mut id, mut inner, mut slot, mut known) = (0, Inner::None, None, 20);
     match bytes.len() {
-        // `inner_map_idx` and `numa_node` of samples/bpf; the second means nothing here.
+        // `inner_map_idx` and `numa_node` of samples/bpf; the second is ignored.
         24 | 28 => {
             known = bytes.len();
             if is_outer {
@@ -125,7 +125,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<Read, ObjectError> {
             if is_outer && word(7) != 0 {
                 inner = Inner::Id(word(7));
             }
-            // -1 only declares a template.
+            // The value -1 only declares a template.
             slot = (id != 0 && word(7) == 0 && word(8) != u32::MAX).then(|| word(8));
         }
         280 => {
@@ -145,7 +145,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<Read, ObjectError> {
     Ok(Read { def, id, inner, slot })
 }
 
-/// Types of key and value, when the source said them with `BPF_ANNOTATE_KV_PAIR`.
+/// Sets the types of key and value if the source has them by `BPF_ANNOTATE_KV_PAIR`.
 fn annotate(def: &mut MapDef, btf: &Btf) {
     let Some(pair) = btf.find_composite(&format!("____btf_map_{}", def.name)) else { return };
     let typed = |member: &str, size: u32| {
@@ -181,8 +181,8 @@ fn resolve_inner(maps: &mut Maps, found: &[Legacy]) -> Result<(), ObjectError> {
     Ok(())
 }
 
-/// iproute2's `__section_tail(ID, KEY)`: the program in section `ID/KEY` goes into slot `KEY` of
-/// the program array with that id.
+/// Fills program arrays by iproute2's `__section_tail(ID, KEY)`: the program in section `ID/KEY`
+/// goes into slot `KEY` of the array with that id.
 fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
     for (index, section) in elf.sections.iter().enumerate().filter(|(_, s)| s.executable) {
         let Some((id, key)) = section.name.split_once('/') else { continue };
@@ -201,7 +201,7 @@ fn fill_tail_calls(maps: &mut Maps, elf: &Elf<'_>, found: &[Legacy]) {
     }
 }
 
-/// A C number: decimal or, as iproute2's examples have it, hexadecimal.
+/// Parses a C number: decimal or, as in iproute2's examples, hexadecimal.
 fn parse_number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),

@@ -1,8 +1,8 @@
 //! Object files: ELF with BPF programs, maps, types and relocations, and linking one program of it.
 //!
 //! Opening keeps every reference symbolic; [`Object::link`] resolves those of one program against
-//! an [`Env`]. So an object opens whatever its sections are called and whatever else is in it, and
-//! what is wrong with one program doesn't matter to another. No I/O: the caller reads files.
+//! an [`Env`]. So an object opens with any section names and any other contents, and an error in
+//! one program does not affect others. No I/O: the caller reads files.
 
 mod builtin;
 mod code;
@@ -39,28 +39,28 @@ pub struct Object {
     programs: Vec<Program>,
     maps: Arc<[MapDef]>,
     globals: Vec<Global>,
-    /// By program: its function in `code`.
+    /// By program: index of its function in `code`.
     entries: Vec<usize>,
     code: code::Code,
     externs: externs::Externs,
-    /// The map that holds kernel configuration values.
+    /// Index of the map that holds kernel configuration values.
     config_map: Option<usize>,
 }
 
 /// A program in an object file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The C function's name.
+    /// Name of the C function.
     pub name: String,
-    /// The section it is in.
+    /// Name of its section.
     pub section: String,
-    /// What the section's name says it is.
+    /// Kind of program by the name of its section.
     pub kind: ProgramKind,
-    /// Where it may be attached.
+    /// Hook that it may be attached to.
     pub attach: AttachType,
-    /// Handles frames of several buffers.
+    /// Whether it handles frames of several buffers.
     pub has_frags: bool,
-    /// Instruction slots, without the functions it calls.
+    /// Number of instruction slots, without the functions it calls.
     pub insn_count: usize,
 }
 
@@ -69,36 +69,36 @@ pub struct Program {
 pub struct Global {
     /// Name of the variable.
     pub name: String,
-    /// Index of its section's map.
+    /// Index of the map of its section.
     pub map: usize,
     /// Kind of section.
     pub section: DataSection,
-    /// Bytes from the start of the section.
+    /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Type in [`Object::btf`]; 0 when unknown.
+    /// Type in [`Object::btf`]; 0 if unknown.
     pub ty: TypeId,
-    /// As C writes it, e.g. `__u32 limits[4]`; the name alone when the type is unknown.
+    /// C declaration, e.g. `__u32 limits[4]`; the name alone if the type is unknown.
     pub declaration: String,
 }
 
 /// A value for a global variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GlobalValue {
-    /// For integers, enums and booleans of any width.
+    /// An integer, for integers, enums and booleans of any width.
     Int(i128),
-    /// For anything: exactly as many bytes as the variable has.
+    /// Bytes, for any variable: exactly as many as the variable has.
     Bytes(Vec<u8>),
 }
 
 impl Object {
-    /// Opens an object file; `name` is what error messages call it.
+    /// Opens an object file; `name` is its name in error messages.
     pub fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
         open::open(bytes, name)
     }
 
-    /// What the caller called it.
+    /// Name that the caller gave.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -113,7 +113,7 @@ impl Object {
         &self.maps
     }
 
-    /// Text of the licence section; empty when there is none.
+    /// Text of the licence section; empty if there is none.
     pub fn license(&self) -> &str {
         &self.license
     }
@@ -144,8 +144,9 @@ impl Object {
         Ok(())
     }
 
-    /// Sets how many elements a map has (bytes or pages, for kinds that count these), in all
-    /// programs linked from now on: objects leave to their loaders what depends on the machine.
+    /// Sets the number of elements of a map (bytes or pages, for kinds that count these), in all
+    /// programs linked from now on: objects leave sizes that depend on the machine to their
+    /// loaders.
     pub fn set_map_size(&mut self, name: &str, entries: u32) -> Result<(), MapSizeError> {
         let maps = Arc::make_mut(&mut self.maps);
         let mut own = maps.iter_mut().filter(|map| map.section.is_none());
@@ -160,7 +161,7 @@ impl Object {
         Ok(())
     }
 
-    /// Constants that are all zeros: what a loader was to set, more often than not.
+    /// Constants that are all zeros: usually their loader should have set them.
     pub fn unset_constants(&self) -> impl Iterator<Item = &str> {
         let is_zero = |global: &&Global| {
             let (start, size) = (global.offset as usize, global.size as usize);
@@ -172,7 +173,7 @@ impl Object {
         constants.filter(is_zero).map(|global| global.name.as_str())
     }
 
-    /// The index of the program with this name or in this section; without either, the only one.
+    /// Index of the program with this name or in this section; without either, of the only one.
     pub fn select(&self, name: Option<&str>, section: Option<&str>) -> Result<usize, SelectError> {
         select::select(&self.programs, name, section)
     }

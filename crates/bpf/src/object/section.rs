@@ -6,22 +6,22 @@
 use crate::program::AttachType;
 use crate::suggest;
 
-/// What kind of program a section holds, as far as its name says.
+/// Kind of program in a section, by the section's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProgramKind {
     /// An XDP program.
     Xdp,
-    /// A program that says which packet of a queue leaves next (`BPF_PROG_TYPE_DEQUEUE`).
+    /// A program that selects the next packet to leave a queue (`BPF_PROG_TYPE_DEQUEUE`).
     Dequeue,
-    /// A program for another hook, in libbpf's words (`kprobe`, `tc`): runs here only if it would
-    /// be accepted as an XDP program too.
+    /// A program for another hook, in libbpf's words (`kprobe`, `tc`): it runs here only if it
+    /// would be accepted as an XDP program too.
     Other(&'static str),
-    /// The name says nothing: XDP when the user selects it.
+    /// An unknown name: an XDP program if the user selects it.
     Unknown,
 }
 
 impl ProgramKind {
-    /// A word for listings.
+    /// Name of the kind in listings.
     pub fn name(self) -> &'static str {
         match self {
             ProgramKind::Xdp => "xdp",
@@ -32,14 +32,14 @@ impl ProgramKind {
     }
 }
 
-/// What a section name means.
+/// Meaning of a section name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectionMeaning {
     /// Kind of program.
     pub kind: ProgramKind,
-    /// Where it may be attached.
+    /// Hook that the programs may be attached to.
     pub attach: AttachType,
-    /// Handles frames of several buffers.
+    /// Whether the programs handle frames of several buffers.
     pub has_frags: bool,
 }
 
@@ -56,7 +56,7 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
     }
     if matches(name, "dequeue+") {
         let (kind, attach) = (ProgramKind::Dequeue, AttachType::Dequeue);
-        // A frame that waits may have several buffers, and the program sees its first.
+        // A waiting frame may have several buffers, and the program sees the first.
         return SectionMeaning { kind, attach, has_frags: true };
     }
     let kind = match OTHER_SECTIONS.iter().find(|&&pattern| matches(name, pattern)) {
@@ -67,8 +67,8 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
     SectionMeaning { kind, attach: AttachType::Xdp, has_frags: false }
 }
 
-/// A remark on a section whose name says nothing: its programs are taken for XDP, and libbpf
-/// refuses them. There is none on iproute2's names (`prog`, `ID/KEY`).
+/// A remark on an unknown section name: its programs are taken for XDP, and libbpf refuses them.
+/// There is none on iproute2's names (`prog`, `ID/KEY`).
 pub fn note(section: &str) -> Option<String> {
     let name = section.strip_prefix('?').unwrap_or(section);
     let is_iproute2 = name == "prog" || name.starts_with(|first: char| first.is_ascii_digit());
@@ -85,12 +85,13 @@ pub fn note(section: &str) -> Option<String> {
     ))
 }
 
-/// Where compilers put functions that no section was named for.
+/// Whether this is the section in which compilers put functions without a section attribute.
 pub(super) fn is_text(section: &str) -> bool {
     section == ".text" || section.starts_with(".text.")
 }
 
-/// `name+` is the name alone or with `/...` behind it, `name/` needs the slash, else exact.
+/// Matches a name: `name+` is the name alone or with `/...` behind it, `name/` needs the slash, any
+/// other pattern must be equal.
 fn matches(name: &str, pattern: &str) -> bool {
     match pattern.strip_suffix('+') {
         Some(stem) => {
@@ -101,7 +102,7 @@ fn matches(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// XDP names: libbpf's, the older spellings it once had, and those libxdp and the samples use.
+/// XDP names: libbpf's, its older spellings, and those of libxdp and the samples.
 const XDP_SECTIONS: &[(&str, AttachType, bool)] = &[
     ("xdp.frags/devmap+", AttachType::Devmap, true),
     ("xdp/devmap+", AttachType::Devmap, false),

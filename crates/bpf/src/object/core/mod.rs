@@ -21,7 +21,7 @@ pub use patch::POISON_CALL;
 use path::Path;
 use value::Outcome;
 
-/// What a relocation asks for (`enum bpf_core_relo_kind`).
+/// Question of a relocation (`enum bpf_core_relo_kind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     FieldByteOffset,
@@ -78,24 +78,25 @@ impl Question {
 /// The outcome of a relocation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// The instruction has its answer.
+    /// The answer was written into the instruction.
     Written,
-    /// There is none: the instruction is a call that is refused where it is reached. With the
-    /// relocation in words.
+    /// There is no answer: the instruction was replaced by a call that is refused if it is reached.
+    /// Contains the relocation in words.
     Poisoned(String),
 }
 
-/// Relocates against one kernel.
+/// Relocates the instructions of one program against one kernel.
 pub(super) struct Relocator<'a> {
     local: &'a Btf,
     target: &'a Btf,
-    /// By local type: the kernel's types of its name that matched every relocation so far, as
-    /// libbpf narrows them. A type that lacks one field is not the one meant by the next.
+    /// By local type: the kernel's types of the same name that matched every relocation so far,
+    /// narrowed as in libbpf. A type that lacks one field can't be the type of the next relocation.
     candidates: HashMap<TypeId, Vec<TypeId>>,
     budget: Budget,
 }
 
-/// Members and types that may still be looked at for one program, so that a damaged object ends.
+/// Number of members and types that may still be visited for one program, so that a damaged object
+/// ends.
 #[derive(Debug)]
 struct Budget(Cell<u32>);
 
@@ -142,7 +143,7 @@ impl<'a> Relocator<'a> {
             None => self.candidates_for(path.root)?,
         };
         let (outcome, matching) = self.decide(question, &path, &candidates)?;
-        // Nothing matched: the answer was "not there", and says nothing about the candidates.
+        // If nothing matched, the answer was "not there", which rules out no candidate.
         let remaining = if matching.is_empty() { candidates } else { matching };
         self.candidates.insert(path.root, remaining);
         Ok(outcome)
@@ -166,7 +167,7 @@ impl<'a> Relocator<'a> {
         Ok(candidates)
     }
 
-    /// Follows the path in every candidate: those where it exists must agree on the answer.
+    /// Follows the path in every candidate: all candidates that have it must agree on the answer.
     fn decide(
         &self,
         question: Question,
@@ -215,7 +216,7 @@ impl<'a> Relocator<'a> {
     }
 }
 
-/// Whether a typed ksym of the object has the type that the kernel's variable has.
+/// Whether a typed ksym of the object has the type of the kernel's variable.
 pub(super) fn types_are_compatible(
     local: &Btf,
     local_id: TypeId,
@@ -226,7 +227,8 @@ pub(super) fn types_are_compatible(
         .unwrap_or(false)
 }
 
-/// Kernels have a handful of types of one name; a damaged blob could have all of one name.
+/// Limit of candidates: kernels have a handful of types of one name; in a damaged blob all could
+/// share one.
 const CANDIDATES_MAX: usize = 256;
-/// Thousands of relocations, each in the kernel's largest struct.
+/// Limit of steps: thousands of relocations, each in the kernel's largest struct.
 const STEPS_MAX: u32 = 50_000_000;

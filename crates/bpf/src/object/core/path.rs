@@ -1,5 +1,5 @@
-//! The path of a relocation through a type: in the object's types as recorded, in the kernel's by
-//! the names along the way.
+//! The path of a relocation through a type: in the object's types by the recorded indices, in the
+//! kernel's types by the names of the members.
 
 use super::{Budget, Question, compat};
 use crate::btf::{Btf, Kind, Name, TypeId, essential_name};
@@ -7,22 +7,22 @@ use crate::btf::{Btf, Kind, Name, TypeId, essential_name};
 /// A place inside a type (`struct bpf_core_spec`).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Path {
-    /// The type it starts at.
+    /// The type at the start of the path.
     pub(super) root: TypeId,
-    /// Steps with a meaning: members by name, array elements.
+    /// Steps by name or index: members and array elements.
     pub(super) steps: Vec<Step>,
-    /// Every index, those through anonymous members included.
+    /// Number of all indices, those through anonymous members included.
     raw_len: usize,
-    /// From the start of the root.
+    /// Offset from the start of the root, in bits.
     pub(super) bit_offset: u64,
 }
 
 /// One step (`struct bpf_core_accessor`).
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    /// The struct or union a member is in; the type of an array's element.
+    /// The struct or union that contains the member, or the type of an array's element.
     pub(super) ty: TypeId,
-    /// Which member, element or enumerator.
+    /// Index of the member, element or enumerator.
     pub(super) index: usize,
     /// Name of the member or enumerator; `None` for an array element.
     pub(super) name: Option<Name>,
@@ -125,7 +125,7 @@ pub(super) struct Places<'a> {
     pub(super) target: &'a Btf,
 }
 
-/// Follows `local`'s names in another type; `None` when it isn't the same (`bpf_core_spec_match`).
+/// Follows `local`'s names in another type; `None` if it lacks one (`bpf_core_spec_match`).
 pub(super) fn find(
     places: Places<'_>,
     local: &Path,
@@ -254,13 +254,13 @@ impl Path {
         text
     }
 
-    /// The last step: what a question about a field is about.
+    /// The last step: the field that a question is about.
     pub(super) fn last(&self) -> Option<&Step> {
         self.steps.last()
     }
 }
 
-/// `BPF_CORE_SPEC_MAX_LEN`.
+/// `BPF_CORE_SPEC_MAX_LEN` of libbpf.
 const STEPS_MAX: usize = 64;
-/// 64 numbers of ten digits with colons.
+/// Longest access string: 64 numbers of ten digits with colons.
 const ACCESS_BYTES_MAX: usize = 704;

@@ -1,23 +1,24 @@
-//! The number that answers a relocation's question, in the object's types and in the kernel's.
+//! The answer to a relocation's question, in the object's types and in the kernel's.
 
 use super::Question;
 use super::path::Path;
 use crate::btf::{Btf, Kind, TypeId};
 
-/// What to write into an instruction (`struct bpf_core_relo_res`).
+/// Value to write into an instruction (`struct bpf_core_relo_res`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// What the compiler wrote, if `check`.
+    /// The compiler's value, if `check`.
     pub(super) old: u64,
     pub(super) new: u64,
-    /// The instruction must hold `old` before.
+    /// Whether the instruction must hold `old` before.
     pub(super) check: bool,
-    /// There is no answer: the instruction must not be reached.
+    /// Whether there is no answer: the instruction must not be reached.
     pub(super) poison: bool,
-    /// Bytes of the field, here and in the kernel, where a load or store may have to change.
+    /// Size of the field in the object, and below in the kernel, in bytes, if a load or store may
+    /// have to change.
     pub(super) old_bytes: u64,
     pub(super) new_bytes: u64,
-    /// The widths differ in a way that a load can't make up for.
+    /// Whether the sizes differ in a way that no other load can make up for.
     pub(super) width_differs: bool,
 }
 
@@ -40,7 +41,7 @@ impl Outcome {
     }
 }
 
-/// The answer; without a target, the one for "not there" (`bpf_core_calc_relo`).
+/// Computes the answer; without a target, the answer "not there" (`bpf_core_calc_relo`).
 pub(super) fn compute(
     question: Question,
     local: (&Btf, &Path),
@@ -49,7 +50,7 @@ pub(super) fn compute(
     if question.is_about_type() {
         let old = about_type(question, Some(local))?;
         let new = about_type(question, target)?;
-        // Ids change when objects are linked, so that the old one means nothing.
+        // Ids change when objects are linked, so the old id is meaningless.
         let check = question != Question::TypeIdTarget;
         return Ok(Outcome { old, new, check, ..Outcome::unchecked(0) });
     }
@@ -83,7 +84,7 @@ pub(super) fn compute(
     })
 }
 
-/// Loads of pointers and unsigned integers can be widened or narrowed.
+/// Whether a load can be widened or narrowed: only of pointers and unsigned integers.
 fn is_adjustable(local: &Kind, target: &Kind) -> bool {
     match (local, target) {
         (Kind::Ptr(_), Kind::Ptr(_)) => true,
@@ -103,7 +104,7 @@ fn about_type(question: Question, place: Option<(&Btf, &Path)>) -> Result<u64, S
     })
 }
 
-/// `None` asks for poison.
+/// Answer about an enumerator; `None` asks for poison.
 fn about_enumerator(question: Question, place: Option<(&Btf, &Path)>) -> Option<u64> {
     if question == Question::EnumeratorExists {
         return Some(place.is_some().into());
@@ -122,9 +123,9 @@ fn about_enumerator(question: Question, place: Option<(&Btf, &Path)>) -> Option<
 /// An answer about a field.
 struct Field {
     value: u64,
-    /// The compiler's own value must be the same.
+    /// Whether the compiler's own value must equal the computed one.
     check: bool,
-    /// Width and type of what a load reads there; 0 where it doesn't matter.
+    /// Size and type of a load from the field; 0 if irrelevant.
     bytes: u64,
     ty: Option<TypeId>,
 }
@@ -135,7 +136,7 @@ impl Field {
     }
 }
 
-/// `None` asks for poison (`bpf_core_calc_field_relo`).
+/// Answer about a field; `None` asks for poison (`bpf_core_calc_field_relo`).
 fn about_field(question: Question, place: Option<(&Btf, &Path)>) -> Result<Option<Field>, String> {
     if question == Question::FieldExists {
         return Ok(Some(Field::plain(place.is_some().into(), true)));
@@ -223,7 +224,7 @@ fn size(btf: &Btf, ty: TypeId) -> Result<u64, String> {
     btf.size_of(ty).ok_or_else(|| format!("{} has no size", btf.c_name(ty)))
 }
 
-/// The size of one element where the type is an array.
+/// Size of a type, or of one element if it is an array.
 fn scalar_size(btf: &Btf, mut ty: TypeId) -> Result<u64, String> {
     while let Kind::Array { elem, .. } = *btf.resolved(ty) {
         ty = elem;
