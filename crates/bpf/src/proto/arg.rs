@@ -12,7 +12,7 @@ use std::ops::BitOr;
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// None of them.
+    /// No flags.
     pub const NONE: Flags = Flags(0);
     /// May be null (`PTR_MAYBE_NULL`).
     pub const NULL: Flags = Flags(1 << 0);
@@ -24,7 +24,7 @@ impl Flags {
     pub const UNINIT: Flags = Flags(1 << 3);
     /// The call ends the reference (`OBJ_RELEASE`).
     pub const RELEASE: Flags = Flags(1 << 4);
-    /// The size stands in [`Arg::size`] instead of the next argument (`MEM_FIXED_SIZE`).
+    /// The size is in [`Arg::size`] instead of the next argument (`MEM_FIXED_SIZE`).
     pub const FIXED: Flags = Flags(1 << 5);
     /// Must be aligned to its size (`MEM_ALIGNED`).
     pub const ALIGNED: Flags = Flags(1 << 6);
@@ -81,15 +81,15 @@ pub enum ArgKind {
     MapValue,
     /// `ARG_PTR_TO_MEM`: memory whose size is the next argument, or fixed.
     Mem,
-    /// `ARG_CONST_SIZE`: bytes of the memory before it, at least 1.
+    /// `ARG_CONST_SIZE`: size in bytes of the memory in the argument before, at least 1.
     ConstSize,
-    /// `ARG_CONST_SIZE_OR_ZERO`
+    /// `ARG_CONST_SIZE_OR_ZERO`: as [`ArgKind::ConstSize`], or 0.
     ConstSizeOrZero,
     /// `ARG_PTR_TO_CTX`: the program's context.
     Ctx,
     /// `ARG_ANYTHING`: any initialised scalar, or a pointer of a program that may leak them.
     Anything,
-    /// `ARG_PTR_TO_SPIN_LOCK`
+    /// `ARG_PTR_TO_SPIN_LOCK`: a spin lock.
     SpinLock,
     /// `ARG_PTR_TO_BTF_ID_SOCK_COMMON`: any socket, also one reached through BTF.
     BtfIdSockCommon,
@@ -109,11 +109,11 @@ pub enum ArgKind {
     Stack,
     /// `ARG_PTR_TO_CONST_STR`: a zero-terminated string in a frozen read-only map.
     ConstStr,
-    /// `ARG_PTR_TO_TIMER`
+    /// `ARG_PTR_TO_TIMER`: a timer.
     Timer,
     /// `ARG_KPTR_XCHG_DEST`: a kptr field of a map value or of an allocated object.
     KptrXchgDest,
-    /// `ARG_PTR_TO_DYNPTR`
+    /// `ARG_PTR_TO_DYNPTR`: a dynptr.
     Dynptr,
 }
 
@@ -124,7 +124,7 @@ pub struct Arg {
     pub kind: ArgKind,
     /// Modifiers.
     pub flags: Flags,
-    /// Bytes, for [`Flags::FIXED`] memory.
+    /// Size in bytes of [`Flags::FIXED`] memory.
     pub size: u32,
     /// Kernel structure, for [`ArgKind::BtfId`].
     pub btf: Option<&'static str>,
@@ -161,15 +161,16 @@ pub enum RetKind {
     Void,
     /// A value of the map argument.
     MapValue,
-    /// `PTR_TO_SOCKET`
+    /// `PTR_TO_SOCKET`: a full socket.
     Socket,
-    /// `PTR_TO_SOCK_COMMON`
+    /// `PTR_TO_SOCK_COMMON`: a socket of any sort.
     SockCommon,
     /// Memory of the size that the [`ArgKind::ConstAllocSizeOrZero`] argument gave.
     Mem,
-    /// What the per-cpu variable argument holds: a structure, or plain memory.
+    /// The contents of the per-cpu variable in the argument: a structure, or plain memory.
     MemOrBtfId,
-    /// A kernel object of the named structure; empty for `bpf_kptr_xchg`, where the field says.
+    /// A kernel object of the named structure; the name is empty for `bpf_kptr_xchg`, whose field
+    /// defines the type.
     BtfId(&'static str),
 }
 

@@ -1,18 +1,19 @@
 //! Prototypes of kfuncs.
 //!
-//! The kernel derives this from a kfunc's BTF prototype and the suffixes of its parameter names
-//! (`Documentation/bpf/kfuncs.rst`); here the outcome of that derivation is written down, so that a
-//! program can be checked without the running kernel's BTF. Parameter names keep their suffixes.
+//! The kernel derives the requirements from a kfunc's BTF prototype and the suffixes of its
+//! parameter names (`Documentation/bpf/kfuncs.rst`); this table has the outcome of that derivation,
+//! so that a program can be checked without the running kernel's BTF. Parameter names keep their
+//! suffixes.
 
 use std::fmt;
 use std::ops::BitOr;
 
 use super::{Backing, Ties};
 
-/// What the verifier and the runtime know about one kfunc.
+/// Properties of one kfunc, for the verifier and the runtime.
 #[derive(Debug, Clone, Copy)]
 pub struct KfuncProto {
-    /// Number of ours, stable within a build: what the runtime dispatches on.
+    /// Towpath's own number, stable within a build: the runtime dispatches on it.
     pub id: KfuncId,
     /// Name in the kernel.
     pub name: &'static str,
@@ -20,40 +21,40 @@ pub struct KfuncProto {
     pub params: &'static [KParam],
     /// Result.
     pub ret: KRet,
-    /// What the result hangs on.
+    /// Owners of the result.
     pub ties: Ties,
     /// `KF_*` flags.
     pub flags: KfuncFlags,
-    /// One sentence: what it does.
+    /// Its effect, in one sentence.
     pub summary: &'static str,
-    /// Where its answers come from in Towpath.
+    /// Source of its results in Towpath.
     pub backing: Backing,
 }
 
 /// One parameter of a kfunc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KParam {
-    /// Its name in the kernel's prototype, suffix included.
+    /// Name in the kernel's prototype, suffix included.
     pub name: &'static str,
-    /// What may be passed.
+    /// Kind of value that may be passed.
     pub kind: KArg,
 }
 
-/// What may be passed for a parameter (`enum kfunc_ptr_arg_type`, and the scalars).
+/// Kind of value that may be passed for a parameter (`enum kfunc_ptr_arg_type`, and the scalars).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KArg {
     /// A scalar.
     Scalar,
-    /// A scalar known while verifying (`__k`).
+    /// A scalar that is known during verification (`__k`).
     Const,
-    /// Bytes of the memory before it (`__sz`), or exactly so many (`__szk`).
+    /// Size in bytes of the memory in the parameter before (`__sz`), or the exact size (`__szk`).
     Size {
-        /// Must be known while verifying.
+        /// Whether it must be known during verification.
         constant: bool,
     },
     /// Memory whose size is the next parameter.
     MemSize {
-        /// Null is allowed with any size (`__opt`).
+        /// Whether null is allowed with any size (`__opt`).
         optional: bool,
     },
     /// Memory of a fixed number of bytes, read and written.
@@ -126,7 +127,7 @@ pub enum Iter {
 }
 
 impl Iter {
-    /// Eight-byte stack slots it takes.
+    /// Number of eight-byte stack slots that it takes.
     pub const fn slots(self) -> usize {
         match self {
             Iter::Num | Iter::CssTask | Iter::TaskVma => 1,
@@ -135,7 +136,7 @@ impl Iter {
         }
     }
 
-    /// The kernel structure's name.
+    /// Name of the kernel structure.
     pub const fn name(self) -> &'static str {
         match self {
             Iter::Num => "bpf_iter_num",
@@ -148,7 +149,7 @@ impl Iter {
     }
 }
 
-/// What a kfunc returns.
+/// Kind of a kfunc's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KRet {
     /// Nothing.
@@ -157,11 +158,11 @@ pub enum KRet {
     Scalar,
     /// A kernel object of the named structure.
     Object(&'static str),
-    /// So many readable bytes.
+    /// Readable memory of this number of bytes.
     Mem(u32),
     /// A new object of the program's type that the first argument names.
     NewObject,
-    /// As [`KRet::NewObject`], one for each CPU.
+    /// As [`KRet::NewObject`], with one object for each CPU.
     NewPercpuObject,
     /// Another reference to the argument's object.
     SameObject,
@@ -169,15 +170,15 @@ pub enum KRet {
     ListNode,
     /// The object around a node of the tree in the first argument.
     RbNode,
-    /// A packet out of a queue.
+    /// A packet that was taken out of a queue.
     Packet,
     /// The kernel's view of the context (`struct xdp_buff`).
     KernCtx,
     /// The argument as a read-only object of the type that the second argument names.
     CastTo,
-    /// Bytes of the dynptr, of the size that the last argument gives.
+    /// Memory of the dynptr, of the size in the last argument.
     Slice {
-        /// May be written.
+        /// Whether it may be written.
         writable: bool,
     },
 }
@@ -219,7 +220,7 @@ kfunc_flags! {
 }
 
 impl KfuncFlags {
-    /// None of them.
+    /// No flags.
     pub const NONE: KfuncFlags = KfuncFlags(0);
 
     /// Whether all flags of `other` are set.
@@ -242,16 +243,16 @@ impl BitOr for KfuncFlags {
 
 macro_rules! kfunc_ids {
     ($($id:ident = $name:literal;)*) => {
-        /// The kfuncs Towpath knows, as numbers to dispatch on.
+        /// The kfuncs that Towpath has, as numbers to dispatch on.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         pub enum KfuncId { $(#[doc = concat!("`", $name, "`")] $id,)* }
 
         impl KfuncId {
-            /// All of them, in order of their numbers.
+            /// All kfuncs, ordered by number.
             pub const ALL: &'static [KfuncId] = &[$(KfuncId::$id,)*];
 
-            /// The kernel's name.
+            /// Name in the kernel.
             pub const fn name(self) -> &'static str {
                 match self { $(KfuncId::$id => $name,)* }
             }

@@ -18,53 +18,53 @@ pub use backing::Backing;
 pub use kfunc::{KArg, KRet, KfuncFlags, KfuncId, KfuncProto};
 pub use tie::Ties;
 
-/// What the verifier and the runtime know about one helper.
+/// Properties of one helper, for the verifier and the runtime.
 #[derive(Debug, Clone, Copy)]
 pub struct HelperProto {
     /// Number (`enum bpf_func_id`).
     pub id: u32,
     /// Name with its `bpf_` prefix.
     pub name: &'static str,
-    /// Needs a GPL-compatible licence.
+    /// Whether it needs a GPL-compatible licence.
     pub gpl_only: bool,
-    /// What a user must be allowed in the kernel to load a program that calls it.
+    /// Capability that a user needs in the kernel to load a program that calls it.
     pub capability: Capability,
     /// Up to five arguments.
     pub args: &'static [Arg],
     /// Result.
     pub ret: Ret,
-    /// What the result hangs on.
+    /// Owners of the result.
     pub ties: Ties,
-    /// Packet pointers may be passed as memory (`pkt_access`).
+    /// Whether packet pointers may be passed as memory (`pkt_access`).
     pub pkt_access: bool,
-    /// Packet pointers are void afterwards (`bpf_helper_changes_pkt_data`).
+    /// Whether packet pointers are invalid afterwards (`bpf_helper_changes_pkt_data`).
     pub changes_packet: bool,
-    /// Writes no packet bytes except through an argument that is there to be written to.
+    /// Whether it writes packet bytes only through arguments that are meant for output.
     pub keeps_packet: bool,
-    /// May sleep: never callable from XDP, which runs in softirq.
+    /// Whether it may sleep: never callable from XDP, which runs in softirq.
     pub might_sleep: bool,
-    /// One sentence: what it does.
+    /// Its effect, in one sentence.
     pub summary: &'static str,
-    /// Where its answers come from in Towpath.
+    /// Source of its results in Towpath.
     pub backing: Backing,
 }
 
 impl HelperProto {
-    /// How many arguments a call hands over: `bpf_trace_printk` looks at those that its prototype
-    /// does not name, too.
+    /// Number of arguments that a call passes: `bpf_trace_printk` also reads registers that its
+    /// prototype does not name.
     pub fn args_passed(&self) -> usize {
         if self.id == id::TRACE_PRINTK { 5 } else { self.args.len() }
     }
 }
 
-/// Which privilege the kernel asks of who loads a program that calls a helper.
+/// Capability that the kernel requires to load a program that calls a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
     /// None beyond loading XDP programs.
     Net,
-    /// `CAP_BPF`
+    /// `CAP_BPF`.
     Bpf,
-    /// `CAP_PERFMON`
+    /// `CAP_PERFMON`.
     Perfmon,
 }
 

@@ -1,35 +1,39 @@
-//! The owner of memory, or of an object, that a call returns: once that has ended, nothing may be
-//! read or written there.
+//! Owners of memory or objects that a call returns: once the owner has ended, the result may be
+//! neither read nor written.
 //!
-//! Each row of the tables of helpers and kfuncs says it, and the verifier makes the result void by
-//! nothing else. `tests/src/ends` makes programs of it that use a thing after its end.
+//! Each row of the tables of helpers and kfuncs names the owners, and the verifier invalidates
+//! results by these rows alone. `tests/src/ends` derives programs from them that use a result after
+//! its end.
 
 use std::fmt;
 use std::ops::BitOr;
 
-/// What a result hangs on; all of it must be there.
+/// Owners of a result; all of them must exist.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Ties(u8);
 
 impl Ties {
-    /// Nothing: values of maps, the kernel's variables, what reads as 0 where nothing is.
+    /// None: map values, the kernel's variables, and memory that reads as 0 where nothing is
+    /// mapped.
     pub const NONE: Ties = Ties(0);
-    /// A reference of its own. The function that releases it ends it.
+    /// The result's own reference, which ends when a function releases it.
     pub const OWN: Ties = Ties(1 << 0);
-    /// The first argument's: the iterator until it is destroyed, the socket until it is released.
+    /// The object in the first argument: an iterator until it is destroyed, a socket until it is
+    /// released.
     pub const FIRST: Ties = Ties(1 << 1);
-    /// The dynptr in the first argument, and what that hangs on: its record until that is submitted
-    /// or discarded, the packet until that changes. A dynptr ends, too, when it is overwritten.
+    /// The dynptr in the first argument, and the owner of its memory: its record until that is
+    /// submitted or discarded, the packet until that changes. A dynptr ends also when it is
+    /// overwritten.
     pub const DYNPTR: Ties = Ties(1 << 2);
-    /// The buffer in the third argument, which may be what is given: its function's stack, its
-    /// record, or the dynptr it is part of.
+    /// The buffer in the third argument, to which the result may point: the owner is the stack of
+    /// the buffer's function, its record, or the dynptr that it belongs to.
     pub const BUFFER: Ties = Ties(1 << 3);
-    /// The section under RCU, if one was entered; else the program.
+    /// The RCU read-side section, if one was entered; else the program.
     pub const RCU: Ties = Ties(1 << 4);
-    /// The lock that is held.
+    /// The held lock.
     pub const LOCK: Ties = Ties(1 << 5);
-    /// Of what a function of the program is called with: its call. The key of an element, the
-    /// dynptr over a message.
+    /// The call of a callback, for the arguments of the callback: the key of an element, the dynptr
+    /// over a message.
     pub const CALLBACK: Ties = Ties(1 << 6);
 
     /// Whether all ties of `other` are among them.

@@ -14,7 +14,7 @@ use super::rejection::Rejection;
 use super::show::type_name;
 use super::stack::VAR_OFF_MAX;
 
-/// `BPF_F_RDONLY_PROG`, `BPF_F_WRONLY_PROG` of map creation.
+/// `BPF_F_WRONLY_PROG` of map creation.
 const MAP_WRONLY_PROG: u32 = 1 << 8;
 
 /// One memory access of an instruction.
@@ -24,10 +24,10 @@ pub(crate) struct MemAccess {
     pub(crate) off: i32,
     pub(crate) size: u32,
     pub(crate) access: Access,
-    /// The register a load sets or a store takes its value from.
+    /// The register that a load sets, or whose value a store writes.
     pub(crate) value_regno: Option<u8>,
     pub(crate) sign_extend: bool,
-    /// Unaligned accesses are refused (atomics; the stack always).
+    /// Whether unaligned accesses are refused (atomics; the stack always).
     pub(crate) aligned: bool,
 }
 
@@ -47,7 +47,7 @@ impl Verifier<'_> {
         self.check_access(MemAccess { regno, off, size, access, value_regno, sign_extend, aligned })
     }
 
-    /// As [`Verifier::check_mem_access`], with all wishes.
+    /// As [`Verifier::check_mem_access`], with all parameters.
     pub(crate) fn check_access(&mut self, m: MemAccess) -> Result<()> {
         let reg = *self.reg(m.regno);
         self.check_alignment(&reg, &m)?;
@@ -111,7 +111,7 @@ impl Verifier<'_> {
         self.reject_hint(Errno::EACCES, format!("R{regno} invalid mem access '{name}'"), hint)
     }
 
-    /// A loaded number has as many bits as were loaded.
+    /// A loaded number has as many bits as the load.
     fn narrow_loaded(&mut self, m: &MemAccess) {
         let (Access::Read, Some(regno)) = (m.access, m.value_regno) else { return };
         let reg = self.reg_mut(regno);
@@ -142,7 +142,8 @@ impl Verifier<'_> {
     }
 
     fn check_alignment(&self, reg: &Reg, m: &MemAccess) -> Result<()> {
-        // Spills are tracked by slot, so the stack is strict; other memory is as the CPU allows.
+        // Spills are tracked by slot, so the stack must be aligned; elsewhere the CPU allows any
+        // alignment.
         if !(m.aligned || reg.is(Base::Stack)) || reg.is(Base::Arena) {
             return Ok(());
         }
@@ -187,7 +188,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A load from `.rodata` gives the constant that is there (`bpf_map_direct_read`).
+    /// The constant that a load from `.rodata` gives (`bpf_map_direct_read`).
     fn frozen_value(&self, reg: &Reg, off: i64, m: &MemAccess) -> Option<u64> {
         let map = self.map_of(reg)?;
         if !map.is_constant() || !reg.var.is_const() {
@@ -200,7 +201,7 @@ impl Verifier<'_> {
         Some(u64::from_le_bytes(wide))
     }
 
-    /// `check_map_access_type`.
+    /// Checks that the map may be read or written by programs (`check_map_access_type`).
     fn check_map_direction(
         &self,
         regno: u8,
@@ -230,7 +231,7 @@ impl Verifier<'_> {
         }
         self.forbid_stored_leak(m.access, m.value_regno, "into mem")?;
         self.learned.changes_packet |= reg.has(Flags::PACKET_SLICE) && m.access == Access::Write;
-        // Untrusted memory is read by instructions that survive a fault, wherever that is.
+        // Untrusted memory is read by instructions that survive a fault at any address.
         if reg.has(Flags::UNTRUSTED) {
             self.forbid_part(m.regno, "is an address at which nothing may be read")?;
         } else {
@@ -254,7 +255,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// `struct xdp_md` (`xdp_is_valid_access`).
+    /// Checks an access to `struct xdp_md` (`xdp_is_valid_access`).
     fn ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
         self.check_fixed_pointer(m.regno, reg)?;
         let invalid = |v: &Self| {
@@ -289,7 +290,8 @@ impl Verifier<'_> {
         }
         if let Some(regno) = m.value_regno {
             *self.reg_mut(regno) = match base {
-                // Of a packet that the program holds, the pointers are void when it gives that up.
+                // Pointers into a packet that the program holds are invalid once the program gives
+                // the packet up.
                 Some(base) => {
                     let pointer = Reg::pointer(base, Flags::NONE, Payload::Range(0));
                     Reg { ref_id: reg.ref_id, ..pointer }
@@ -300,7 +302,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// `struct dequeue_ctx`: the ifindex of the port that has room.
+    /// Checks an access to `struct dequeue_ctx`, which has the ifindex of the port with room.
     fn dequeue_ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
         self.check_fixed_pointer(m.regno, reg)?;
         if off != 0 || m.size != 4 || m.access == Access::Write {
@@ -312,7 +314,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The pointer must be as it was given: no offset (`check_ptr_off_reg`).
+    /// Checks that the pointer has no offset (`check_ptr_off_reg`).
     pub(crate) fn check_fixed_pointer(&self, regno: u8, reg: &Reg) -> Result<()> {
         let name = type_name(reg.kind);
         if reg.off < 0 {
@@ -335,7 +337,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Bytes of the packet that a comparison with `data_end` proved to be there.
+    /// Checks that a comparison with `data_end` proved the bytes to be inside the packet.
     pub(crate) fn check_packet_access(
         &mut self,
         regno: u8,
@@ -368,8 +370,8 @@ impl Verifier<'_> {
         )
     }
 
-    /// A region of `region` bytes, the pointer's variable part anywhere in its range
-    /// (`check_mem_region_access`).
+    /// Checks an access to a region of `region` bytes, with the pointer's variable part anywhere in
+    /// its range (`check_mem_region_access`).
     pub(crate) fn check_region(
         &mut self,
         regno: u8,
@@ -393,7 +395,7 @@ impl Verifier<'_> {
         self.check_span(regno, var.umax as i64 + off, size, region, zero_size_allowed)
     }
 
-    /// `off..off + size` within `region` bytes (`__check_mem_access`).
+    /// Checks that `off..off + size` lies within `region` bytes (`__check_mem_access`).
     fn check_span(
         &self,
         regno: u8,
@@ -432,8 +434,9 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EACCES, message, &hint))
     }
 
-    /// A helper or kfunc reads or writes `size` bytes at `regno`. `raw`: it fills them without
-    /// reading, so that stack may be uninitialised before; the caller then stores to them.
+    /// Checks that a helper or kfunc may read or write `size` bytes at `regno`. With `raw` it fills
+    /// them without reading, so that the stack may be uninitialised before; the caller then stores
+    /// to them.
     pub(crate) fn check_helper_mem_access(
         &mut self,
         regno: u8,
@@ -492,7 +495,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, format!("R{regno} type={name} expected=fp")))
     }
 
-    /// Packet contents or bounds changed: no packet pointer or slice of the packet is usable
+    /// Invalidates all packet pointers and slices, after a change of packet contents or bounds
     /// (`clear_all_pkt_pointers`).
     pub(crate) fn clear_all_packet_pointers(&mut self) {
         self.invalidate_regs(|reg| reg.is_packet_any() || reg.has(Flags::PACKET_SLICE));
@@ -502,7 +505,7 @@ impl Verifier<'_> {
         let offset = reg.var.is_const().then(|| off + reg.var.tnum.value as i64);
         let offset = offset.and_then(|offset| i32::try_from(offset).ok());
         let fact = match reg.base() {
-            // Its only field is that one of the frame's.
+            // The only field of the dequeue context equals this field of the frame's context.
             Base::Ctx if self.input.prog.attach == AttachType::Dequeue => {
                 AccessFact::Ctx { offset: EGRESS_IFINDEX }
             }
@@ -523,7 +526,7 @@ impl Verifier<'_> {
             Base::BtfId => AccessFact::ProbeRead,
             Base::Mem if reg.has(Flags::UNTRUSTED) => AccessFact::ProbeRead,
             Base::Mem | Base::MapKey => AccessFact::Mem,
-            // What stands for a map here is no address of the kernel's structure.
+            // The value that stands for a map in Towpath is no address of the kernel's structure.
             Base::ConstMapPtr => AccessFact::ProbeRead,
             _ => AccessFact::Btf,
         };
@@ -534,7 +537,8 @@ impl Verifier<'_> {
 /// Offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i32 = 20;
 
-/// Programs may not write to values. Those of device maps are what the map itself works with.
+/// Whether programs may not write to the values. The values of device maps are used by the map
+/// itself.
 fn is_read_only(map: &MapDef) -> bool {
     let devices = map.kind.values() == Values::Device;
     map.is_constant() || devices || map.flags & BPF_F_RDONLY_PROG != 0

@@ -1,4 +1,4 @@
-//! Arithmetic on sets of numbers: what an ALU instruction does to every view of its operand.
+//! Arithmetic on sets of numbers: the effect of an ALU instruction on every view of its operand.
 //!
 //! Additions, subtractions and products are computed in wider integers; a range survives when both
 //! of its ends wrap equally often. The kernel's `adjust_scalar_min_max_vals`.
@@ -25,8 +25,8 @@ impl Scalar {
                 Some(amount) => shift(self, op, amount, is64),
                 None => return Scalar::UNKNOWN,
             },
-            // Of divisions and of shifts by an unknown amount the kernel knows nothing at all, not
-            // even that 32 bits are zero-extended (`is_safe_to_compute_dst_reg_range`).
+            // After divisions and shifts by an unknown amount the kernel knows nothing at all, not
+            // even that 32-bit results are zero-extended (`is_safe_to_compute_dst_reg_range`).
             _ => return Scalar::UNKNOWN,
         };
         if !is64 {
@@ -34,7 +34,7 @@ impl Scalar {
         }
         out.sync();
         if out.is_contradiction() {
-            // The operand was one: the path can't happen, and any claim is right.
+            // The operand was a contradiction: the path can't happen, and any claim is right.
             out = Scalar::UNKNOWN;
             if !is64 {
                 out.truncate(4);
@@ -67,7 +67,7 @@ fn wrap_signed(min: i128, max: i128, bits: u32) -> Option<(i64, i64)> {
     Some(((i128::from(low) - half) as i64, (i128::from(high) - half) as i64))
 }
 
-/// A scalar with `tnum` and the given ranges; `None` is no knowledge.
+/// A scalar with `tnum` and the given ranges; `None` stands for an unknown range.
 fn with_ranges(
     tnum: Tnum,
     u64s: Option<(u64, u64)>,
@@ -161,7 +161,7 @@ fn signed_product(a: (i64, i64), b: (i64, i64), min: i128, max: i128) -> Option<
     (low >= min && high <= max).then_some((low as i64, high as i64))
 }
 
-/// Unsigned bounds given, signed ones follow in `sync` where they can.
+/// A scalar with the given unsigned bounds; `sync` derives signed bounds where it can.
 fn bitwise(tnum: Tnum, u64s: (u64, u64), u32s: (u32, u32)) -> Scalar {
     with_ranges(tnum, Some(u64s), None, Some((u32s.0.into(), u32s.1.into())), None)
 }
@@ -202,7 +202,7 @@ fn shift_left(a: &Scalar, amount: u32, is64: bool) -> Scalar {
         return out;
     }
     if amount == 32 {
-        // `(x << 32) s>> 32` is how compilers sign-extend: the signed low half becomes the value.
+        // Compilers sign-extend by `(x << 32) s>> 32`: the signed low half becomes the value.
         (out.smin, out.smax) = (i64::from(a.s32_min) << 32, i64::from(a.s32_max) << 32);
     }
     if u128::from(a.umax) << amount <= u128::from(u64::MAX) {

@@ -1,5 +1,5 @@
-//! Arguments of global functions, from their BTF: they are verified once, for all such arguments
-//! (`btf_prepare_func_args`, `btf_check_subprog_call`).
+//! Arguments of global functions, from their BTF: a global function is verified once, for all
+//! arguments of these types (`btf_prepare_func_args`, `btf_check_subprog_call`).
 
 use crate::btf::{Btf, Kind, TypeId};
 use crate::errno::Errno;
@@ -27,23 +27,23 @@ impl Tags {
         self.0 & tag != 0
     }
 
-    /// None but these.
+    /// Whether there are no other tags than these.
     fn within(self, tags: u8) -> bool {
         self.0 & !tags == 0
     }
 }
 
-/// What is looked at of one parameter of a global function.
+/// Facts about one parameter of a global function.
 struct Param<'a> {
     btf: &'a Btf,
     tags: Tags,
-    /// Counted from 0.
+    /// Index, from 0.
     index: usize,
     function: &'a str,
 }
 
 impl Verifier<'_> {
-    /// The caller's registers fit a global function's arguments.
+    /// Checks that the caller's registers fit a global function's arguments.
     pub(crate) fn check_global_args(&mut self, subprog: usize) -> Result<()> {
         let args = self.subprog_args(subprog)?;
         for (index, arg) in args.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// An initialised dynptr on the stack, or one that was passed in.
+    /// Checks for an initialised dynptr on the stack, or one that was passed in.
     fn check_passed_dynptr(&mut self, regno: u8) -> Result<()> {
         let reg = *self.reg(regno);
         let valid = match reg.base() {
@@ -110,7 +110,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// The state in which a global function (or the program) is verified on its own.
+    /// The initial state for verifying a global function (or the program) on its own.
     pub(crate) fn entry_state(&mut self, subprog: usize) -> Result<State> {
         let mut state = State::new(subprog);
         let start = self.learned.subprogs[subprog].start;
@@ -160,7 +160,7 @@ impl Verifier<'_> {
         Ok(state)
     }
 
-    /// The arguments of a global function, worked out once.
+    /// The arguments of a global function, computed once.
     fn subprog_args(&mut self, subprog: usize) -> Result<SubprogArgs> {
         if let Some(args) = &self.learned.subprogs[subprog].args {
             return Ok(args.clone());
@@ -283,7 +283,7 @@ impl Verifier<'_> {
         self.memory_kind(param, target)
     }
 
-    /// The structure of the kernel's that a pointer's target names (`btf_get_ptr_to_btf_id`).
+    /// The kernel structure that a pointer's target names (`btf_get_ptr_to_btf_id`).
     fn kernel_type(&self, param: &Param<'_>, target: TypeId) -> Result<BtfRef> {
         let name = crate::btf::essential_name(param.btf.name(target));
         let is_composite = matches!(param.btf.kind(target), Kind::Composite { .. });
@@ -295,7 +295,7 @@ impl Verifier<'_> {
         Ok(BtfRef { source: BtfSource::Kernel, id })
     }
 
-    /// Memory of the program's own.
+    /// The argument kind of memory of the program's own types.
     fn memory_kind(&self, param: &Param<'_>, target: TypeId) -> Result<ArgKind> {
         let size = param.btf.size_of(target).and_then(|size| u32::try_from(size).ok());
         let Some(size) = size else {
@@ -307,7 +307,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Nothing in particular, a number (`btf_type_is_primitive`).
+/// Whether the type is `void` or a number (`btf_type_is_primitive`).
 fn is_primitive(kind: &Kind) -> bool {
     match *kind {
         Kind::Void | Kind::Enum { .. } => true,
@@ -316,7 +316,7 @@ fn is_primitive(kind: &Kind) -> bool {
     }
 }
 
-/// The declaration tags of one parameter; `None`: one of them has no meaning.
+/// The declaration tags of one parameter; `None` if one of them is unknown.
 fn arg_tags(btf: &Btf, func: TypeId, index: usize) -> Option<Tags> {
     let mut tags = Tags::default();
     for tag in btf.decl_tags(func, index as i32) {

@@ -1,5 +1,5 @@
-//! The shape of the program: functions, jumps that stay inside them, code that is reached, and the
-//! places where states are worth comparing (the kernel's `check_subprogs` and `check_cfg`).
+//! Control flow of the program: functions, jumps that stay inside them, reachable code, and the
+//! places where states are compared (the kernel's `check_subprogs` and `check_cfg`).
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::call::{self, CallTraits};
 use super::env::{Result, Verifier};
 use super::info::Subprog;
 
-/// Functions of one program (`BPF_MAX_SUBPROGS`).
+/// Largest number of functions of one program (`BPF_MAX_SUBPROGS`).
 const SUBPROGS_MAX: usize = 256;
 
-/// Where control may go after an instruction, inside its function.
+/// Possible next instructions after an instruction, inside its function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Successors {
     items: [usize; 2],
@@ -33,7 +33,7 @@ impl Successors {
 }
 
 impl Verifier<'_> {
-    /// Finds functions, checks all jumps, marks what the main pass needs.
+    /// Finds functions, checks all jumps, and marks places for the main pass.
     pub(crate) fn check_cfg(&mut self) -> Result<()> {
         self.find_subprograms()?;
         self.find_exception_callback()?;
@@ -46,22 +46,22 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The function an instruction belongs to.
+    /// Index of the function that contains an instruction.
     pub(crate) fn subprog_of(&self, idx: usize) -> usize {
         self.learned.subprogs.partition_point(|subprog| subprog.start <= idx).saturating_sub(1)
     }
 
-    /// The function that starts at an instruction.
+    /// Index of the function that starts at an instruction.
     pub(crate) fn subprog_at(&self, idx: usize) -> Option<usize> {
         self.learned.subprogs.binary_search_by_key(&idx, |subprog| subprog.start).ok()
     }
 
-    /// The function a call or function reference means.
+    /// Index of the function that a call or function reference refers to.
     pub(crate) fn callee(&self, idx: usize, insn: &Insn) -> Option<usize> {
         self.subprog_at(relative(idx, insn.imm.into())?)
     }
 
-    /// Where control goes next, calls falling through.
+    /// Next instructions, with calls falling through.
     pub(crate) fn successors(&self, idx: usize) -> Successors {
         let insn = self.insn_at(idx);
         let mut out = Successors::default();
@@ -79,7 +79,7 @@ impl Verifier<'_> {
         out
     }
 
-    /// What the call at an instruction does; defaults for other instructions.
+    /// Properties of the call at an instruction; defaults for other instructions.
     pub(crate) fn call_traits(&self, insn: &Insn) -> CallTraits {
         if insn.is_helper_call() || insn.is_kfunc_call() {
             call::traits(self, insn)
@@ -137,7 +137,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Jumps stay inside their function, and no function runs past its end.
+    /// Checks that jumps stay inside their function, and that no function runs past its end.
     fn check_jumps(&mut self) -> Result<()> {
         let starts: BTreeSet<usize> = self.insn_starts().collect();
         for idx in starts.iter().copied() {
@@ -175,7 +175,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Prune points, recorded jumps and forced checkpoints (the marks of `visit_insn`).
+    /// Marks prune points, recorded jumps and forced checkpoints (as `visit_insn` does).
     fn mark_points(&mut self) {
         for idx in self.insn_starts() {
             let insn = self.insn_at(idx);
@@ -226,7 +226,8 @@ impl Verifier<'_> {
         subprog.might_throw |= traits.throws;
     }
 
-    /// Returning from a callee is a jump; entering one is as good a place to compare as a branch.
+    /// Marks the points of a call: a return is a jump, and the callee's entry is a place to compare
+    /// states.
     fn mark_call_points(&mut self, idx: usize, insn: &Insn, enters: bool) {
         self.mark_jump_target(idx + if insn.is_ld_imm64() { 2 } else { 1 });
         if enters && let Some(target) = relative(idx, insn.imm.into()) {
@@ -242,7 +243,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Every instruction must be reachable by jumps, calls and function references.
+    /// Checks that every instruction is reachable by jumps, calls and function references.
     fn check_reachable(&mut self) -> Result<()> {
         let mut reached = vec![false; self.input.prog.insns.len()];
         let mut todo = vec![0];
@@ -268,7 +269,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A function does what the functions it calls or refers to do (`merge_callee_effects`).
+    /// Adds to each function the effects of the functions it calls or refers to
+    /// (`merge_callee_effects`).
     fn merge_callee_effects(&mut self) {
         let calls: Vec<(usize, usize)> = self
             .insn_starts()
@@ -301,7 +303,7 @@ pub(crate) fn relative(idx: usize, distance: i64) -> Option<usize> {
     usize::try_from(idx as i64 + 1 + distance).ok()
 }
 
-/// How far a jump goes: `gotol` (JMP32|JA) keeps its distance in the immediate.
+/// Distance of a jump: `gotol` (JMP32|JA) has it in the immediate.
 pub(crate) fn jump_distance(insn: &Insn) -> i64 {
     if insn.class() == BPF_JMP32 && insn.op() == BPF_JA { insn.imm.into() } else { insn.off.into() }
 }

@@ -1,4 +1,4 @@
-//! Stack over the whole call chain: 512 bytes at most, 256 below a tail call
+//! Stack use of whole call chains: 512 bytes at most, 256 below a tail call
 //! (`check_max_stack_depth`).
 
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use super::env::{Result, Verifier};
 use super::info::Subprog;
 use super::state::FRAME_COUNT_MAX;
 
-/// What the callers of a function with a tail call may use of the stack.
+/// Largest stack use of the callers of a function with a tail call, in bytes.
 const TAIL_CALL_STACK_MAX: u32 = 256;
 
-/// A call or callback reference: who, where, whom.
+/// A call or callback reference, with its caller's instruction.
 #[derive(Clone, Copy)]
 struct Edge {
     idx: usize,
@@ -28,7 +28,8 @@ impl Verifier<'_> {
         let roots: Vec<usize> = (0..self.learned.subprogs.len())
             .filter(|&index| index == 0 || self.learned.subprogs[index].starts_stack())
             .collect();
-        // The most stack seen above a function, so that each is walked again only when deeper.
+        // Most stack seen above each function, so that a function is visited again only at a
+        // greater depth.
         let mut seen = HashMap::new();
         self.check_throws_in_callbacks()?;
         for root in roots {
@@ -38,8 +39,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What the program throws ends it, and a helper that calls back could not clean up: no
-    /// callback may throw, nor anything it calls.
+    /// Checks that no callback may throw, nor any function that it calls: an exception ends the
+    /// program, and a helper that calls back could not clean up.
     fn check_throws_in_callbacks(&self) -> Result<()> {
         let throws = |subprog: &Subprog| {
             subprog.might_throw && (subprog.is_callback || subprog.is_exception_callback)
@@ -70,7 +71,7 @@ impl Verifier<'_> {
         edges
     }
 
-    /// Bytes one frame counts: the machine code keeps it aligned to 16.
+    /// Bytes that one frame counts: machine code keeps the stack aligned to 16.
     pub(crate) fn frame_bytes(&self, subprog: usize) -> u32 {
         self.counted_stack(subprog).next_multiple_of(16)
     }

@@ -1,7 +1,7 @@
-//! The verifier at work: the program, the path being followed, and what has been learned so far.
+//! The state of a verification: the program, the path being followed, and the facts learned so far.
 //!
-//! The kernel's `struct bpf_verifier_env`. Each module of the verifier adds the methods of its
-//! subject to [`Verifier`].
+//! It corresponds to the kernel's `struct bpf_verifier_env`. Each module of the verifier adds the
+//! methods of its subject to [`Verifier`].
 
 use crate::btf::Btf;
 use crate::insn::Insn;
@@ -17,7 +17,7 @@ use super::reg::{BtfSource, MapRef, Reg};
 use super::rejection::{Note, Rejection};
 use super::state::{Frame, NO_INSN, State};
 
-/// What a step of verification returns.
+/// Result of a step of verification.
 pub(crate) type Result<T, E = Box<Rejection>> = std::result::Result<T, E>;
 
 /// Direction of a memory access (`enum bpf_access_type`).
@@ -28,7 +28,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// How messages about the stack call it.
+    /// The direction in messages about the stack.
     pub(crate) fn on_stack(self) -> &'static str {
         match self {
             Access::Read => " read from",
@@ -56,19 +56,19 @@ pub(crate) struct Input<'p> {
     pub(crate) records: Records,
 }
 
-/// The path being followed: its state, and the instruction it has come to.
+/// The path being followed: its state, and its current instruction.
 pub(crate) struct Path {
     pub(crate) cur: State,
     pub(crate) insn_idx: usize,
     pub(crate) prev_insn_idx: usize,
-    /// The current instruction has an entry in the path's history.
+    /// Whether the current instruction has an entry in the path's history.
     pub(crate) history_entry: bool,
 }
 
 /// The exploration of the current function: states seen so far, and paths still to follow.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// Explored states, and which of them were taken at which instruction.
+    /// Explored states, and the list of those at each instruction.
     pub(crate) arena: Arena,
     /// Paths still to be followed (`push_stack`).
     pub(crate) pending: Vec<Pending>,
@@ -83,16 +83,16 @@ pub(crate) struct Search {
 /// Facts about the program, gathered over all paths.
 #[derive(Default)]
 pub(crate) struct Learned {
-    /// By instruction slot.
+    /// Facts by instruction slot.
     pub(crate) aux: Vec<InsnAux>,
     pub(crate) subprogs: Vec<Subprog>,
-    /// The function that runs when the program throws, if it named one.
+    /// The function that runs if the program throws, if the program has one.
     pub(crate) exception_callback: Option<usize>,
-    /// Some path may change what the packet says.
+    /// Whether some path may change the packet's contents.
     pub(crate) changes_packet: bool,
-    /// Where the distance between two packet pointers was computed last, for hints.
+    /// Instruction that last computed the distance between two packet pointers, for hints.
     pub(crate) distance_at: Option<usize>,
-    /// Likely mistakes, at most one an instruction.
+    /// Likely mistakes, at most one for each instruction.
     pub(crate) notes: Vec<Note>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Pending {
 }
 
 impl<'p> Verifier<'p> {
-    /// A verifier about to look at the entry function.
+    /// A verifier at the start of the entry function.
     pub(crate) fn new(prog: &'p Linked, options: &'p Options) -> Self {
         Verifier {
             input: Input { prog, options, records: Records::of(prog) },
@@ -125,7 +125,7 @@ impl<'p> Verifier<'p> {
         }
     }
 
-    /// An id no register has yet.
+    /// An id that no register has yet.
     pub(crate) fn new_id(&mut self) -> u32 {
         self.last_id += 1;
         self.last_id
@@ -146,18 +146,18 @@ impl<'p> Verifier<'p> {
         &self.path.cur.frame().regs[usize::from(regno)]
     }
 
-    /// As [`Verifier::reg`], to be changed.
+    /// As [`Verifier::reg`], mutable.
     pub(crate) fn reg_mut(&mut self, regno: u8) -> &mut Reg {
         &mut self.path.cur.frame_mut().regs[usize::from(regno)]
     }
 
-    /// The frame a stack pointer points into (`func()` of the kernel).
+    /// The frame that a stack pointer points into (`func()` of the kernel).
     pub(crate) fn frame_of(&self, reg: &Reg) -> &Frame {
         let last = self.path.cur.depth();
         &self.path.cur.frames[(reg.frame as usize).min(last)]
     }
 
-    /// As [`Verifier::frame_of`], to be changed.
+    /// As [`Verifier::frame_of`], mutable.
     pub(crate) fn frame_of_mut(&mut self, reg: &Reg) -> &mut Frame {
         let last = self.path.cur.depth();
         &mut self.path.cur.frames[(reg.frame as usize).min(last)]
@@ -173,18 +173,18 @@ impl<'p> Verifier<'p> {
         *self.reg_mut(regno) = Reg::NOT_INIT;
     }
 
-    /// The definition a map reference means.
+    /// The definition that a map reference refers to.
     pub(crate) fn map_def(&self, map: MapRef) -> Option<&'p MapDef> {
         let def = self.input.prog.maps.get(map.index as usize)?;
         if map.inner { def.inner.as_deref() } else { Some(def) }
     }
 
-    /// The definition of the map of a map pointer, value or key.
+    /// The definition of the map that a register (map pointer, value or key) refers to.
     pub(crate) fn map_of(&self, reg: &Reg) -> Option<&'p MapDef> {
         self.map_def(reg.map()?)
     }
 
-    /// A type table.
+    /// Types of the kernel, or of the object.
     pub(crate) fn btf(&self, source: BtfSource) -> Option<&'p Btf> {
         match source {
             BtfSource::Kernel => Some(&self.input.prog.kernel_btf),

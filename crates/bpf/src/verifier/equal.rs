@@ -1,5 +1,5 @@
-//! Is one state as safe as another: whatever the program does from the current state, it could
-//! have done from the explored one (`states_equal`).
+//! Comparison of states: everything that the program can do from the current state, it could also
+//! do from the explored one (`states_equal`).
 
 use crate::proto::id;
 
@@ -8,18 +8,19 @@ use super::reg::{ADD_CONST, Base, Reg};
 use super::stack::UNBOUND;
 use super::state::{Frame, Ref, RefKind, Refs, SLOT_BYTES, SlotKind, StackSlot, State};
 
-/// How alike states must be (`enum exact_level`).
+/// Strictness of a comparison (`enum exact_level`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exact {
-    /// What wasn't used may differ; marks of the old state are final.
+    /// Unused registers and slots may differ; marks of the old state are final.
     Not,
-    /// The same: to find endless loops.
+    /// All must be equal: to find endless loops.
     Yes,
-    /// Within its ranges, all scalars taken as precise: the old state's marks aren't final.
+    /// Within the old state's ranges, all scalars taken as precise: the old state's marks aren't
+    /// final.
     Range,
 }
 
-/// Which id of the old state is which of the current one.
+/// Mapping between ids of the old state and of the current one.
 #[derive(Default)]
 pub(crate) struct IdMap {
     pairs: Vec<(u32, u32)>,
@@ -27,7 +28,7 @@ pub(crate) struct IdMap {
 }
 
 impl IdMap {
-    /// Consistent with what was said before (`check_ids`).
+    /// Whether the pair is consistent with the pairs before (`check_ids`).
     pub(crate) fn same(&mut self, old: u32, current: u32) -> bool {
         if (old == 0) != (current == 0) {
             return false;
@@ -47,8 +48,8 @@ impl IdMap {
         true
     }
 
-    /// As [`IdMap::same`]; a scalar without id is linked with nothing, as one with an id of its
-    /// own (`check_scalar_ids`).
+    /// As [`IdMap::same`]; a scalar without id counts as one with an id of its own, linked with
+    /// none (`check_scalar_ids`).
     fn same_scalar(&mut self, old: u32, current: u32) -> bool {
         let old = if old != 0 { old } else { self.invent() };
         let current = if current != 0 { current } else { self.invent() };
@@ -57,7 +58,7 @@ impl IdMap {
 
     fn invent(&mut self) -> u32 {
         self.invented += 1;
-        // Above all ids a verification of a million instructions can give out.
+        // Larger than all ids that a verification of a million instructions can give out.
         (1 << 29) + self.invented
     }
 }
@@ -78,8 +79,8 @@ impl Verifier<'_> {
             })
     }
 
-    /// How often `bpf_loop` calls a function again is decided when that returns, by r1 of its
-    /// caller. That no check in the function depended on it says nothing.
+    /// Compares the number of rounds of `bpf_loop`: it is decided at the return of the function, by
+    /// r1 of its caller, so the old state counts even if no check in the function depended on it.
     fn rounds_equal(&self, old: &State, current: &State, depth: usize) -> bool {
         let called = current.frames.get(depth + 1).filter(|frame| frame.in_callback);
         let Some(callsite) = called.map(|frame| frame.callsite) else { return true };
@@ -107,7 +108,7 @@ impl Verifier<'_> {
             && self.stacks_equal(old, current, exact, ids)
     }
 
-    /// `stacksafe`: slots the old state has; what it doesn't have it can't have used.
+    /// Compares stacks (`stacksafe`): the old state can't have used slots that it doesn't have.
     fn stacks_equal(&self, old: &Frame, current: &Frame, exact: Exact, ids: &mut IdMap) -> bool {
         old.stack.iter().enumerate().all(|(spi, slot)| {
             let other = current.slot(spi).unwrap_or(&StackSlot::EMPTY);
@@ -123,12 +124,13 @@ impl Verifier<'_> {
         ids: &mut IdMap,
     ) -> bool {
         let may_read_unwritten = self.input.options.allow_uninit_stack;
-        // In a loop nothing is known yet of what is read later: a slot that the first round wrote
-        // tells it from the second.
+        // In a loop it is not known yet which slots are read later: a slot that the first round
+        // wrote distinguishes it from the second.
         if exact != Exact::Not && old.kinds != current.kinds {
             return false;
         }
-        // What the old state never wrote, it can't have read, or (privileged) took for any data.
+        // The old state can't have read slots that it never wrote, or (privileged) took them for
+        // any data.
         if old.kinds.iter().all(|kind| *kind == SlotKind::Invalid) {
             return true;
         }
@@ -142,7 +144,7 @@ impl Verifier<'_> {
             let (a, b) = (old.kinds[i], current.kinds[i]);
             let any = match a {
                 SlotKind::Invalid => true,
-                // Safe with any data is safe with zeros.
+                // A state that is safe with any data is safe with zeros.
                 SlotKind::Misc => may_read_unwritten || b == SlotKind::Zero,
                 _ => false,
             };
@@ -182,7 +184,7 @@ fn refs_equal(old: &Refs, current: &Refs, ids: &mut IdMap) -> bool {
         && old.list.iter().zip(&current.list).all(|(a, b)| same_ref(a, b, ids))
 }
 
-/// `regsafe`.
+/// Compares registers (`regsafe`).
 fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
     if exact == Exact::Yes {
         return exactly(old, current, ids);
@@ -227,7 +229,7 @@ fn regs_equal(old: &Reg, current: &Reg, exact: Exact, ids: &mut IdMap) -> bool {
     }
 }
 
-/// `regs_exact`: everything but the ids' numbers.
+/// Compares everything but the numbers of ids (`regs_exact`).
 fn exactly(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
     old.kind == current.kind
         && old.off == current.off
@@ -238,7 +240,7 @@ fn exactly(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
         && ids.same(old.ref_id, current.ref_id)
 }
 
-/// Dynptr, iterator and interrupt slots; an iterator's depth is not part of its state.
+/// Compares dynptr, iterator and interrupt slots; an iterator's depth is not part of its state.
 fn special_equal(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
     use super::reg::Payload::Iter;
     let payload = match (old.payload, current.payload) {
@@ -248,8 +250,8 @@ fn special_equal(old: &Reg, current: &Reg, ids: &mut IdMap) -> bool {
     payload && ids.same(old.ref_id, current.ref_id)
 }
 
-/// A slot as one 64-bit number: a spilled scalar, or data of which nothing is known. That is also
-/// what was never written, if it may be read.
+/// A slot as one 64-bit number: a spilled scalar, or unknown data, which includes unwritten bytes
+/// if programs may read them.
 fn whole_scalar(slot: &StackSlot, unwritten: bool) -> Option<Reg> {
     if slot.is_full_spill() && slot.reg.is_scalar() {
         return Some(slot.reg);

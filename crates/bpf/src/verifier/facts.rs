@@ -1,7 +1,7 @@
-//! Facts for the compiler that verification proved about each instruction.
+//! Facts that verification proved about each instruction, for compilers.
 //!
-//! A fact holds on every path that reaches the instruction. What differs between paths is
-//! widened (a constant becomes a range, a pointer kind becomes `Mixed`).
+//! A fact holds on every path that reaches the instruction. Differences between paths widen it (a
+//! constant becomes a range, a pointer kind becomes `Mixed`).
 
 use crate::insn::STACK_BYTES;
 
@@ -9,36 +9,36 @@ use crate::insn::STACK_BYTES;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InsnFacts {
-    /// Some path reaches it; an unreached instruction can be left out.
+    /// Whether some path reaches it; an unreached instruction can be left out.
     pub reachable: bool,
-    /// Of a load, store or atomic: the memory it touches.
+    /// For loads, stores and atomics: the accessed memory.
     pub access: Option<AccessFact>,
-    /// Of a conditional jump: which ways paths leave it.
+    /// For conditional jumps: the outcomes that occur.
     pub branch: BranchFact,
-    /// Of ALU operations and jumps, with [`super::Options::every_number`]: values of the
-    /// destination operand before it.
+    /// For ALU operations and jumps, with [`super::Options::every_number`]: values of the
+    /// destination operand before the instruction.
     pub dst: Option<Range>,
-    /// The same of the source register operand.
+    /// As `dst`, for the source register operand.
     pub src: Option<Range>,
-    /// Of calls with a map argument: which map, when all paths agree.
+    /// For calls with a map argument: the map, if all paths agree.
     pub map: Option<MapFact>,
-    /// Of calls with a key argument on the stack (or a tail call): its value when all paths agree.
+    /// For calls with a key argument on the stack (or a tail call): its value if all paths agree.
     pub constant_key: ConstantKey,
-    /// Of calls: bytes of the running function's own stack that the callee reads or writes. What is
-    /// not listed here is in [`super::SubprogramFacts::reached`].
+    /// For calls: bytes of the running function's own stack that the callee reads or writes.
+    /// Further bytes are in [`super::SubprogramFacts::reached`].
     pub stack_args: Vec<StackArg>,
-    /// Of loads and stores: own stack bytes touched at a constant offset on some path.
+    /// For loads and stores: own stack bytes accessed at a constant offset on some path.
     pub(crate) own_stack: Option<(i16, u16)>,
 }
 
-/// Bytes of a function's own stack that a call gets to see through one of its arguments.
+/// Bytes of a function's own stack that a call can access through one of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackArg {
-    /// Number of the register with the address, 1 to 5.
+    /// Number of the register that holds the address, 1 to 5.
     pub register: u8,
-    /// Bytes from the frame pointer.
+    /// Offset from the frame pointer, in bytes.
     pub offset: i16,
-    /// How many.
+    /// Number of bytes.
     pub len: u16,
 }
 
@@ -56,7 +56,7 @@ impl StackBytes {
         }
     }
 
-    /// Adds all that are in another set.
+    /// Adds all bytes of another set.
     pub fn add_all(&mut self, other: &StackBytes) {
         self.0.iter_mut().zip(other.0).for_each(|(word, more)| *word |= more);
     }
@@ -76,46 +76,45 @@ impl StackBytes {
     }
 }
 
-/// Ranges that are kept of one call before they count as reached from anywhere.
+/// Largest number of ranges for one call; with more, the bytes count as reached from anywhere.
 const STACK_ARGS_MAX: usize = 16;
 
 /// The memory that an access touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFact {
-    /// `struct xdp_md` at this offset.
+    /// `struct xdp_md`.
     Ctx {
-        /// Bytes from the start.
+        /// Offset from its start, in bytes.
         offset: i32,
     },
-    /// `struct xdp_md` of a packet out of a queue, at this offset: the address stands for that
-    /// packet.
+    /// `struct xdp_md` of a packet out of a queue: the address stands for that packet.
     Frame {
-        /// Bytes from the start.
+        /// Offset from its start, in bytes.
         offset: i32,
     },
-    /// Between `data` (or `data_meta`) and `data_end`, of the context's packet or of one out of a
-    /// queue.
+    /// Memory between `data` (or `data_meta`) and `data_end`, of the context's packet or of one out
+    /// of a queue.
     Packet,
     /// The stack of the function's own frame (`up` = 0) or of a caller.
     Stack {
-        /// Frames up from the running one, when all paths agree.
+        /// Number of frames up from the running one, if all paths agree.
         up: u32,
-        /// Bytes from that frame's frame pointer, when constant.
+        /// Offset from that frame's frame pointer in bytes, if constant.
         offset: Option<i32>,
     },
     /// The value of an object's map (of its inner map template, with `inner`).
     MapValue {
         /// Index into [`crate::Linked::maps`].
         map: u32,
-        /// A value of an inner map.
+        /// Whether it is a value of an inner map.
         inner: bool,
-        /// Bytes from the start of the value, when constant.
+        /// Offset from the start of the value in bytes, if constant.
         offset: Option<i32>,
     },
     /// Memory of proved size: ring buffer records, dynptr slices, allocated objects, map keys.
     Mem,
-    /// A typed kernel pointer that can be stale: a failing load gives 0 (probe semantics).
+    /// A typed kernel pointer that can be stale: a faulting load gives 0 (probe semantics).
     ProbeRead,
     /// A typed kernel pointer that is valid.
     Btf,
@@ -125,12 +124,12 @@ pub enum AccessFact {
     Mixed,
 }
 
-/// Which ways paths leave a conditional jump.
+/// Outcomes of a conditional jump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BranchFact {
-    /// Some path jumps.
+    /// Whether some path jumps.
     pub taken: bool,
-    /// Some path falls through.
+    /// Whether some path falls through.
     pub fallthrough: bool,
 }
 
@@ -146,9 +145,9 @@ pub struct Range {
     pub smin: i64,
     /// Largest value, signed.
     pub smax: i64,
-    /// Bits that may be set.
+    /// Bits that may be 1.
     pub maybe_ones: u64,
-    /// Bits that are set.
+    /// Bits that are always 1.
     pub ones: u64,
     /// Smallest and largest value of the lower half, unsigned.
     pub low_unsigned: (u32, u32),
@@ -169,7 +168,7 @@ impl Range {
         low_signed: (i32::MIN, i32::MAX),
     };
 
-    /// Whether it is one of the values.
+    /// Whether the value is within the bounds.
     pub fn contains(&self, value: u64) -> bool {
         let (signed, low) = (value.cast_signed(), value as u32);
         let low_signed = low.cast_signed();
@@ -181,12 +180,12 @@ impl Range {
             && (self.low_signed.0..=self.low_signed.1).contains(&low_signed)
     }
 
-    /// The only value, if there is one.
+    /// The only possible value, if there is only one.
     pub fn constant(&self) -> Option<u64> {
         (self.umin == self.umax).then_some(self.umin)
     }
 
-    /// The bounds that hold both.
+    /// The smallest bounds that include both.
     pub(crate) fn widen(self, other: Range) -> Range {
         Range {
             umin: self.umin.min(other.umin),
@@ -201,7 +200,7 @@ impl Range {
     }
 }
 
-/// The smallest range that holds both.
+/// The smallest range that includes both.
 fn hull<T: Ord>(a: (T, T), b: (T, T)) -> (T, T) {
     (a.0.min(b.0), a.1.max(b.1))
 }
@@ -213,23 +212,23 @@ pub enum MapFact {
     One {
         /// Index into [`crate::Linked::maps`].
         map: u32,
-        /// The inner map of it.
+        /// Whether it is the inner map of `map`.
         inner: bool,
     },
-    /// Several that differ from this one only in capacity and contents
+    /// Several maps that differ from this one only in capacity and contents
     /// ([`is_like`](crate::MapDef::is_like)).
     Alike {
         /// Index into [`crate::Linked::maps`].
         map: u32,
-        /// The inner map of it.
+        /// Whether it is the inner map of `map`.
         inner: bool,
     },
-    /// Several.
+    /// Several maps.
     Several,
 }
 
 impl MapFact {
-    /// The map, or one that is like all of them: its index, and whether it is the inner map of it.
+    /// The map, or one that is like all of them: its index, and whether it is the inner map.
     pub fn example(self) -> Option<(u32, bool)> {
         match self {
             MapFact::One { map, inner } | MapFact::Alike { map, inner } => Some((map, inner)),
@@ -241,17 +240,17 @@ impl MapFact {
 /// The key of a lookup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ConstantKey {
-    /// Not looked at, or no key.
+    /// Unknown, or there is no key.
     #[default]
     None,
-    /// The same on all paths.
+    /// The same constant on all paths.
     Is(u64),
     /// Not constant.
     Varies,
 }
 
 impl InsnFacts {
-    /// Adds what one path does here.
+    /// Adds the access of one path.
     pub(crate) fn add_access(&mut self, access: AccessFact) {
         self.access = Some(match self.access {
             None => access,
@@ -259,7 +258,7 @@ impl InsnFacts {
         });
     }
 
-    /// Adds a range that a call gets to see on one path; false when there are too many.
+    /// Adds a range that a call can access on one path; false if there are too many.
     pub(crate) fn add_stack_arg(&mut self, arg: StackArg) -> bool {
         if self.stack_args.contains(&arg) {
             return true;
@@ -271,12 +270,13 @@ impl InsnFacts {
         fits
     }
 
-    /// Whether the instruction touches its function's own stack at one offset, on all paths.
+    /// Whether the instruction accesses its function's own stack at one offset, on all paths.
     pub(crate) fn is_own_stack(&self) -> bool {
         matches!(self.access, Some(AccessFact::Stack { up: 0, offset: Some(_) }))
     }
 
-    /// Adds the map one path uses here; `is_like`: as the example so far, if there is one.
+    /// Adds the map of one path; `is_like` tells whether it is like the example so far, if there is
+    /// one.
     pub(crate) fn add_map(&mut self, map: u32, inner: bool, is_like: bool) {
         let now = MapFact::One { map, inner };
         self.map = Some(match self.map {
@@ -288,7 +288,7 @@ impl InsnFacts {
         });
     }
 
-    /// Adds the key one path uses here; `None` when it isn't a known constant.
+    /// Adds the key of one path; `None` if it isn't a known constant.
     pub(crate) fn add_key(&mut self, key: Option<u64>) {
         self.constant_key = match (self.constant_key, key) {
             (ConstantKey::None, Some(key)) => ConstantKey::Is(key),
@@ -308,7 +308,7 @@ fn merge_access(before: AccessFact, now: AccessFact) -> AccessFact {
         {
             MapValue { map, inner, offset: None }
         }
-        // What one path can't be sure of has to be asked on all of them.
+        // If one path is uncertain, the access must be checked on all of them.
         (ProbeRead, _) | (_, ProbeRead) => ProbeRead,
         _ => Mixed,
     }

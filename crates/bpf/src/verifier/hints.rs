@@ -1,4 +1,4 @@
-//! Advice on a program that is refused: what is known at the place tells which mistake it was.
+//! Advice on a refused program: the state at the place reveals the likely mistake.
 
 use crate::insn::{BPF_CALL, BPF_JMP, STACK_BYTES};
 use crate::proto;
@@ -8,7 +8,7 @@ use super::jump::PACKET_OFF_MAX;
 use super::reg::{Base, Reg};
 
 impl Verifier<'_> {
-    /// Why `off..off + size` from a packet pointer on is not known to be in the packet.
+    /// Reason why `off..off + size` from a packet pointer is not known to be inside the packet.
     pub(crate) fn packet_hint(&self, regno: u8, off: i64, size: u32) -> String {
         let reg = self.reg(regno);
         let end = off.saturating_add(size.into());
@@ -18,7 +18,7 @@ impl Verifier<'_> {
                     with data_end: keep a pointer to where the header begins"
                 .to_owned();
         }
-        // `find_good_pkt_pointers` takes no notice of a comparison beyond that.
+        // `find_good_pkt_pointers` ignores a comparison beyond that offset.
         if most.saturating_add(end as u64) > PACKET_OFF_MAX as u64 {
             return beyond_hint(reg.var.is_const(), most, end);
         }
@@ -48,7 +48,7 @@ impl Verifier<'_> {
         )
     }
 
-    /// Of a pointer that was compared with nothing.
+    /// Hint for a pointer that was never compared.
     fn uncompared_hint(&self, reg: &Reg) -> String {
         if !reg.var.is_const() {
             return "each sum with a variable offset is a pointer of its own, and this one was not \
@@ -74,7 +74,7 @@ impl Verifier<'_> {
         )
     }
 
-    /// Why `size` bytes at `min..max` from the frame pointer on are not all on the stack.
+    /// Reason why `size` bytes at `min..max` from the frame pointer are not all on the stack.
     pub(crate) fn stack_hint(&self, regno: u8, (min, max): (i64, i64), size: u32) -> String {
         let is_above = max > 0 && min >= -(STACK_BYTES as i64);
         let is_fixed = min + i64::from(size) == max;
@@ -104,8 +104,8 @@ impl Verifier<'_> {
         format!("{place}: keep the object smaller, or the index within it")
     }
 
-    /// Why `off..off + size` is not all in a map's value of `region` bytes; of a variable index the
-    /// largest that is possible is in `off`.
+    /// Reason why `off..off + size` is not all in a map's value of `region` bytes; for a variable
+    /// index, `off` has the largest possible one.
     pub(crate) fn value_hint(&self, regno: u8, off: i64, size: u32, region: u32) -> String {
         let left = (i64::from(region) - off).max(0);
         match self.map_part(regno, size) {
@@ -133,7 +133,7 @@ impl Verifier<'_> {
         )
     }
 
-    /// `keys of map flows have 8 bytes`, where a call takes so many as one.
+    /// Text like `keys of map flows have 8 bytes`, if a call reads `size` bytes as a key or value.
     fn map_part(&self, regno: u8, size: u32) -> Option<String> {
         let first = self.reg(1);
         let map =
@@ -146,7 +146,7 @@ impl Verifier<'_> {
         Some(format!("{part} of map {} have {size} bytes", map.name))
     }
 
-    /// A hint about a register that held a pointer until a call made it invalid.
+    /// Hint for a register that held a pointer until a call made it invalid.
     pub(crate) fn void_hint(&self, reg: &Reg) -> Option<String> {
         let call = self.call_at(reg.void.by?);
         Some(match reg.void.of_packet {
@@ -158,8 +158,8 @@ impl Verifier<'_> {
         })
     }
 
-    /// A hint that names the call whose result is still held at the program's end, and the function
-    /// that releases it.
+    /// Hint with the call whose result is still held at the program's end, and the function that
+    /// releases it.
     pub(crate) fn kept_hint(&self, acquired_at: usize) -> String {
         let call = self.call_at(acquired_at);
         let name = call.split('(').next().unwrap_or_default();
@@ -174,7 +174,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// `bpf_xdp_adjust_head() in line 12`
+    /// Text like `bpf_xdp_adjust_head() in line 12`.
     pub(crate) fn call_at(&self, idx: usize) -> String {
         let insn = self.insn_at(idx);
         let number = insn.imm.cast_unsigned();
@@ -191,7 +191,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// `in line 12`, or the instruction where lines are not known.
+    /// Text like `in line 12`, or the instruction if lines are not known.
     fn place(&self, idx: usize) -> String {
         match self.input.prog.line_of(idx) {
             Some(line) => format!("in line {}", line.line),
@@ -203,7 +203,7 @@ impl Verifier<'_> {
         self.insn().code == BPF_JMP | BPF_CALL
     }
 
-    /// How much of the stack each function uses, in a chain of calls that uses too much.
+    /// Stack use of each function in a chain of calls that uses too much.
     pub(crate) fn chain_hint(&self, chain: &[usize], limit: u32) -> String {
         let part = |&subprog: &usize| {
             let listed = self.learned.subprogs[subprog].function;
@@ -220,7 +220,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Of an access whose end is beyond what comparisons count for.
+/// Hint for an access whose end is beyond the limit of comparisons.
 fn beyond_hint(is_const: bool, most: u64, end: i64) -> String {
     if is_const {
         return format!(
@@ -236,7 +236,7 @@ fn beyond_hint(is_const: bool, most: u64, end: i64) -> String {
     )
 }
 
-/// The functions that release the results of others.
+/// Functions whose results must be released, and the functions that release them.
 const RELEASES: &[(&[&str], &str)] = &[
     (&["bpf_ringbuf_reserve"], "bpf_ringbuf_submit() or bpf_ringbuf_discard()"),
     (

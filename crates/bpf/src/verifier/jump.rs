@@ -1,4 +1,4 @@
-//! Conditional jumps: following both ways, each with what its outcome tells
+//! Conditional jumps: both outcomes are followed, each with the knowledge that it adds
 //! (`check_cond_jmp_op`).
 
 use crate::insn::*;
@@ -12,7 +12,7 @@ use super::scalar::Scalar;
 use super::state::{LINKED_REGS_MAX, LinkedReg, State};
 
 impl Verifier<'_> {
-    /// One conditional jump; returns the instruction this path goes on with.
+    /// Checks one conditional jump; returns the next instruction of this path.
     pub(crate) fn check_conditional_jump(&mut self, insn: &Insn) -> Result<usize> {
         let next = self.path.insn_idx + 1;
         let target = relative(self.path.insn_idx, jump_distance(insn)).unwrap_or(next);
@@ -54,7 +54,7 @@ impl Verifier<'_> {
     fn known_outcome(&self, insn: &Insn, dst: &Reg, src: &Reg, is32: bool) -> Option<bool> {
         let op = insn.op();
         let is_null_check = matches!(op, BPF_JEQ | BPF_JNE) && src.is_null_const() && !is32;
-        // Where it may not be known how such a pointer compares with a number, this is no secret.
+        // A test for null reveals nothing about such a pointer that must stay unknown.
         if is_null_check && dst.is_packet_any() && self.is_secret(dst) {
             return self.input.options.packet_distances.then_some(op == BPF_JNE);
         }
@@ -69,8 +69,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// The kernel takes the jump once the program has looped long enough: both ways are possible
-    /// at any time, and only the jump on this path.
+    /// Checks `may_goto`: the kernel takes the jump once the program has looped long enough, so
+    /// both outcomes are possible at any time, and this path takes the jump.
     fn check_may_goto(&mut self, next: usize, target: usize) -> Result<usize> {
         let idx = self.path.insn_idx;
         let mut queued = self.path.cur.clone();
@@ -83,8 +83,8 @@ impl Verifier<'_> {
         Ok(target)
     }
 
-    /// Queues the jump and goes on with the fall-through; where every number counts, a way that the
-    /// operands contradict is left out.
+    /// Queues the jump and goes on with the fall-through; with `every_number`, an outcome that
+    /// contradicts the operands is left out.
     fn follow_both(&mut self, insn: &Insn, next: usize, target: usize) -> Result<usize> {
         debug_assert_eq!(next, self.path.insn_idx + 1);
         let linked = self.collect_linked(insn);
@@ -112,7 +112,7 @@ impl Verifier<'_> {
         Ok(next)
     }
 
-    /// What a comparison of pointers tells: null-ness, or bytes of the packet.
+    /// Refines pointers by a comparison: null-ness, or bytes of the packet.
     fn refine_pointers(&mut self, insn: &Insn, dst: &Reg, src: &Reg, taken: &mut State) {
         let equality = matches!(insn.op(), BPF_JEQ | BPF_JNE);
         let is_equal = insn.op() == BPF_JEQ;
@@ -140,7 +140,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// All copies of a pointer that may be null become null or not (`mark_ptr_or_null_regs`).
+    /// Makes all copies of a pointer that may be null, null or not null (`mark_ptr_or_null_regs`).
     fn mark_null_or_not(&self, state: &mut State, pointer: &Reg, is_null: bool) {
         let (id, ref_id) = (pointer.id, pointer.ref_id);
         if ref_id != 0 && ref_id == id && is_null {
@@ -166,8 +166,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// `collect_linked_regs` for both operands: as many as fit into the history, which says what
-    /// mattered; all of them where every number does.
+    /// Registers linked to either operand (`collect_linked_regs`): as many as fit into the history,
+    /// which records dependences; all of them with `every_number`.
     fn collect_linked(&mut self, insn: &Insn) -> Vec<LinkedReg> {
         let count_max = if self.input.options.every_number { usize::MAX } else { LINKED_REGS_MAX };
         let mut linked = Vec::new();
@@ -193,7 +193,7 @@ impl Verifier<'_> {
                         continue;
                     }
                     if linked.len() >= count_max {
-                        // What isn't recorded must not be refined.
+                        // Registers that are not recorded must not be refined.
                         reg.id = 0;
                         reg.off = 0;
                         continue;
@@ -206,7 +206,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Is the outcome known (`is_branch_taken`).
+/// The outcome of a jump, if known (`is_branch_taken`).
 fn branch_taken(dst: &Reg, src: &Reg, op: u8, is32: bool) -> Option<bool> {
     if dst.is_packet_any() && src.is_packet_any() {
         return if is32 { None } else { packet_branch_taken(dst, src, op) };
@@ -225,7 +225,7 @@ fn branch_taken(dst: &Reg, src: &Reg, op: u8, is32: bool) -> Option<bool> {
     }
 }
 
-/// Pointers known not to be null (`reg_not_null`).
+/// Whether the pointer is known not to be null (`reg_not_null`).
 fn is_never_null(reg: &Reg) -> bool {
     if reg.maybe_null() {
         return false;
@@ -244,7 +244,8 @@ fn is_never_null(reg: &Reg) -> bool {
     }
 }
 
-/// A pointer already compared with the packet's end (`is_pkt_ptr_branch_taken`).
+/// The outcome for a pointer that was already compared with the packet's end
+/// (`is_pkt_ptr_branch_taken`).
 fn packet_branch_taken(dst: &Reg, src: &Reg, op: u8) -> Option<bool> {
     let (pointer, op) = if src.is(Base::PacketEnd) {
         (dst, op)
@@ -280,8 +281,8 @@ fn flip(op: u8) -> u8 {
     }
 }
 
-/// Sharpens the compared numbers and those linked to them, in one outcome's state. False: there is
-/// no such outcome.
+/// Refines the compared numbers and those linked to them, in the state of one outcome. False if
+/// that outcome is impossible.
 fn refine_state(
     state: &mut State,
     insn: &Insn,
@@ -313,7 +314,7 @@ fn refine_state(
     is_possible
 }
 
-/// What is known of `known` holds for all numbers of its id (`sync_linked_regs`).
+/// Applies the knowledge about `known` to all numbers of its id (`sync_linked_regs`).
 fn sync_linked(state: &mut State, known: &Reg, linked: &[LinkedReg]) {
     for item in linked {
         let Some(frame) = state.frames.get_mut(usize::from(item.frame)) else { continue };
@@ -336,7 +337,7 @@ fn sync_linked(state: &mut State, known: &Reg, linked: &[LinkedReg]) {
     }
 }
 
-/// A number so far from another as its id's flags say.
+/// A number at the given distance from another, of the width that the id's flags say.
 fn step(from: &Scalar, id: u32, distance: i64) -> Scalar {
     if id & ADD_CONST == 0 {
         return *from;
@@ -345,9 +346,9 @@ fn step(from: &Scalar, id: u32, distance: i64) -> Scalar {
     from.alu(BPF_ADD, &Scalar::constant(distance as u64), is64)
 }
 
-/// Packet bytes proved by a comparison (`try_match_pkt_pointers`).
+/// Records packet bytes that a comparison proved (`try_match_pkt_pointers`).
 fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: &mut State) {
-    // Ends of different packets tell nothing about each other.
+    // Ends of different packets have no relation.
     if dst.ref_id != src.ref_id {
         return;
     }
@@ -358,7 +359,7 @@ fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: 
     } else {
         return;
     };
-    // Now `moving OP end`: which outcome means "inside", and whether equality is in it.
+    // For `moving OP end`: the outcome that means "inside", and whether it includes equality.
     let (inside, outside, open, beyond) = match op {
         BPF_JGT => (current, taken, false, true),
         BPF_JLT => (taken, current, true, false),
@@ -374,19 +375,19 @@ fn refine_packet(insn: &Insn, dst: &Reg, src: &Reg, current: &mut State, taken: 
     }
 }
 
-/// `moving` was compared with the fixed end of its region.
+/// Whether `moving` was compared with the fixed end of its region.
 pub(crate) fn is_region(moving: &Reg, end: &Reg) -> bool {
     (moving.is(Base::Packet) && end.is(Base::PacketEnd))
         || (moving.is(Base::PacketMeta) && is_packet_start(end))
 }
 
-/// `data` as it was loaded: the end of the metadata.
+/// Whether the register holds `data` as it was loaded: the end of the metadata.
 fn is_packet_start(reg: &Reg) -> bool {
     reg.is(Base::Packet) && reg.id == 0 && reg.off == 0 && reg.var.tnum.equals_const(0)
 }
 
-/// Every pointer of the same base may go as far as this one (`find_good_pkt_pointers`). `open`:
-/// the byte it points to is inside, too.
+/// Extends the range of every pointer with the same base (`find_good_pkt_pointers`). With `open`,
+/// the byte that it points to is inside, too.
 fn extend_ranges(state: &mut State, moving: &Reg, open: bool) {
     if moving.off < 0 || (moving.off == 0 && !open) {
         return;
@@ -403,11 +404,11 @@ fn extend_ranges(state: &mut State, moving: &Reg, open: bool) {
     }
 }
 
-/// Bytes a packet pointer's range may span (`MAX_PACKET_OFF`).
+/// Number of bytes that a packet pointer's range may span (`MAX_PACKET_OFF`).
 pub(crate) const PACKET_OFF_MAX: i32 = 0xffff;
 
 impl Verifier<'_> {
-    /// A pointer known not to be null; some map values are pointers to something else
+    /// Marks a pointer as not null; some map values become pointers to other objects
     /// (`mark_ptr_not_null_reg`).
     pub(crate) fn mark_not_null(&self, reg: &mut Reg) {
         reg.kind.flags = reg.kind.flags.without(Flags::MAYBE_NULL);
@@ -431,7 +432,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The id of a pointer to something with a lock tells which lock it is.
+    /// Whether the pointer's target may have a lock: the id then distinguishes locks.
     fn may_hold_lock(&self, reg: &Reg) -> bool {
         match reg.base() {
             Base::MapValue => self.map_of(reg).is_some_and(|map| map.value_type != 0),

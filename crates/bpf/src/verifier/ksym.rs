@@ -8,7 +8,7 @@ use super::env::{Result, Verifier};
 use super::reg::{Base, BtfRef, BtfSource, Flags, Payload, Reg};
 
 impl Verifier<'_> {
-    /// What `dst = &kernel_variable` gives.
+    /// The result of `dst = &kernel_variable`.
     pub(crate) fn ksym_pointer(&self, insn: &Insn) -> Result<Reg> {
         let btf: &Btf = &self.input.prog.kernel_btf;
         let id = insn.imm as TypeId;
@@ -39,7 +39,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Each CPU has its own copy of the variable.
+/// Whether each CPU has its own copy of the variable.
 fn is_percpu(btf: &Btf, var: TypeId) -> bool {
     let section = btf.datasec(".data..percpu");
     section.is_some_and(|(_, vars)| vars.iter().any(|entry| entry.ty == var))

@@ -1,11 +1,11 @@
-//! Which registers may still be read: a backward data-flow over each function
-//! (`compute_live_registers`). What is dead doesn't have to be equal for states to be equal.
+//! Registers that may still be read: a backward data-flow analysis of each function
+//! (`compute_live_registers`). Dead registers may differ between equal states.
 
 use crate::insn::*;
 
 use super::env::Verifier;
 
-/// r1..r5: what calls take, and with r0 what they destroy.
+/// r1..r5: arguments of calls; with r0, the registers that calls destroy.
 const ARGUMENTS: u16 = 0b11_1110;
 const CALLER_SAVED: u16 = 0b11_1111;
 
@@ -30,7 +30,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Registers an instruction reads and registers it overwrites.
+    /// Registers that an instruction reads, and registers that it overwrites.
     pub(crate) fn use_def(&self, idx: usize) -> (u16, u16) {
         let insn = self.insn_at(idx);
         let (dst, src) = (1u16 << insn.dst, 1u16 << insn.src);

@@ -1,10 +1,11 @@
-//! The loops being explored, and the paths that ended at an earlier state of theirs.
+//! Loops being explored, and the paths that ended at an earlier state inside their loop.
 
 use std::collections::HashMap;
 
 use super::state::{State, StateId};
 
-/// Which loop, entered through which calls (`struct bpf_scc_callchain`).
+/// Identity of a loop: its component, and the calls it was entered through (`struct
+/// bpf_scc_callchain`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LoopKey {
     pub(crate) callsites: Vec<usize>,
@@ -14,7 +15,7 @@ pub(crate) struct LoopKey {
 /// One exploration of a loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopVisit {
-    /// The first state inside the loop; the visit is over when all its paths are.
+    /// The first state inside the loop; the visit ends when all paths from it have ended.
     pub(crate) entry: Option<StateId>,
     pub(crate) backedges: Vec<Backedge>,
 }

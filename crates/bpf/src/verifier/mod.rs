@@ -1,9 +1,9 @@
 //! The verifier: proves that a linked program is safe to run, by following every path it can take.
 //!
-//! Path-sensitive with state pruning, as the kernel's `kernel/bpf/verifier.c`: the measure is the
-//! kernel, so that what loads there loads here. `follow.rs` follows a path instruction by
-//! instruction, `prune.rs` ends it where a state equal to an earlier one is reached, and
-//! `precision.rs` finds out which numbers mattered, so that most states are equal.
+//! It is path-sensitive with state pruning, like the kernel's `kernel/bpf/verifier.c`: the kernel
+//! is the reference, so that programs that load there load here. `follow.rs` follows a path
+//! instruction by instruction, `prune.rs` ends it at a state equal to an earlier one, and
+//! `precision.rs` finds the numbers that mattered, so that most states are equal.
 
 use std::time::Instant;
 
@@ -67,30 +67,30 @@ pub use options::{Options, Stats};
 pub use rejection::{Note, RejectedInsn, Rejection, SourceLine};
 pub use verified::{SubprogramFacts, SubprogramKind, Verified};
 
-/// The outcome of a verification that was asked for a log.
+/// The outcome of a verification with a log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// Accepted or not.
+    /// The accepted program, or the reason why it was rejected.
     pub result: Result<Verified, Box<Rejection>>,
     /// Kernel-style log, as far as `Options` asked for one.
     pub log: String,
-    /// What it took, also when rejected.
+    /// Cost of the verification, also of a rejected program.
     pub stats: Stats,
-    /// Likely mistakes, by instruction, as far as the program was followed.
+    /// Likely mistakes, by instruction, in the part of the program that was followed.
     pub notes: Vec<Note>,
 }
 
-/// Proves `linked` safe, or says why it can't.
+/// Proves `linked` safe, or returns the reason why that fails.
 ///
 /// # Errors
 ///
-/// A [`Rejection`]: the program breaks a rule, or a limit of `options` was reached.
+/// Fails with a [`Rejection`] if the program breaks a rule, or a limit of `options` was reached.
 pub fn verify(linked: Linked, options: &Options) -> Result<Verified, Box<Rejection>> {
     verify_with_log(linked, options).result
 }
 
-/// As [`verify`], with the log and statistics whatever the outcome.
+/// As [`verify`], with the log and statistics for any outcome.
 pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     let start = Instant::now();
     let mut verifier = Verifier::new(&linked, options);
@@ -124,7 +124,7 @@ fn with_low_halves(mut linked: Linked, slots: &[usize]) -> Linked {
 }
 
 impl Verifier<'_> {
-    /// All passes, in the kernel's order (`bpf_check`).
+    /// Runs all passes, in the kernel's order (`bpf_check`).
     fn run(&mut self) -> env::Result<()> {
         self.check_structure()?;
         self.check_rights()?;
@@ -136,7 +136,7 @@ impl Verifier<'_> {
         self.check_stack_depth()
     }
 
-    /// Global functions that something reached calls, until there are no new ones
+    /// Follows global functions that are called from reached code, until there are no new ones
     /// (`do_check_subprogs`).
     fn follow_global_functions(&mut self) -> env::Result<()> {
         let mut done = vec![false; self.learned.subprogs.len()];
@@ -153,7 +153,7 @@ impl Verifier<'_> {
         self.learned.aux.iter_mut().map(|aux| std::mem::take(&mut aux.facts)).collect()
     }
 
-    /// Where arithmetic is done with arena pointers; in most programs nowhere.
+    /// Slots of arithmetic with arena pointers; in most programs there are none.
     fn of_arena(&self) -> Vec<usize> {
         let slots = self.learned.aux.iter().enumerate().filter(|(_, aux)| aux.of_arena);
         slots.map(|(slot, _)| slot).collect()
@@ -181,8 +181,8 @@ impl Verifier<'_> {
         facts.collect()
     }
 
-    /// What is known of reached stack bytes at the end: an instruction whose paths do not agree on
-    /// one offset reaches even those bytes that it touched at a constant one.
+    /// Stack bytes reached at the end of the verification: if the paths of an instruction do not
+    /// agree on one offset, also the bytes that it accessed at a constant one.
     fn reached(&self, subprog: &Subprog) -> StackBytes {
         let mut reached = subprog.reached;
         let own = self.learned.aux.get(subprog.start..subprog.end).unwrap_or_default();

@@ -2,49 +2,52 @@
 
 use std::time::Duration;
 
-/// Limits and wishes of one verification.
+/// Limits and settings of one verification.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// 0: no log; 1: paths and states as the kernel logs them at level 1; 2: every instruction.
+    /// Level of the log. 0: none; 1: paths and states as the kernel logs them at level 1; 2: every
+    /// instruction.
     pub log_level: u32,
-    /// Bytes of log kept; the rest is dropped, and the log says so.
+    /// Largest size of the log in bytes; the rest is dropped, and the log says so.
     pub log_bytes_max: usize,
-    /// Instructions followed over all paths (`BPF_COMPLEXITY_LIMIT_INSNS`).
+    /// Largest number of instructions followed over all paths (`BPF_COMPLEXITY_LIMIT_INSNS`).
     pub insns_processed_max: u64,
-    /// Paths remembered to be followed later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
+    /// Largest number of paths remembered to be followed later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
     pub pending_max: usize,
-    /// The program is bound to a device and may ask for what that knows of a frame.
+    /// Whether the program is bound to a device and may ask for the device's metadata of a frame.
     pub device_bound: bool,
-    /// States are equal only if their numbers are, also those that no check depended on; a way that
-    /// a jump's operands contradict is not followed; and a comparison tells of every copy of what
-    /// it compares, not of six. It takes longer, and what is known of operands then holds whatever
-    /// path the program takes ([`InsnFacts::dst`]). For those who check proofs.
+    /// Whether all numbers count: states are equal only if their numbers are, also those that no
+    /// check depended on; an outcome that contradicts a jump's operands is not followed; and a
+    /// comparison refines every copy of the compared numbers, not only six. It takes longer, and
+    /// the facts about operands then hold on every path ([`InsnFacts::dst`]). For checks of the
+    /// proofs.
     ///
     /// [`InsnFacts::dst`]: super::InsnFacts::dst
     pub every_number: bool,
-    /// Numbers that change from one round of a loop to the next, and on which no check has depended
-    /// yet, are forgotten, so that loops without an end in sight come to one. Without it they are
-    /// followed as far as the limits allow. For those who check proofs.
+    /// Whether numbers are forgotten that change from one round of a loop to the next and that no
+    /// check has depended on yet, so that loops without a known end are finished. Without it they
+    /// are followed as far as the limits allow. For checks of the proofs.
     pub forget_in_loops: bool,
-    /// Addresses may become numbers: be stored, compared, returned. The kernel's name, as of those
-    /// below; without `CAP_PERFMON` all four are false ([`Options::unprivileged`]).
+    /// Whether addresses may become numbers: be stored, compared, returned. The name is the
+    /// kernel's, as those of the next three are; without `CAP_PERFMON` all four are false
+    /// ([`Options::unprivileged`]).
     pub allow_ptr_leaks: bool,
-    /// Stack may be read that was never written.
+    /// Whether programs may read stack that was never written.
     pub allow_uninit_stack: bool,
-    /// Pointers may be offset as far as no access is wrong that is executed. Without it, also those
-    /// that a CPU executes ahead of a check (Spectre v1).
+    /// Whether pointers may have any offset that leads to no wrong access in executed code. Without
+    /// it, accesses count too that a CPU executes ahead of a check (Spectre v1).
     pub bypass_spec_v1: bool,
-    /// Loads may overtake stores (Spectre v4). No program is refused for that, here or by the
-    /// kernel: it is for who makes machine code.
+    /// Whether loads may overtake stores (Spectre v4). No program is refused for that, here or by
+    /// the kernel: compilers use the option.
     pub bypass_spec_v4: bool,
-    /// Where pointers may not leak: the distance and order of pointers to one packet may be known,
-    /// and that they are not null. No address comes of it, but the kernel refuses it.
+    /// Whether, even if pointers may not leak, programs may learn distance and order of pointers to
+    /// one packet, and that they are not null. That reveals no address, but the kernel refuses it.
     pub packet_distances: bool,
 }
 
 impl Options {
-    /// The rules for programs of those who are not trusted: the kernel's for who lacks
+    /// The rules for programs of untrusted users: those of the kernel for users without
     /// `CAP_PERFMON`.
     pub fn unprivileged() -> Options {
         let mut options = Options::default();
@@ -52,15 +55,15 @@ impl Options {
         options
     }
 
-    /// Takes away what `CAP_PERFMON` gives.
+    /// Removes the rights that `CAP_PERFMON` gives.
     pub fn restrict(&mut self) {
         (self.allow_ptr_leaks, self.allow_uninit_stack) = (false, false);
         (self.bypass_spec_v1, self.bypass_spec_v4) = (false, false);
         self.packet_distances = false;
     }
 
-    /// The same for programs that run only as machine code which masks every access: what would
-    /// merely keep the kernel from masking is no reason to refuse one.
+    /// As [`Options::restrict`], for programs that run only as machine code which masks every
+    /// access: programs are not refused for reasons that masking covers.
     pub fn restrict_masked(&mut self) {
         self.restrict();
         (self.bypass_spec_v1, self.packet_distances) = (true, true);
@@ -86,18 +89,18 @@ impl Default for Options {
     }
 }
 
-/// What a verification took; the kernel's words.
+/// Cost of a verification, in the kernel's terms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Instructions followed, over all paths.
+    /// Number of instructions followed, over all paths.
     pub insns_processed: u64,
-    /// States kept to compare with.
+    /// Number of states kept for comparison.
     pub total_states: u64,
-    /// States kept at one time.
+    /// Largest number of states kept at one time.
     pub peak_states: u64,
-    /// The most states looked through at one instruction.
+    /// Largest number of states compared at one instruction.
     pub max_states_per_insn: u32,
-    /// Time taken.
+    /// Duration of the verification.
     pub elapsed: Duration,
 }

@@ -1,4 +1,4 @@
-//! ALU instructions: copies, arithmetic on numbers, and what may be done to pointers
+//! ALU instructions: copies, arithmetic on numbers, and allowed arithmetic on pointers
 //! (`check_alu_op`, `adjust_reg_min_max_vals`, `adjust_ptr_min_max_vals`).
 
 use crate::errno::Errno;
@@ -13,7 +13,7 @@ use super::stack::{VAR_OFF_MAX, value_bits};
 use super::tnum::Tnum;
 
 impl Verifier<'_> {
-    /// One ALU instruction.
+    /// Checks one ALU instruction.
     pub(crate) fn check_alu(&mut self, insn: &Insn) -> Result<()> {
         match insn.op() {
             BPF_END | BPF_NEG => self.check_unary(insn),
@@ -38,7 +38,7 @@ impl Verifier<'_> {
                 Scalar::from_tnum(swap_bytes(reg.var.tnum, insn.imm as u32 / 8, swaps))
             };
         }
-        // An operation on one number can still depend on it.
+        // The result of an operation on one number still depends on that number.
         out.precise = reg.is_scalar() && reg.precise;
         *self.reg_mut(insn.dst) = out;
         Ok(())
@@ -144,7 +144,7 @@ impl Verifier<'_> {
             Reg::constant(i64::from(insn.imm) as u64)
         };
         if let Some(pointer) = [dst, operand].into_iter().find(|reg| reg.is(Base::Arena)) {
-            // Whatever comes of it is one: only its low half is ever used.
+            // Any result is an arena pointer again: only its low half is ever used.
             self.learned.aux[self.path.insn_idx].of_arena |= insn.class() == BPF_ALU64;
             *self.reg_mut(insn.dst) = pointer;
             return Ok(());
@@ -191,9 +191,9 @@ impl Verifier<'_> {
         }
     }
 
-    /// What an arithmetic shift leaves of a sign is 0 or -1, and compilers mask it instead of
-    /// jumping: the path with 0 is followed apart from the one with -1, as if they had jumped. No
-    /// view holds just the two results (`maybe_fork_scalars`).
+    /// Follows the two results of an arithmetic shift that leaves only a sign, 0 and -1, on
+    /// separate paths: compilers mask such a number instead of jumping, and no view of a number
+    /// holds just the two (`maybe_fork_scalars`).
     fn follow_sign_apart(&mut self, regno: u8) -> Result<()> {
         let var = self.reg(regno).var;
         let is64 = (var.smin, var.smax) == (-1, 0);
@@ -216,14 +216,14 @@ impl Verifier<'_> {
             && dst.id & ADD_CONST == 0
             && (is64 || dst.var.umax <= u64::from(u32::MAX))
         {
-            // A constant distance to other registers is remembered once (`BPF_ADD_CONST`).
+            // One constant distance to other registers is kept (`BPF_ADD_CONST`).
             out.id = dst.id | if is64 { ADD_CONST_64 } else { ADD_CONST_32 };
             out.off = off;
         }
         *self.reg_mut(insn.dst) = out;
     }
 
-    /// `pointer OP number`; `pointer_is_dst` tells which side of the instruction is the pointer.
+    /// `pointer OP number`; `pointer_is_dst` tells which operand of the instruction is the pointer.
     fn offset_pointer(
         &mut self,
         insn: &Insn,
@@ -327,12 +327,12 @@ impl Verifier<'_> {
             return Ok(out);
         }
         out.var = pointer.var.alu(BPF_SUB, &offset.var, true);
-        // Going back keeps what was proved to lie ahead.
+        // A step backwards keeps the proved range ahead.
         self.forget_packet_range(&mut out, offset.var.smin < 0);
         Ok(out)
     }
 
-    /// A packet pointer with a new variable part is a new base.
+    /// Makes a packet pointer with a new variable part a new base.
     fn forget_packet_range(&mut self, reg: &mut Reg, range_lost: bool) {
         if !reg.is_packet() {
             return;
@@ -343,7 +343,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Offsets stay far from overflow (`check_reg_sane_offset`).
+    /// Checks that offsets stay far from overflow (`check_reg_sane_offset`).
     fn check_sane_offset(&self, reg: &Reg, name: &str) -> Result<()> {
         let var = &reg.var;
         let limit = VAR_OFF_MAX;
@@ -368,7 +368,7 @@ impl Verifier<'_> {
     }
 }
 
-/// The distance an addition or subtraction of a constant goes.
+/// Distance of an addition or subtraction of a constant.
 fn constant_step(op: u8, operand: &Reg) -> Option<i32> {
     let step = i32::try_from(operand.const_value()? as i64).ok()?;
     match op {
@@ -378,7 +378,7 @@ fn constant_step(op: u8, operand: &Reg) -> Option<i32> {
     }
 }
 
-/// The low `bytes` bytes in the other order (or, on this little-endian host, as they are).
+/// The low `bytes` bytes in reverse order (or, on this little-endian host, unchanged).
 fn swap_bytes(tnum: Tnum, bytes: u32, swaps: bool) -> Tnum {
     let low = tnum.cast(bytes);
     if !swaps {
@@ -388,7 +388,7 @@ fn swap_bytes(tnum: Tnum, bytes: u32, swaps: bool) -> Tnum {
     Tnum { value: low.value.swap_bytes() >> shift, mask: low.mask.swap_bytes() >> shift }
 }
 
-/// Pointer types that may have an offset.
+/// Whether pointers of this type may have an offset.
 fn may_be_offset(base: Base) -> bool {
     matches!(
         base,

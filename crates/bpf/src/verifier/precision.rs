@@ -1,4 +1,4 @@
-//! Which numbers mattered: marking scalars precise back along the path.
+//! Numbers that mattered: scalars are marked precise back along the path.
 //!
 //! Most values on a path never decide anything. A scalar is marked precise in the states of the
 //! path only when a check depended on it; all others may differ between states that are still
@@ -9,8 +9,8 @@ use super::env::{Result, Verifier};
 use super::state::{FRAME_COUNT_MAX, HistoryEntry, LinkedReg, LinkedRegs, State, StateId};
 
 impl Verifier<'_> {
-    /// The verdict depends on the value of scalar `regno`: states are only equal to this path's if
-    /// their value is within it (`mark_chain_precision`).
+    /// Records that the verdict depends on the value of scalar `regno`: states are only equal to
+    /// those of this path if their value is within this one (`mark_chain_precision`).
     pub(crate) fn mark_chain_precision(&mut self, regno: u8) -> Result<()> {
         if !self.reg(regno).is_scalar() {
             return Ok(());
@@ -30,7 +30,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Marks what is wanted in the states that the current one came from. True: new marks.
+    /// Marks the wanted scalars in the states that the current one came from. True if there are new
+    /// marks.
     fn mark_current_chain(&mut self, wanted: Wanted) -> bool {
         let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
         let changed = self.mark_chain(&mut current, wanted);
@@ -67,12 +68,12 @@ impl Verifier<'_> {
             next = Some(first);
             last = self.search.arena.state(parent).last_insn_idx;
             if last == super::state::NO_INSN {
-                // The entry of the program or of a global function: arguments came from nowhere.
+                // At the entry of the program or of a global function: arguments have no origin.
                 return changed;
             }
             at = Some(parent);
         }
-        // Something was accessed in a way that can't be followed back.
+        // An access can't be followed back.
         self.mark_all_scalars_precise(start);
         true
     }
@@ -121,7 +122,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Every scalar of the state's ancestors is precise: the way out when tracking fails
+    /// Marks every scalar of the state's ancestors precise: the fallback if tracking fails
     /// (`mark_all_scalars_precise`).
     pub(crate) fn mark_all_scalars_precise(&mut self, start: &mut State) {
         let mut parent = start.parent;
@@ -134,20 +135,20 @@ impl Verifier<'_> {
         }
     }
 
-    /// What mattered below `old` matters on the path that ended there (`propagate_precision`).
-    /// True: new marks.
+    /// Applies the precision marks of `old` to the path that ended there (`propagate_precision`).
+    /// True if there are new marks.
     pub(crate) fn propagate_precision(&mut self, old: StateId, state: &mut State) -> bool {
         let wanted = precise_of(self.search.arena.state(old), state);
         self.mark_chain(state, wanted)
     }
 
-    /// As [`Verifier::propagate_precision`], onto the current path.
+    /// As [`Verifier::propagate_precision`], for the current path.
     pub(crate) fn propagate_precision_here(&mut self, old: StateId) {
         let wanted = precise_of(self.search.arena.state(old), &self.path.cur);
         self.mark_current_chain(wanted);
     }
 
-    /// What is read below `old` is read on the path that ended there. True: new marks.
+    /// Applies the read marks of `old` to the path that ended there. True if there are new marks.
     pub(crate) fn propagate_liveness(&mut self, old: StateId, state: &State) -> bool {
         let reads: Vec<u64> =
             self.search.arena.state(old).frames.iter().map(|frame| frame.stack_read).collect();
@@ -162,7 +163,7 @@ impl Verifier<'_> {
         changed
     }
 
-    /// As [`Verifier::propagate_liveness`], onto the current path.
+    /// As [`Verifier::propagate_liveness`], for the current path.
     pub(crate) fn propagate_liveness_here(&mut self, old: StateId) {
         let current = std::mem::replace(&mut self.path.cur, State::new(0));
         self.propagate_liveness(old, &current);
@@ -215,17 +216,17 @@ enum Walk {
     Found,
     /// The segment's start is reached with numbers still wanted.
     Goes,
-    /// Something was not understood.
+    /// An instruction can't be followed back.
     Lost,
 }
 
-/// Marks what is wanted precise in a state, and drops what was marked already (its origins are
-/// marked, too) or is no scalar. True: new marks.
+/// Marks the wanted scalars precise in a state, and drops those that were marked already (their
+/// origins are marked, too) and those that are no scalars. True if there are new marks.
 fn mark_wanted(state: &mut State, wanted: &mut Wanted) -> bool {
     let mut changed = false;
     for depth in 0..FRAME_COUNT_MAX {
         let Some(frame) = state.frames.get_mut(depth) else {
-            // The frame was entered after this state; nothing of it can be wanted before.
+            // The frame was entered after this state: none of its registers can be wanted earlier.
             continue;
         };
         for (regno, reg) in frame.regs.iter_mut().enumerate() {
@@ -254,7 +255,7 @@ fn mark_wanted(state: &mut State, wanted: &mut Wanted) -> bool {
     changed
 }
 
-/// The precise scalars of a finished state, as far as `state` has them.
+/// The precise scalars of a finished state that `state` has too.
 fn precise_of(old: &State, state: &State) -> Wanted {
     let mut wanted = Wanted::new(state.depth());
     for (depth, frame) in old.frames.iter().enumerate().take(FRAME_COUNT_MAX) {

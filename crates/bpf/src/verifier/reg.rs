@@ -12,19 +12,19 @@ use super::scalar::Scalar;
 /// The type of a register without its flags (`base_type()` of the kernel's `bpf_reg_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Base {
-    /// Never written; may not be read.
+    /// Never written, and not readable.
     NotInit,
     /// A number, not usable as an address.
     Scalar,
     /// `struct xdp_md *`, or `struct dequeue_ctx *`.
     Ctx,
-    /// `struct xdp_md *` of a packet out of a queue, which the program holds.
+    /// `struct xdp_md *` of a packet that the program took out of a queue and holds.
     Frame,
     /// A map (not its contents): `CONST_PTR_TO_MAP`.
     ConstMapPtr,
     MapValue,
     MapKey,
-    /// Frame pointer plus offset; [`Reg::frame`] says whose.
+    /// Frame pointer plus offset; [`Reg::frame`] names the frame.
     Stack,
     PacketMeta,
     Packet,
@@ -61,7 +61,7 @@ impl Flags {
     pub(crate) const TRUSTED: Flags = Flags(1 << 7);
     pub(crate) const RCU: Flags = Flags(1 << 8);
     pub(crate) const NON_OWN_REF: Flags = Flags(1 << 9);
-    /// Of `Mem`: bytes of the frame, void when the frame changes (`DYNPTR_TYPE_XDP`).
+    /// For `Mem`: bytes of the frame, invalid when the frame changes (`DYNPTR_TYPE_XDP`).
     pub(crate) const PACKET_SLICE: Flags = Flags(1 << 10);
 
     pub(crate) const fn has(self, other: Flags) -> bool {
@@ -115,11 +115,11 @@ impl RegType {
 pub(crate) struct MapRef {
     /// Index into [`crate::Linked::maps`].
     pub(crate) index: u32,
-    /// The inner map of `index`.
+    /// Whether it is the inner map of `index`.
     pub(crate) inner: bool,
 }
 
-/// Which type table a type id belongs to.
+/// Type table of a type id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum BtfSource {
     /// [`crate::Linked::kernel_btf`].
@@ -151,7 +151,7 @@ pub(crate) enum IterState {
     Drained,
 }
 
-/// Which kfuncs saved an interrupt state: `local_irq_save`, or a resilient spin lock.
+/// Kfuncs that saved an interrupt state: `local_irq_save`, or a resilient spin lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum IrqClass {
     Native,
@@ -162,16 +162,16 @@ pub(crate) enum IrqClass {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Payload {
     None,
-    /// Of packet pointers: bytes from `id`'s base proved to be inside the packet; or one of
-    /// [`AT_PKT_END`], [`BEYOND_PKT_END`].
+    /// For packet pointers: number of bytes from `id`'s base that are proved to be inside the
+    /// packet; or one of [`AT_PKT_END`], [`BEYOND_PKT_END`].
     Range(i32),
-    /// Of map pointers, values and keys. `uid` tells lookups of inner maps apart.
+    /// For map pointers, values and keys. `uid` distinguishes lookups of inner maps.
     Map {
         map: MapRef,
         uid: u32,
     },
     Btf(BtfRef),
-    /// Of `Mem`: bytes, and the dynptr it is a slice of (0: none).
+    /// For `Mem`: its size in bytes, and the dynptr that it is a slice of (0: none).
     Mem {
         size: u32,
         dynptr_id: u32,
@@ -186,7 +186,7 @@ pub(crate) enum Payload {
         depth: u32,
     },
     Irq(IrqClass),
-    /// Of `Func`: index of the subprogram.
+    /// For `Func`: index of the subprogram.
     Subprog(usize),
 }
 
@@ -196,40 +196,41 @@ pub(crate) const AT_PKT_END: i32 = -1;
 pub(crate) const BEYOND_PKT_END: i32 = -2;
 /// In [`Reg::id`] of scalars: the value is that of the id plus [`Reg::off`], in 64 bits.
 pub(crate) const ADD_CONST_64: u32 = 1 << 31;
-/// As [`ADD_CONST_64`], the sum being of 32 bits; the id's value is one of 32 bits.
+/// As [`ADD_CONST_64`], with a sum of 32 bits; the id's value has 32 bits, too.
 pub(crate) const ADD_CONST_32: u32 = 1 << 30;
-/// Either (`BPF_ADD_CONST`).
+/// Either flag (`BPF_ADD_CONST`).
 pub(crate) const ADD_CONST: u32 = ADD_CONST_64 | ADD_CONST_32;
 
 /// One register, or one spilled to a stack slot (`struct bpf_reg_state`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Reg {
     pub(crate) kind: RegType,
-    /// Fixed part of a pointer's offset; of a scalar with [`ADD_CONST`], its distance to the id.
+    /// Fixed part of a pointer's offset; for a scalar with [`ADD_CONST`], its distance to the id.
     pub(crate) off: i32,
     /// A scalar's value, or the variable part of a pointer's offset.
     pub(crate) var: Scalar,
     pub(crate) payload: Payload,
     /// Registers of equal id have equal value (scalars), base (packet) or null-ness.
     pub(crate) id: u32,
-    /// The reference this pointer holds (0: none), `ref_obj_id`.
+    /// The reference that this pointer holds (0: none), `ref_obj_id`.
     pub(crate) ref_id: u32,
-    /// Whose stack a stack pointer points to. Of other pointers, the call with whose end they are
-    /// void: its depth and 1 more (0: none), [`crate::proto::Ties::CALLBACK`] and a slice's buffer.
+    /// For stack pointers: the frame that they point into. For other pointers: the call whose end
+    /// invalidates them, as its depth plus 1 (0: none), for [`crate::proto::Ties::CALLBACK`] and a
+    /// slice's buffer.
     pub(crate) frame: u32,
-    /// The verdict on the path depended on this scalar's value.
+    /// Whether the verdict on the path depended on this scalar's value.
     pub(crate) precise: bool,
-    /// Why it is no pointer any more, for hints.
+    /// The call that made the register useless, for hints.
     pub(crate) void: Void,
 }
 
-/// The call that made a pointer useless. It makes no difference between registers: what is known of
-/// them is the same.
+/// The call that made a pointer useless. It plays no part in comparisons of registers: it adds no
+/// knowledge about their values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Void {
-    /// The call's slot.
+    /// Slot of the call.
     pub(crate) by: Option<usize>,
-    /// It was a pointer into the packet.
+    /// Whether it was a pointer into the packet.
     pub(crate) of_packet: bool,
 }
 
@@ -240,7 +241,7 @@ impl PartialEq for Void {
 }
 
 impl Reg {
-    /// Not readable.
+    /// An unreadable register.
     pub(crate) const NOT_INIT: Reg = Reg {
         kind: RegType::plain(Base::NotInit),
         off: 0,
@@ -253,7 +254,7 @@ impl Reg {
         void: Void { by: None, of_packet: false },
     };
 
-    /// A number of which nothing is known.
+    /// An unknown number.
     pub(crate) const UNKNOWN: Reg = Reg { kind: RegType::plain(Base::Scalar), ..Reg::NOT_INIT };
 
     /// A known number.
@@ -261,7 +262,7 @@ impl Reg {
         Reg { kind: RegType::plain(Base::Scalar), var: Scalar::constant(value), ..Reg::NOT_INIT }
     }
 
-    /// A number that holds `var`.
+    /// A number within `var`.
     pub(crate) fn scalar(var: Scalar) -> Reg {
         Reg { kind: RegType::plain(Base::Scalar), var, ..Reg::NOT_INIT }
     }
@@ -295,22 +296,22 @@ impl Reg {
         self.has(Flags::MAYBE_NULL)
     }
 
-    /// `data`, `data_meta` or `data_end` (`reg_is_pkt_pointer_any`).
+    /// Whether it is `data`, `data_meta` or `data_end` (`reg_is_pkt_pointer_any`).
     pub(crate) fn is_packet_any(&self) -> bool {
         matches!(self.kind.base, Base::Packet | Base::PacketMeta | Base::PacketEnd)
     }
 
-    /// `data` or `data_meta`.
+    /// Whether it is `data` or `data_meta`.
     pub(crate) fn is_packet(&self) -> bool {
         matches!(self.kind.base, Base::Packet | Base::PacketMeta)
     }
 
-    /// The known value of a scalar.
+    /// The value of a scalar, if known.
     pub(crate) fn const_value(&self) -> Option<u64> {
         (self.is_scalar() && self.var.tnum.is_const()).then_some(self.var.tnum.value)
     }
 
-    /// Is the known scalar 0 (`register_is_null`).
+    /// Whether it is the known scalar 0 (`register_is_null`).
     pub(crate) fn is_null_const(&self) -> bool {
         self.const_value() == Some(0)
     }

@@ -1,23 +1,24 @@
-//! Why a program was refused, for the person who wrote it.
+//! Reason why a program was refused, for its author.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::errno::Errno;
 
-/// A program that was not proved safe: what, where, in which state, and what would fix it.
+/// A program that was not proved safe: the cause, the place, the state there, and a remedy.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// What the kernel's `bpf(BPF_PROG_LOAD)` would return.
+    /// Error number that the kernel's `bpf(BPF_PROG_LOAD)` would return.
     pub errno: Errno,
-    /// The kernel's wording, e.g. `R1 invalid mem access 'scalar'`.
+    /// Message in the kernel's wording, e.g. `R1 invalid mem access 'scalar'`.
     pub message: String,
-    /// In plain words, what would make the program acceptable; empty when there is no advice.
+    /// A change that would make the program acceptable, in plain words; empty if there is no
+    /// advice.
     pub hint: String,
-    /// The instruction, or none when the program as a whole is at fault.
+    /// The instruction, or `None` if the program as a whole is at fault.
     pub insn: Option<RejectedInsn>,
-    /// The registers the instruction uses and what was known of them, in the log's notation.
+    /// The registers that the instruction uses and their state, in the log's notation.
     pub registers: String,
 }
 
@@ -27,9 +28,9 @@ pub struct Rejection {
 pub struct RejectedInsn {
     /// Index, in slots.
     pub index: usize,
-    /// As `bpftool prog dump xlated` shows it.
+    /// Text as in `bpftool prog dump xlated`.
     pub text: String,
-    /// Where it comes from, when the object has line information.
+    /// Place in the source, if the object has line information.
     pub source: Option<SourceLine>,
 }
 
@@ -37,13 +38,13 @@ pub struct RejectedInsn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceLine {
-    /// File, as the compiler wrote it.
+    /// Name of the file, as the compiler wrote it.
     pub file: Arc<str>,
     /// 1-based line number.
     pub line: u32,
     /// 1-based column.
     pub column: u32,
-    /// The line itself.
+    /// Text of the line.
     pub text: Arc<str>,
 }
 
@@ -68,7 +69,7 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
-/// Something worth a look at an instruction.
+/// A remark on an instruction that is probably a mistake.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Note {

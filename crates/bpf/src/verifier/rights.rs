@@ -12,12 +12,12 @@ use super::reg::{Base, Flags, Reg, Void};
 use super::rejection::Rejection;
 
 impl Verifier<'_> {
-    /// The register holds an address that must not be told (`is_pointer_value`).
+    /// Whether the register holds an address that the program must not learn (`is_pointer_value`).
     pub(crate) fn is_secret(&self, reg: &Reg) -> bool {
         !self.input.options.allow_ptr_leaks && !reg.is_scalar()
     }
 
-    /// The address in a register may not go there.
+    /// Fails if the address in a register may not be written to `into`.
     pub(crate) fn forbid_leak(&self, regno: u8, into: &str) -> Result<()> {
         if !self.is_secret(self.reg(regno)) {
             return Ok(());
@@ -26,7 +26,7 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EACCES, message, LEAK_HINT))
     }
 
-    /// The same of a store's value.
+    /// As [`Verifier::forbid_leak`], for the value of a store.
     pub(crate) fn forbid_stored_leak(
         &self,
         access: Access,
@@ -39,8 +39,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Arenas that instructions name, whether those run or not: they are the program's
-    /// (`resolve_pseudo_ldimm64`).
+    /// Arenas that instructions name, also in unreachable code (`resolve_pseudo_ldimm64`).
     fn arenas(&self) -> impl Iterator<Item = i32> {
         let is_arena = |map: i32| {
             let map = usize::try_from(map).ok().and_then(|map| self.input.prog.maps.get(map));
@@ -55,7 +54,7 @@ impl Verifier<'_> {
         self.arenas().next().is_some()
     }
 
-    /// Checks the whole program: it names one arena at most, and only where it may read addresses.
+    /// Checks the whole program: it names at most one arena, and only if it may read addresses.
     pub(crate) fn check_rights(&self) -> Result<()> {
         let mut arenas = self.arenas();
         let Some(arena) = arenas.next() else { return Ok(()) };
@@ -70,7 +69,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Structures of the kernel, and objects, may not be looked into.
+    /// Fails if the program may not look into structures of the kernel and objects.
     pub(crate) fn forbid_struct(&self, name: &str) -> Result<()> {
         if self.input.options.allow_ptr_leaks {
             return Ok(());
@@ -80,7 +79,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EPERM, message))
     }
 
-    /// Part of a pointer is no number that may be known.
+    /// Fails if part of a pointer would become a known number.
     pub(crate) fn forbid_part(&self, regno: u8, what: &str) -> Result<()> {
         if !self.is_secret(self.reg(regno)) {
             return Ok(());
@@ -88,8 +87,8 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EACCES, format!("R{regno} {what}"), LEAK_HINT))
     }
 
-    /// What is not looked at before the call reads there (`__ign`): only where no address can be.
-    /// 6.18 takes any address.
+    /// Checks an argument that the kfunc reads without a check (`__ign`): no address may be there.
+    /// Linux 6.18 takes any address.
     pub(crate) fn check_unchecked_address(&self, regno: u8, name: &str) -> Result<()> {
         let reg = self.reg(regno);
         let is_read = !matches!(name, "meta__ign" | "ctx__ign");
@@ -107,7 +106,8 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EACCES, message, hint))
     }
 
-    /// The packet's pointers, of which distances and order may be known: no address comes of it.
+    /// Whether both are pointers to one packet, whose distance and order may be known: they reveal
+    /// no address.
     pub(crate) fn are_of_packet(&self, dst: &Reg, src: &Reg) -> bool {
         self.input.options.packet_distances
             && dst.is_packet_any()
@@ -115,7 +115,7 @@ impl Verifier<'_> {
             && dst.ref_id == src.ref_id
     }
 
-    /// A pointer on the right side of a comparison.
+    /// Checks a pointer on the right side of a comparison.
     pub(crate) fn check_compared_source(&self, insn: &Insn, dst: &Reg, src: &Reg) -> Result<()> {
         let is_packet = dst.is_packet_any() && src.is_packet_any();
         if !insn.is_reg_operand() || is_packet || !self.is_secret(src) {
@@ -124,7 +124,8 @@ impl Verifier<'_> {
         Err(self.prohibited_comparison(insn.src))
     }
 
-    /// A pointer on the left side of one whose outcome isn't known: with null, or the packet's end.
+    /// Checks a pointer on the left side of a comparison of unknown outcome: with null, or the
+    /// packet's end.
     pub(crate) fn check_compared(
         &self,
         insn: &Insn,
@@ -156,7 +157,7 @@ impl Verifier<'_> {
         self.reject_hint(Errno::EACCES, format!("R{regno} pointer comparison prohibited"), hint)
     }
 
-    /// Makes every register that matches useless: an unknown number, if it may be known
+    /// Invalidates every register that matches: it becomes an unknown number, if it may be known
     /// (`mark_reg_invalid`).
     pub(crate) fn invalidate_regs(&mut self, matches: impl Fn(&Reg) -> bool) {
         let (useless, by) = (self.useless(), Some(self.path.insn_idx));
@@ -166,7 +167,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What a pointer is whose object is gone.
+    /// Value of a pointer whose object is gone.
     pub(crate) fn useless(&self) -> Reg {
         if self.input.options.allow_ptr_leaks { Reg::UNKNOWN } else { Reg::NOT_INIT }
     }

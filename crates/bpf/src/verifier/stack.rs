@@ -1,8 +1,8 @@
-//! The program's stack: what each byte holds, spilled registers, reads and writes.
+//! The program's stack: contents of each byte, spilled registers, reads and writes.
 //!
-//! Slots are 8 bytes. A register stored to an aligned slot keeps all that is known of it and gets
-//! it back when loaded; other stores leave data of which only zero-ness is remembered. The
-//! kernel's `check_stack_write`, `check_stack_read` and `check_stack_range_initialized`.
+//! Slots are 8 bytes. A register stored to an aligned slot keeps its state, and a load restores it;
+//! other stores leave data of which only zero-ness is known. The kernel's `check_stack_write`,
+//! `check_stack_read` and `check_stack_range_initialized`.
 
 use crate::errno::Errno;
 use crate::insn::{BPF_ATOMIC, BPF_JMP, BPF_JMP32, BPF_MEM, BPF_ST, BPF_STX, STACK_BYTES};
@@ -14,17 +14,18 @@ use super::rejection::Rejection;
 use super::scalar::Scalar;
 use super::state::{Frame, SLOT_BYTES, SlotKind, StackSlot, kind_index, slot_index};
 
-/// Pointers with a variable part beyond this are useless (`BPF_MAX_VAR_OFF`).
+/// Largest variable part of a useful pointer (`BPF_MAX_VAR_OFF`).
 pub(crate) const VAR_OFF_MAX: i64 = 1 << 29;
 
-/// Bits needed for any value of a scalar (`get_reg_width`).
+/// Number of bits that any value of a scalar needs (`get_reg_width`).
 pub(crate) fn value_bits(reg: &Reg) -> u32 {
     64 - reg.var.umax.leading_zeros()
 }
 
 impl Verifier<'_> {
-    /// The bytes `off..off + size` (after the variable part) must be on the stack; makes it deep
-    /// enough. Returns the lowest offset and the one behind the highest byte.
+    /// Checks that the bytes `off..off + size` (after the variable part) are on the stack, and
+    /// grows the frame's state to hold them. Returns the lowest offset and the one behind the
+    /// highest byte.
     pub(crate) fn check_stack_bounds(
         &mut self,
         regno: u8,
@@ -67,7 +68,7 @@ impl Verifier<'_> {
         Ok((min, max))
     }
 
-    /// Remembers by which means stack bytes are touched, for compilers.
+    /// Records how stack bytes are accessed, for compilers.
     fn note_stack_reach(&mut self, regno: u8, reg: &Reg, min: i64, max: i64) {
         let owner = self.frame_of(reg).subprog;
         let is_own = reg.frame as usize == self.path.cur.depth() && reg.var.is_const();
@@ -76,7 +77,7 @@ impl Verifier<'_> {
             let is_jump = matches!(insn.class(), BPF_JMP | BPF_JMP32);
             (is_jump, insn.class() == BPF_STX && insn.mode() == BPF_ATOMIC)
         };
-        // On the stack, by the bounds just checked: both fit.
+        // The bounds were just checked: both are on the stack, and fit.
         let (offset, len) = (min as i16, (max - min).max(0) as u16);
         let facts = &mut self.learned.aux[self.path.insn_idx].facts;
         let is_listed = match is_own {
@@ -93,8 +94,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A callee may read memory from an unchecked address on, without a limit: what
-    /// `bpf_probe_read_kernel` reads, texts that are compared, words whose bits are walked.
+    /// Records an address from which a callee may read without a limit: memory for
+    /// `bpf_probe_read_kernel`, compared texts, words whose bits are iterated.
     pub(crate) fn note_unchecked_address(&mut self, reg: &Reg) {
         if reg.base() != Base::Stack {
             return;
@@ -134,7 +135,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The number a `BPF_ST` instruction stores, if the current instruction is one.
+    /// The number that a `BPF_ST` instruction stores, if the current instruction is one.
     fn stored_immediate(&self) -> Option<i32> {
         let insn = self.insn();
         (insn.class() == BPF_ST && insn.mode() == BPF_MEM).then_some(insn.imm)
@@ -187,7 +188,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A pointer may be overwritten as a whole.
+    /// Checks that a pointer is overwritten as a whole, if pointers may not leak.
     fn check_pointer_kept(&self, slot: &StackSlot, size: u32) -> Result<()> {
         let is_pointer = slot.is_spill() && !slot.reg.is_scalar();
         if self.input.options.allow_ptr_leaks || !is_pointer || size as usize == SLOT_BYTES {
@@ -196,7 +197,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, "attempt to corrupt spilled pointer on stack"))
     }
 
-    /// Checks which slots a write at an unknown index may overwrite.
+    /// Checks a write at an unknown index against the slots it may overwrite.
     fn check_variable_write(&self, kind: SlotKind, off: i64) -> Result<()> {
         let is_data = matches!(kind, SlotKind::Misc | SlotKind::Zero);
         if !self.input.options.allow_ptr_leaks && !is_data {
@@ -221,7 +222,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Keeps a register in a slot (`save_register_state`).
+    /// Saves a register in a slot (`save_register_state`).
     fn spill(&mut self, frame: usize, spi: usize, value: &Reg, size: u32) {
         let Some(slot) = self.slot_mut(frame, spi) else { return };
         scrub_special(slot);
@@ -363,7 +364,7 @@ impl Verifier<'_> {
         self.fill_bytes(frame, off, size, &slot, regno)
     }
 
-    /// The low bytes of a spilled number.
+    /// Loads the low bytes of a spilled number.
     fn fill_narrow(&mut self, frame: usize, spi: usize, size: u32, spill_size: u32, regno: u8) {
         let spilled = |v: &Self| v.path.cur.slot(frame, spi).map_or(Reg::UNKNOWN, |slot| slot.reg);
         if size == 4 && spill_size == 4 && value_bits(&spilled(self)) <= 32 {
@@ -378,7 +379,7 @@ impl Verifier<'_> {
         self.note_stack_access(frame, spi);
     }
 
-    /// Some bytes of a slot that holds a spilled number among others.
+    /// Loads some bytes of a slot that holds a spilled number among others.
     fn fill_bytes(
         &mut self,
         frame: usize,
@@ -414,7 +415,7 @@ impl Verifier<'_> {
         self.reject_hint(Errno::EACCES, message, hint)
     }
 
-    /// Bytes that are data, or uninitialised (which privileged programs may read).
+    /// Checks that the bytes are data, or uninitialised (which privileged programs may read).
     fn check_data(&self, slot: &StackSlot, off: i64, size: u32) -> Result<()> {
         for byte in off..off + i64::from(size) {
             let kind = slot.kinds[kind_index(byte)];
@@ -431,7 +432,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Data bytes become 0 if all are zero, else an unknown number (`mark_reg_stack_read`).
+    /// Loads data bytes: 0 if all are zero, else an unknown number (`mark_reg_stack_read`).
     fn load_data(&mut self, frame: usize, min: i64, max: i64, regno: u8) {
         let zero = (min..max).all(|off| {
             let slot = self.path.cur.slot(frame, slot_index(off));
@@ -440,7 +441,7 @@ impl Verifier<'_> {
         *self.reg_mut(regno) = if zero { Reg::constant(0) } else { Reg::UNKNOWN };
     }
 
-    /// A callee reads or (`access`) writes the bytes; they must hold data.
+    /// Checks bytes that a callee reads or (`access`) writes: they must hold data.
     pub(crate) fn check_stack_range_initialized(
         &mut self,
         regno: u8,
@@ -481,7 +482,7 @@ impl Verifier<'_> {
                 return Err(self.reject(Errno::EACCES, message));
             }
             self.check_readable(&slot, byte, min, size)?;
-            // A callee that reads an address there may read what is behind it (`%s`).
+            // A callee that reads an address there may read the memory behind it (`%s`).
             if slot.kinds[index] == SlotKind::Spill {
                 self.note_unchecked_address(&slot.reg);
             }
@@ -498,8 +499,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A callee may read the byte: it was written, and is no part of an address. 6.18 takes the
-    /// rest of a slot for written where a number was spilled into some of it.
+    /// Checks that a callee may read the byte: it was written, and is not part of an address. Linux
+    /// 6.18 takes the rest of a slot for written if a number was spilled into some of it.
     fn check_readable(&self, slot: &StackSlot, byte: i64, min: i64, size: u32) -> Result<()> {
         let kind = slot.kinds[kind_index(byte)];
         let is_unwritten = kind == SlotKind::Invalid && !self.input.options.allow_uninit_stack;
@@ -507,8 +508,8 @@ impl Verifier<'_> {
         if is_unwritten || is_address { Err(self.unwritten(min, byte, size)) } else { Ok(()) }
     }
 
-    /// A scalar about to be copied gets an id, so that what is learned of the copy is known of it
-    /// (`assign_scalar_id_before_mov`).
+    /// Gives a scalar that is about to be copied an id, so that knowledge about one copy applies to
+    /// the other (`assign_scalar_id_before_mov`).
     pub(crate) fn assign_scalar_id(&mut self, regno: u8) {
         let mut reg = *self.reg(regno);
         self.with_scalar_id(&mut reg);
@@ -528,7 +529,7 @@ impl Verifier<'_> {
             return;
         }
         if reg.id & ADD_CONST != 0 {
-            // One distance to the id is all that can be kept.
+            // Only one distance to the id can be kept.
             reg.id = 0;
             reg.off = 0;
         }
@@ -541,8 +542,8 @@ impl Verifier<'_> {
         self.path.cur.frames.get_mut(frame)?.stack.get_mut(spi)
     }
 
-    /// Slot `spi` of frame `frame` is read here: states in which it differs are not equal
-    /// (the read marks of the kernel's liveness analysis).
+    /// Records a read of slot `spi` of frame `frame`: states in which it differs are not equal (the
+    /// read marks of the kernel's liveness analysis).
     pub(crate) fn mark_stack_read(&mut self, frame: usize, spi: usize) {
         let bit = 1u64 << (spi & 63);
         let written = self.path.cur.frames.get(frame).is_none_or(|f| f.stack_written & bit != 0);
@@ -552,7 +553,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Marks the slots of `bits` read in a state and the states it came from. True: new marks.
+    /// Marks the slots of `bits` read in a state and the states it came from. True if there are new
+    /// marks.
     pub(crate) fn mark_parents_read(
         &mut self,
         mut parent: Option<usize>,
@@ -575,7 +577,7 @@ impl Verifier<'_> {
         changed
     }
 
-    /// Slot `spi` of frame `frame` is fully overwritten here.
+    /// Records that slot `spi` of frame `frame` is fully overwritten.
     pub(crate) fn mark_stack_written(&mut self, frame: usize, spi: usize) {
         if let Some(frame) = self.path.cur.frames.get_mut(frame) {
             frame.stack_written |= 1u64 << (spi & 63);
@@ -583,19 +585,19 @@ impl Verifier<'_> {
     }
 }
 
-/// Pointers that keep their type on the stack (`is_spillable_regtype`).
+/// Whether a register keeps its pointer type on the stack (`is_spillable_regtype`).
 fn is_spillable(reg: &Reg) -> bool {
     !matches!(reg.base(), Base::NotInit | Base::Scalar | Base::Dynptr)
 }
 
-/// The slot no longer holds what filled all of it.
+/// Makes a slot of a special object data.
 fn scrub_special(slot: &mut StackSlot) {
     if slot.special().is_some() {
         slot.fill(SlotKind::Misc);
     }
 }
 
-/// What was spilled becomes data (`scrub_spilled_slot`).
+/// Makes a spilled register data (`scrub_spilled_slot`).
 fn forget_spill(slot: &mut StackSlot) {
     slot.reg = Reg::NOT_INIT;
     for kind in &mut slot.kinds {
@@ -605,5 +607,5 @@ fn forget_spill(slot: &mut StackSlot) {
     }
 }
 
-/// A number of which nothing is known, as a spilled register.
+/// An unknown number, as a spilled register.
 pub(crate) const UNBOUND: Reg = Reg { var: Scalar::UNKNOWN, ..Reg::UNKNOWN };

@@ -1,26 +1,26 @@
-//! The state of a program at one point of one path: frames, their registers and stacks, and what
-//! the program holds (references and locks).
+//! The state of a program at one point of one path: frames, their registers and stacks, and the
+//! references and locks that the program holds.
 
 use crate::insn::{REG_COUNT, STACK_BYTES};
 
 use super::reg::{Base, BtfSource, Flags, MapRef, Reg, RegType};
 use super::scalar::Scalar;
 
-/// Bytes of one stack slot.
+/// Size of one stack slot, in bytes.
 pub(crate) const SLOT_BYTES: usize = 8;
-/// Slots of one frame.
+/// Number of slots of one frame.
 pub(crate) const SLOT_COUNT: usize = STACK_BYTES / SLOT_BYTES;
-/// Call depth, the entry function included (`MAX_CALL_FRAMES`).
+/// Largest call depth, the entry function included (`MAX_CALL_FRAMES`).
 pub(crate) const FRAME_COUNT_MAX: usize = 8;
 
-/// What one byte of the stack holds (`enum bpf_stack_slot_type`).
+/// Content of one byte of the stack (`enum bpf_stack_slot_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotKind {
     /// Never written.
     Invalid,
     /// Part of a spilled register.
     Spill,
-    /// Some bytes of data.
+    /// Unknown data.
     Misc,
     /// Zero.
     Zero,
@@ -34,7 +34,7 @@ pub(crate) enum SlotKind {
 pub(crate) struct StackSlot {
     /// The spilled register, or the state of a dynptr, iterator or saved interrupt flag.
     pub(crate) reg: Reg,
-    /// By byte; index 0 is the byte with the highest address (as in the kernel).
+    /// Content of each byte; index 0 is the byte with the highest address (as in the kernel).
     pub(crate) kinds: [SlotKind; SLOT_BYTES],
 }
 
@@ -42,17 +42,17 @@ impl StackSlot {
     pub(crate) const EMPTY: StackSlot =
         StackSlot { reg: Reg::NOT_INIT, kinds: [SlotKind::Invalid; SLOT_BYTES] };
 
-    /// Holds a register, spilled with at least its lowest byte (`is_spilled_reg`).
+    /// Whether it holds a register, spilled with at least its lowest byte (`is_spilled_reg`).
     pub(crate) fn is_spill(&self) -> bool {
         self.kinds[SLOT_BYTES - 1] == SlotKind::Spill
     }
 
-    /// All eight bytes are a spilled register.
+    /// Whether all eight bytes are a spilled register.
     pub(crate) fn is_full_spill(&self) -> bool {
         self.kinds[0] == SlotKind::Spill
     }
 
-    /// Holds a spilled number (`is_spilled_scalar_reg`).
+    /// Whether it holds a spilled number (`is_spilled_scalar_reg`).
     pub(crate) fn is_scalar_spill(&self) -> bool {
         self.is_spill() && self.reg.is_scalar()
     }
@@ -78,15 +78,15 @@ pub(crate) struct Frame {
     /// The calling instruction; `usize::MAX` for the entry function.
     pub(crate) callsite: usize,
     pub(crate) subprog: usize,
-    /// Called by a helper or kfunc, not by a call instruction.
+    /// Whether it was called by a helper or kfunc, not by a call instruction.
     pub(crate) in_callback: bool,
     pub(crate) in_async_callback: bool,
     pub(crate) in_exception_callback: bool,
-    /// Tells entries into async callbacks apart.
+    /// Number that distinguishes entries into async callbacks.
     pub(crate) async_entry_count: u32,
-    /// What a callback may return.
+    /// Smallest and largest value that a callback may return.
     pub(crate) callback_ret_range: (i32, i32),
-    /// How often the callback was called in the state of its caller.
+    /// Number of calls of the callback in the state of its caller.
     pub(crate) callback_depth: u32,
     /// Slots (by bit) read by the paths below this state before being written.
     pub(crate) stack_read: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame as a call finds it: nothing but the frame pointer.
+    /// A frame at a call: only the frame pointer is set.
     pub(crate) fn new(depth: usize, callsite: usize, subprog: usize) -> Self {
         let mut regs = [Reg::NOT_INIT; REG_COUNT];
         regs[REG_COUNT - 1] = Reg {
@@ -116,12 +116,12 @@ impl Frame {
             callback_ret_range: (0, 0),
             callback_depth: 0,
             stack_read: 0,
-            // A fresh frame owes its parent state nothing.
+            // A new frame has no reads to report to its parent state.
             stack_written: u64::MAX,
         }
     }
 
-    /// The slot, if the stack was ever used that deep.
+    /// The slot, if the stack was used to that depth.
     pub(crate) fn slot(&self, spi: usize) -> Option<&StackSlot> {
         self.stack.get(spi)
     }
@@ -140,7 +140,7 @@ impl Frame {
         self.regs.iter().chain(spilled)
     }
 
-    /// As [`Frame::all_regs`], to be changed (`bpf_for_each_reg_in_vstate`).
+    /// As [`Frame::all_regs`], mutable (`bpf_for_each_reg_in_vstate`).
     pub(crate) fn all_regs_mut(&mut self) -> impl Iterator<Item = &mut Reg> {
         let spilled =
             self.stack.iter_mut().filter(|slot| slot.is_spill()).map(|slot| &mut slot.reg);
@@ -148,27 +148,27 @@ impl Frame {
     }
 }
 
-/// What kind of thing is held (`enum ref_state_type`).
+/// Kind of a held resource (`enum ref_state_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RefKind {
     /// A pointer that must be released.
     Ptr,
     /// A saved interrupt state.
     Irq,
-    /// `bpf_spin_lock`.
+    /// A `bpf_spin_lock`.
     Lock,
     ResLock,
     ResLockIrq,
 }
 
 impl RefKind {
-    /// A spin lock of any sort.
+    /// Whether it is a spin lock of any sort.
     pub(crate) fn is_lock(self) -> bool {
         matches!(self, RefKind::Lock | RefKind::ResLock | RefKind::ResLockIrq)
     }
 }
 
-/// The object a lock lives in.
+/// The object that contains a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockOwner {
     None,
@@ -176,21 +176,21 @@ pub(crate) enum LockOwner {
     Btf(BtfSource),
 }
 
-/// One thing held (`struct bpf_reference_state`).
+/// One held resource (`struct bpf_reference_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ref {
     pub(crate) kind: RefKind,
     pub(crate) id: u32,
-    /// Where it was acquired.
+    /// Instruction that acquired it.
     pub(crate) insn_idx: usize,
-    /// Of locks.
+    /// For locks: the object that contains it.
     pub(crate) owner: LockOwner,
 }
 
-/// Everything held at this point.
+/// All resources that are held at one point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refs {
-    /// In order of acquisition.
+    /// Resources in the order of acquisition.
     pub(crate) list: Vec<Ref>,
     pub(crate) active_locks: u32,
     pub(crate) active_preempt_locks: u32,
@@ -248,7 +248,7 @@ impl HistoryEntry {
     }
 }
 
-/// Stands for "before the first instruction".
+/// Index that stands for "before the first instruction".
 pub(crate) const NO_INSN: usize = usize::MAX;
 
 /// Up to six registers or slots linked by id at a conditional jump.
@@ -259,7 +259,7 @@ pub(crate) struct LinkedRegs {
 }
 
 impl LinkedRegs {
-    /// The first of `linked`, as many as there is room for.
+    /// The first of `linked` that fit.
     pub(crate) fn first_of(linked: &[LinkedReg]) -> Self {
         let mut kept = LinkedRegs::default();
         for (item, from) in kept.items.iter_mut().zip(linked) {
@@ -282,17 +282,17 @@ pub(crate) struct LinkedReg {
     pub(crate) is_reg: bool,
 }
 
-/// Everything at one point of one path (`struct bpf_verifier_state`).
+/// The state at one point of one path (`struct bpf_verifier_state`).
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Outermost first; never empty.
+    /// Frames, outermost first; never empty.
     pub(crate) frames: Vec<Frame>,
     pub(crate) refs: Refs,
-    /// The checkpoint this path continued from.
+    /// The checkpoint from which this path continued.
     pub(crate) parent: Option<StateId>,
-    /// Paths not yet followed to their end below this state.
+    /// Number of paths from this state that are not yet followed to their end.
     pub(crate) branches: u32,
-    /// Where the state was taken (explored states only).
+    /// Instruction of the state (explored states only).
     pub(crate) insn_idx: usize,
     /// First and last instruction of the segment since the parent.
     pub(crate) first_insn_idx: usize,
@@ -302,12 +302,12 @@ pub(crate) struct State {
     pub(crate) may_goto_depth: u32,
     pub(crate) dfs_depth: u32,
     pub(crate) in_sleepable: bool,
-    /// Dead registers and slots have been removed.
+    /// Whether dead registers and slots have been removed.
     pub(crate) cleaned: bool,
 }
 
 impl State {
-    /// A program about to run `subprog`, with nothing but a frame pointer.
+    /// The state at the start of `subprog`, with only a frame pointer.
     pub(crate) fn new(subprog: usize) -> Self {
         State {
             frames: vec![Frame::new(0, usize::MAX, subprog)],
@@ -336,7 +336,7 @@ impl State {
         &self.frames[self.frames.len() - 1]
     }
 
-    /// The running frame, to be changed.
+    /// The running frame, mutable.
     pub(crate) fn frame_mut(&mut self) -> &mut Frame {
         let depth = self.depth();
         &mut self.frames[depth]
@@ -347,17 +347,17 @@ impl State {
         self.frames.iter().flat_map(Frame::all_regs)
     }
 
-    /// As [`State::all_regs`], to be changed.
+    /// As [`State::all_regs`], mutable.
     pub(crate) fn all_regs_mut(&mut self) -> impl Iterator<Item = &mut Reg> {
         self.frames.iter_mut().flat_map(Frame::all_regs_mut)
     }
 
-    /// The slot a stack pointer's `spi` means.
+    /// The slot `spi` of a frame, if it was ever used.
     pub(crate) fn slot(&self, frame: usize, spi: usize) -> Option<&StackSlot> {
         self.frames.get(frame)?.stack.get(spi)
     }
 
-    /// The instruction at which a frame stands: its own, or the call it waits for.
+    /// The current instruction of a frame: its own, or the call it waits for.
     pub(crate) fn frame_insn(&self, frame: usize) -> usize {
         self.frames.get(frame + 1).map_or(self.insn_idx, |callee| callee.callsite)
     }

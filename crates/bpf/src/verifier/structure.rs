@@ -1,5 +1,5 @@
-//! Is each instruction well-formed on its own: a known opcode, registers that exist, and, where a
-//! path leads, unused fields zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and
+//! Form of each single instruction: a known opcode, existing registers, and, in reached code,
+//! unused fields that are zero (RFC 9669 section 3; the kernel's `bpf_opcode_in_insntable` and
 //! "reserved fields" checks).
 
 use crate::errno::Errno;
@@ -8,7 +8,8 @@ use crate::insn::*;
 use super::env::{Result, Verifier};
 
 impl Verifier<'_> {
-    /// Checks every slot; afterwards register numbers index safely and wide loads have two slots.
+    /// Checks every slot; afterwards register numbers are valid indices and wide loads have two
+    /// slots.
     pub(crate) fn check_structure(&mut self) -> Result<()> {
         let count = self.input.prog.insns.len();
         if count == 0 || count as u64 > self.input.options.insns_processed_max {
@@ -39,7 +40,7 @@ impl Verifier<'_> {
             }
             return Err(self.reject(Errno::EINVAL, message));
         }
-        // An internal register exists in the encoding's range but not for programs.
+        // The encoding has room for an internal register, which programs may not use.
         for regno in [insn.dst, insn.src] {
             if regno > REG_FP {
                 return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
@@ -51,8 +52,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks that the current instruction sets no field it has no use for. As in the kernel, only
-    /// what a path reaches is asked; of loads all were (`resolve_pseudo_ldimm64`).
+    /// Checks that the current instruction sets no unused field. As in the kernel, only reached
+    /// instructions are checked; 64-bit loads were all checked before (`resolve_pseudo_ldimm64`).
     pub(crate) fn check_reserved(&self, insn: &Insn) -> Result<()> {
         let (reserved, class) = match insn.class() {
             BPF_ALU | BPF_ALU64 => (alu_reserved(insn), "BPF_ALU"),
@@ -84,7 +85,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether the ISA has the opcode (with the source field where that selects the operation).
+/// Whether the ISA has the opcode (with the source field if that selects the operation).
 fn is_known_opcode(insn: &Insn) -> bool {
     match insn.class() {
         BPF_ALU | BPF_ALU64 => match insn.op() {
@@ -107,7 +108,7 @@ fn is_known_opcode(insn: &Insn) -> bool {
             _ => false,
         },
         BPF_ST => insn.mode() == BPF_MEM,
-        // Which atomic operations have which sizes is asked only where a path leads.
+        // Sizes of atomic operations are checked only in reached code.
         BPF_STX => matches!(insn.mode(), BPF_MEM | BPF_ATOMIC),
         _ => match insn.mode() {
             BPF_IMM => insn.size_code() == BPF_DW,
@@ -117,7 +118,7 @@ fn is_known_opcode(insn: &Insn) -> bool {
     }
 }
 
-/// Whether an ALU instruction sets a field it has no use for.
+/// Whether an ALU instruction sets an unused field.
 fn alu_reserved(insn: &Insn) -> bool {
     let is64 = insn.class() == BPF_ALU64;
     match insn.op() {
@@ -139,7 +140,7 @@ fn operand_reserved(insn: &Insn) -> bool {
     if insn.is_reg_operand() { insn.imm != 0 } else { insn.src != 0 }
 }
 
-/// Whether a jump, call or exit sets a field it has no use for.
+/// Whether a jump, call or exit sets an unused field.
 fn jump_reserved(insn: &Insn) -> bool {
     match insn.op() {
         BPF_JA if insn.class() == BPF_JMP => insn.src != 0 || insn.dst != 0 || insn.imm != 0,
@@ -154,5 +155,5 @@ fn jump_reserved(insn: &Insn) -> bool {
     }
 }
 
-/// `BPF_JMP | BPF_CALL | BPF_X`, which no kernel takes.
+/// `BPF_JMP | BPF_CALL | BPF_X`, which no kernel accepts.
 const CALL_BY_REGISTER: u8 = 0x8d;

@@ -1,5 +1,5 @@
 //! Functions of the program: calls of static ones (followed in place) and global ones (verified
-//! once on their own), and what happens where a function ends.
+//! once on their own), and the checks at a function's end.
 
 use crate::errno::Errno;
 use crate::insn::Insn;
@@ -10,11 +10,12 @@ use super::reg::{Base, Reg};
 use super::show::type_name;
 use super::state::{FRAME_COUNT_MAX, Frame, RefKind};
 
-/// Registers a call destroys: r0..r5.
+/// Number of registers that a call destroys: r0..r5.
 const CALLER_SAVED_COUNT: usize = 6;
 
 impl Verifier<'_> {
-    /// A call of a function of the program (`check_func_call`); returns where the path goes on.
+    /// Checks a call of a function of the program (`check_func_call`); returns the next instruction
+    /// of the path.
     pub(crate) fn check_subprog_call(&mut self, insn: &Insn) -> Result<usize> {
         let callsite = self.path.insn_idx;
         let Some(subprog) = self.callee(callsite, insn) else {
@@ -44,7 +45,7 @@ impl Verifier<'_> {
                 "sleepable global function calls are not allowed in a program that can't sleep";
             return Err(self.reject(Errno::EINVAL, message));
         }
-        // 6.18 does not ask: what is held then stays held.
+        // Linux 6.18 has no such check: a held resource then stays held.
         if self.learned.subprogs[subprog].might_throw {
             self.check_leaks(true, true, "a call of a global function that may throw")?;
         }
@@ -58,7 +59,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// After a call only r6..r10 hold anything.
+    /// Invalidates r0..r5 after a call: only r6..r10 keep their values.
     pub(crate) fn clear_caller_saved(&mut self) {
         self.path.cur.frame_mut().regs[..CALLER_SAVED_COUNT].fill(Reg::NOT_INIT);
     }
@@ -83,7 +84,7 @@ impl Verifier<'_> {
         Ok(callee)
     }
 
-    /// The end of a function, or (`throws`) of everything; `None`: the path is complete
+    /// Checks the end of a function, or (`throws`) of the program; `None` if the path is complete
     /// (`process_bpf_exit_full`).
     pub(crate) fn check_exit(&mut self, throws: bool) -> Result<Option<usize>> {
         let outermost = self.path.cur.depth() == 0;
@@ -102,15 +103,16 @@ impl Verifier<'_> {
         self.return_from_frame().map(Some)
     }
 
-    /// Whether the end of a dequeue program itself is reached, not that of a function of it which
-    /// runs at another time.
+    /// Whether this is the end of a dequeue program itself, not of one of its functions that runs
+    /// at another time.
     fn is_dequeue_exit(&self) -> bool {
         let frame = self.path.cur.frame();
         let is_program = frame.subprog == 0 && !frame.in_async_callback;
         is_program && !frame.in_exception_callback && self.input.prog.attach == AttachType::Dequeue
     }
 
-    /// A dequeue program returns the packet to send, which it then holds no more, or null.
+    /// Checks the return value of a dequeue program: null, or the packet to send, which the program
+    /// then no longer holds.
     fn give_packet(&mut self) -> Result<()> {
         self.check_reg_read(0)?;
         let reg = *self.reg(0);
@@ -129,10 +131,10 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EINVAL, message, hint))
     }
 
-    /// A tail call in a function that others call. It fails, and the function goes on: followed
-    /// later. Or another program runs in the function's place, and then returns to its caller, with
-    /// any result, and with the packet changed perhaps. What the function did to its callers'
-    /// stacks up to here is all that it did.
+    /// Follows a tail call in a called function. If it fails, the function goes on, on a path that
+    /// is followed later. If it succeeds, another program replaces the function, and returns to its
+    /// caller with any result and a possibly changed packet. The function's effects on its callers'
+    /// stacks end here.
     pub(crate) fn return_by_tail_call(&mut self) -> Result<usize> {
         self.push_pending_state(self.path.cur.clone(), self.path.insn_idx + 1, self.path.insn_idx)?;
         self.clear_all_packet_pointers();
@@ -140,7 +142,7 @@ impl Verifier<'_> {
         self.return_from_frame()
     }
 
-    /// `prepare_func_exit`.
+    /// Returns from a function (`prepare_func_exit`).
     fn return_from_frame(&mut self) -> Result<usize> {
         let result = *self.reg(0);
         if result.is(Base::Stack) {
@@ -175,7 +177,8 @@ impl Verifier<'_> {
         Ok(callsite)
     }
 
-    /// What the program, a global function or an async callback returns (`check_return_code`).
+    /// Checks the return value of the program, a global function or an async callback
+    /// (`check_return_code`).
     fn check_return_value(&mut self) -> Result<()> {
         self.check_reg_read(0)?;
         let frame = self.path.cur.frame();
@@ -226,13 +229,13 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// Nothing may be held here: at exit, or (`exit` false) before calling a thing named by
-    /// `prefix` that can't run with anything held.
+    /// Checks that no resource is held: at exit, or (`exit` false) before a call, named by
+    /// `prefix`, that can't run with a held resource.
     pub(crate) fn check_resource_leak(&mut self, exit: bool, prefix: &str) -> Result<()> {
         self.check_leaks(exit, true, prefix)
     }
 
-    /// `check_resource_leak` of the kernel.
+    /// Checks for held resources (`check_resource_leak` of the kernel).
     fn check_leaks(&self, throws: bool, check_locks: bool, prefix: &str) -> Result<()> {
         let refs = &self.path.cur.refs;
         let inside = |what: &str, end: &str| {

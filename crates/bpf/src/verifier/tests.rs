@@ -76,7 +76,7 @@ fn keys_with_bytes_that_nothing_wrote_are_noted() {
     assert!(message.starts_with("nothing sets bytes 1 to 2 of the key of map m"), "{message}");
     let told = look_up(&[]);
     assert!(told[0].1.contains("bytes 0 to 3"), "{told:?}");
-    // A key that reaches out of the stack is refused, and nothing else is said of it.
+    // A key that lies partly outside of the stack is refused, and there is no other note.
     for off in [-3, -1, 0, 4] {
         let mut insns = vec![op(MOV_REG, 2, 10, 0, 0), op(ADD, 2, 0, 0, off)];
         insns.extend([op(BPF_LD | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), op(0, 0, 0, 0, 0)]);
@@ -97,8 +97,8 @@ fn with_arenas(insns: Vec<Insn>) -> Result<Verified, Box<Rejection>> {
     verify(linked, &Options::default())
 }
 
-/// A cast needs an arena of the program's own, not of others in its object; the kernel counts what
-/// dead code names, too.
+/// A cast needs an arena that the program itself names, not one of others in its object; as in the
+/// kernel, names in dead code count, too.
 #[test]
 fn a_cast_needs_an_arena_that_the_program_names() {
     let cast = || vec![op(MOV, 0, 0, 0, 0), op(MOV_REG, 1, 0, 1, 1), op(MOV, 0, 0, 0, 2), EXIT];
@@ -286,7 +286,7 @@ fn facts_tell_dead_branches_and_constants() {
     assert!(!verified.facts()[2].reachable);
 }
 
-/// No check depends on which of both r6 is.
+/// No check depends on which of both values r6 has.
 #[test]
 fn what_is_said_of_numbers_holds_on_paths_that_ended_early_too() {
     let add = [op(ADD_REG, 6, 7, 0, 0), op(MOV_REG, 8, 6, 0, 0), op(MOV, 0, 0, 0, 2), EXIT];
@@ -296,7 +296,7 @@ fn what_is_said_of_numbers_holds_on_paths_that_ended_early_too() {
     assert!(range.contains(0) && range.contains(100) && !range.contains(101), "{range:?}");
 }
 
-/// Six copies of a number are followed, as in the kernel (`LINKED_REGS_MAX`): r6 is none of them.
+/// The kernel follows six copies of a number (`LINKED_REGS_MAX`): r6 is not among them.
 #[test]
 fn every_copy_is_bounded_where_every_number_counts() {
     let random = op(BPF_JMP | BPF_CALL, 0, 0, 0, 7);
@@ -317,8 +317,8 @@ fn every_copy_is_bounded_where_every_number_counts() {
     verify(program(insns), &options).unwrap();
 }
 
-/// The kernel lets programs read its structure of a map. Here a number stands for the map, which is
-/// no address, also where another path reads a value with the same instruction.
+/// The kernel lets programs read its structure of a map. In Towpath a number stands for the map,
+/// which is no address, also if another path reads a value with the same instruction.
 #[test]
 fn a_map_pointer_is_not_read_like_memory() {
     let load = [op(BPF_LD | BPF_IMM | BPF_DW, 2, PSEUDO_MAP_FD, 0, 0), Insn::default()];
@@ -337,7 +337,7 @@ fn a_map_pointer_is_not_read_like_memory() {
     assert_eq!(fact(insns, 11), Some(AccessFact::ProbeRead));
 }
 
-/// As 6.18: the opcode is known whatever the size, the operation is looked at where a path leads.
+/// As in 6.18: the opcode is known for any size, the operation is checked in reached code only.
 #[test]
 fn atomics_of_sizes_that_do_not_exist_are_refused_only_where_a_path_leads() {
     for size in [BPF_B, BPF_H] {
@@ -375,7 +375,7 @@ fn a_number_of_a_may_goto_loop_becomes_unknown() {
 fn an_endless_loop_around_an_iterator_is_no_end_of_it() {
     let write = op(BPF_STX | BPF_MEM | BPF_DW, REG_FP, 8, -8, 0);
     endless_around_an_iterator(write);
-    // Nor when nothing changes.
+    // The same loop without any change.
     endless_around_an_iterator(op(MOV_REG, 9, 8, 0, 0));
 }
 
@@ -403,7 +403,7 @@ fn fields_that_are_reserved_are_asked_for_on_paths_only() {
     assert_eq!(refusal.message, "BPF_ALU uses reserved fields");
 }
 
-/// What any arithmetic with an arena pointer gives is one, of 32 bits.
+/// The result of any arithmetic with an arena pointer is an arena pointer, of 32 bits.
 #[test]
 fn arithmetic_with_arena_pointers_is_done_on_low_halves() {
     let cast = op(MOV_REG, 1, 1, 1, 1);
@@ -423,8 +423,8 @@ fn arithmetic_with_arena_pointers_is_done_on_low_halves() {
     assert_eq!(verified.linked().insns[5].code, BPF_ALU | BPF_MUL | BPF_X);
 }
 
-/// Ends well only where the last jump is known to be taken: what follows it reads a register that
-/// was never written.
+/// A program that is accepted only if the last jump is known to be taken: the code after it reads a
+/// register that was never written.
 fn only_ends_by_jumping(start: Vec<Insn>, jumps: &[Insn]) -> Vec<Insn> {
     let count = jumps.len() as i16;
     let jumps = (0..).zip(jumps).map(|(at, jump)| Insn { off: count - at, ..*jump });
@@ -432,7 +432,7 @@ fn only_ends_by_jumping(start: Vec<Insn>, jumps: &[Insn]) -> Vec<Insn> {
     concat([start, jumps.collect(), vec![read, op(MOV, 0, 0, 0, 2), EXIT]])
 }
 
-/// r0 = any 32 bits, of a lookup key that is read back.
+/// r0 = any 32 bits, from the context.
 fn any_word() -> Vec<Insn> {
     vec![op(LOAD_W, 0, 1, 12, 0)]
 }
@@ -444,7 +444,7 @@ fn numbers_that_unequal_comparisons_leave() {
     let equal = |value: i32| op(BPF_JMP | BPF_JEQ, 0, 0, 0, value);
     let above = |value: i32| op(BPF_JMP | BPF_JGT, 0, 0, 0, value);
     let below = |value: i32| op(BPF_JMP | BPF_JLT, 0, 0, 0, value);
-    // Two numbers are left by the bits; without one the other.
+    // The bits leave two numbers; without one, the other is left.
     let two = concat([any_word(), vec![or(0xe0), and(0xf0)]]);
     accepted(only_ends_by_jumping(two.clone(), &[equal(0xe0), equal(0xf0)]));
     accepted(only_ends_by_jumping(two.clone(), &[equal(0xf0), equal(0xe0)]));
@@ -453,7 +453,7 @@ fn numbers_that_unequal_comparisons_leave() {
     let eight = concat([any_word(), vec![and(0x70)]]);
     accepted(only_ends_by_jumping(eight.clone(), &[below(0x21), above(0x3f), equal(0x30)]));
     rejected(only_ends_by_jumping(eight, &[below(0x11), above(0x3f), equal(0x30)]));
-    // What is known of the whole is known of its lower half.
+    // Knowledge about the whole applies to its lower half.
     let one_bit = concat([any_word(), vec![and(0x80_0000)]]);
     let small = op(BPF_JMP32 | BPF_JSLE, 0, 0, 0, 0x7a6);
     let large = op(BPF_JMP32 | BPF_JGE, 0, 0, 0, 0x7f_fffa);
@@ -473,7 +473,7 @@ fn a_masked_sign_is_one_of_two_numbers() {
         accepted(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(5), equal(0)]));
         accepted(only_ends_by_jumping(masked(BPF_AND, -13), &[equal(-13), equal(0)]));
         accepted(only_ends_by_jumping(masked(BPF_OR, 8), &[equal(8), equal(-1)]));
-        // Each of the two ways is followed: neither may be left out.
+        // Both outcomes are followed: neither may be left out.
         rejected(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(5)]));
         rejected(only_ends_by_jumping(masked(BPF_AND, 5), &[equal(0)]));
         rejected(only_ends_by_jumping(masked(BPF_OR, 8), &[equal(8), equal(0)]));
@@ -507,11 +507,11 @@ fn spills_around_calls_that_keep_registers_are_no_stack() {
         concat([spilled, more, leaf()])
     };
     let verified = accepted(around(GET_SMP_PROCESSOR_ID, 1, Vec::new()));
-    // The bytes are used all the same: compilers and the interpreter must have them.
+    // The bytes are used all the same: compilers and the interpreter must provide them.
     assert_eq!(verified.subprograms()[0].stack_bytes, 504);
     rejected(around(GET_PRANDOM_U32, 1, Vec::new()));
     rejected(around(GET_SMP_PROCESSOR_ID, 2, Vec::new()));
-    // What something else reads is a slot like any other.
+    // A slot that another instruction reads is an ordinary slot.
     rejected(around(GET_SMP_PROCESSOR_ID, 1, vec![load(2, -504)]));
 }
 
@@ -545,7 +545,7 @@ fn callbacks_do_not_throw() {
     assert!(refusal.message.contains("cannot be called from callback subprog 1"), "{refusal}");
 }
 
-/// A pointer is some number of rounds, and not none: 6.18 never looks at this function.
+/// A pointer is a large number of rounds, and not 0: Linux 6.18 never verifies this function.
 #[test]
 fn a_loop_of_pointer_many_rounds_calls_its_function() {
     let refusal = verify(
@@ -566,8 +566,8 @@ fn a_loop_of_pointer_many_rounds_calls_its_function() {
     assert!(refusal.message.contains("R1 invalid mem access 'scalar'"), "{refusal}");
 }
 
-/// Where there is no page an atomic operation changes nothing, the upper half of a register
-/// neither: 6.18 takes that for 0.
+/// If there is no page, an atomic operation changes nothing, not even the upper half of a register:
+/// Linux 6.18 takes that half for 0.
 #[test]
 fn what_atomics_of_arenas_give_is_any_number() {
     let with = |width: u8| {
@@ -595,7 +595,7 @@ fn what_atomics_of_arenas_give_is_any_number() {
 }
 
 /// A function that `bpf_loop` calls once on one path and often on another: the second round writes
-/// where the first one said.
+/// at the offset that the first one stored.
 #[test]
 fn rounds_of_a_loop_are_followed_however_many_another_path_had() {
     let with_rounds = |often: i32| {

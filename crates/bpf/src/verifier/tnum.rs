@@ -1,11 +1,11 @@
-//! Tristate numbers: what is known of each bit of a value.
+//! Tristate numbers: the knowledge about each bit of a value.
 //!
-//! A bit is known 0, known 1 or unknown; arithmetic keeps what can be kept. The abstract domain is
-//! the kernel's `kernel/bpf/tnum.c` (Vishwanathan et al., "Sound, Precise, and Fast Abstract
-//! Interpretation with Tristate Numbers", CGO 2022): bounds and tnums refine each other, so a
-//! program accepted there needs the same precision here.
+//! A bit is known 0, known 1 or unknown; arithmetic keeps as much knowledge as possible. The
+//! abstract domain is the kernel's `kernel/bpf/tnum.c` (Vishwanathan et al., "Sound, Precise, and
+//! Fast Abstract Interpretation with Tristate Numbers", CGO 2022): bounds and tnums refine each
+//! other, so a program accepted there needs the same precision here.
 
-/// `value` holds the known ones, `mask` the unknown bits; the two never overlap.
+/// `value` has the known ones, `mask` the unknown bits; the two never overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tnum {
     pub(crate) value: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Tnum {
 }
 
 impl Tnum {
-    /// Nothing is known.
+    /// All bits are unknown.
     pub(crate) const UNKNOWN: Tnum = Tnum { value: 0, mask: u64::MAX };
 
     /// Exactly `value`.
@@ -43,19 +43,19 @@ impl Tnum {
         self.mask == u64::MAX
     }
 
-    /// The largest number it may be.
+    /// The largest possible number.
     pub(crate) fn max(self) -> u64 {
         self.value | self.mask
     }
 
-    /// The smallest number of it above `floor`; `floor` itself when there is none.
+    /// The smallest possible number above `floor`; `floor` itself if there is none.
     pub(crate) fn next_above(self, floor: u64) -> u64 {
         if floor >= self.max() {
             return floor;
         }
-        // Where the known bits differ first decides: above it `floor` is kept, at it the number is
-        // already larger, and all unknown bits below are 0. A `floor` whose known bit is 1 where
-        // the number's is 0 must be passed by the next unknown 0 above that.
+        // The highest known bit that differs decides: bits above it are kept from `floor`. If the
+        // number has the 1, it is already larger, and all unknown bits below are 0. If `floor` has
+        // the 1, the next unknown 0 above must become 1.
         let differs = (floor & !self.mask) ^ self.value;
         let wrong = 64 - differs.leading_zeros();
         let below = if wrong == 64 { u64::MAX } else { (1u64 << wrong) - 1 };
@@ -63,7 +63,7 @@ impl Tnum {
         if top & self.value != 0 {
             return (floor & self.mask & !below) | self.value;
         }
-        // The unknown bits above `wrong` counted up by one.
+        // The unknown bits above `wrong`, counted up by one.
         let fixed = !self.mask | below;
         let counted = (floor | fixed).wrapping_add(1) & self.mask & !below;
         counted | self.value
@@ -139,20 +139,20 @@ impl Tnum {
         sum
     }
 
-    /// Whether some number is in both.
+    /// Whether both share a number.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         let known = !self.mask & !other.mask;
         (self.value & known) == (other.value & known)
     }
 
-    /// What both say; meaningful only if they overlap.
+    /// The knowledge of both; meaningful only if they overlap.
     pub(crate) fn intersect(self, other: Self) -> Self {
         let value = self.value | other.value;
         let mask = self.mask & other.mask;
         Tnum { value: value & !mask, mask }
     }
 
-    /// Every number of either.
+    /// A tnum that includes every number of either.
     pub(crate) fn union(self, other: Self) -> Self {
         let value = self.value & other.value;
         let mask = (self.value ^ other.value) | self.mask | other.mask;

@@ -1,11 +1,11 @@
-//! A program proved safe, with what the proof learned.
+//! A program proved safe, with the facts of the proof.
 
 use crate::program::Linked;
 
 use super::facts::{InsnFacts, StackBytes};
 use super::options::Stats;
 
-/// The only thing that may be run or compiled. Made by [`super::verify`] alone.
+/// A proved program: the only form that may be run or compiled. Only [`super::verify`] makes it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Verified {
@@ -16,7 +16,7 @@ pub struct Verified {
     stats: Stats,
 }
 
-/// What is known of one function of the program.
+/// Facts about one function of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubprogramFacts {
@@ -24,17 +24,17 @@ pub struct SubprogramFacts {
     pub start: usize,
     /// Exclusive end slot.
     pub end: usize,
-    /// Bytes of stack it uses (0..=512), callees not counted.
+    /// Bytes of stack that it uses (0..=512), without its callees.
     pub stack_bytes: u32,
-    /// How it is entered.
+    /// How the function is entered.
     pub kind: SubprogramKind,
-    /// Some path reaches it.
+    /// Whether some path reaches it.
     pub reachable: bool,
-    /// A tail call can run in it or in a callee.
+    /// Whether a tail call can run in it or in a callee.
     pub tail_call_reachable: bool,
-    /// Bytes of its stack that are touched by other means than its own loads and stores at constant
-    /// offsets and the calls it makes itself ([`InsnFacts::stack_args`]): at variable offsets, by
-    /// callees and callbacks, through pointers that are something else on another path.
+    /// Bytes of its stack that are accessed otherwise than by its own loads and stores at constant
+    /// offsets and its own calls ([`InsnFacts::stack_args`]): at variable offsets, by callees and
+    /// callbacks, or through pointers that have another type on another path.
     pub reached: StackBytes,
 }
 
@@ -72,12 +72,12 @@ impl Verified {
         &self.linked
     }
 
-    /// Facts by instruction slot; as many as there are slots.
+    /// Facts by instruction slot; their number equals that of the slots.
     pub fn facts(&self) -> &[InsnFacts] {
         &self.facts
     }
 
-    /// The function (by first slot) that `bpf_throw` calls before the program returns.
+    /// First slot of the function that `bpf_throw` calls before the program returns.
     pub fn exception_callback(&self) -> Option<u32> {
         let is_one = |sub: &&SubprogramFacts| sub.kind == SubprogramKind::ExceptionCallback;
         let found = self.subprograms.iter().find(is_one)?;
@@ -89,13 +89,13 @@ impl Verified {
         &self.subprograms
     }
 
-    /// Whether some path may change what the packet says, or where it begins and ends; metadata in
-    /// front of it is no part of it.
+    /// Whether some path may change the packet's contents, or its start and end; metadata in front
+    /// of the packet doesn't count.
     pub fn changes_packet(&self) -> bool {
         self.changes_packet
     }
 
-    /// What the proof took.
+    /// Cost of the proof.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }

@@ -60,7 +60,8 @@ impl Verifier<'_> {
         self.check_arg_value(helper, &arg, index, null, meta)
     }
 
-    /// What a map value argument is depends on the kind of map (`resolve_map_arg_type`).
+    /// The argument in place of a map value, which depends on the kind of map
+    /// (`resolve_map_arg_type`).
     fn map_value_arg(&self, helper: &HelperProto, arg: Arg, meta: &CallMeta) -> Result<Arg> {
         let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) else {
             return Err(self.reject(Errno::EACCES, "invalid map_ptr to access map->value"));
@@ -72,7 +73,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// A release argument must hold a reference.
+    /// Checks that a release argument holds a reference.
     fn note_release(&self, arg: &Arg, regno: u8, meta: &mut CallMeta) -> Result<()> {
         let reg = self.reg(regno);
         if arg.kind == ArgKind::Dynptr {
@@ -93,7 +94,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What the argument points to, or its value.
+    /// Checks the memory or object that the argument points to, or its value.
     fn check_arg_value(
         &mut self,
         helper: &HelperProto,
@@ -158,7 +159,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Memory of a fixed size is checked here, other memory with the size that follows.
+    /// Checks memory of a fixed size; other memory is checked with the size argument that follows.
     fn check_mem_arg(
         &mut self,
         arg: &Arg,
@@ -178,10 +179,10 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A multiple of the size, as far as is known (`check_ptr_alignment`, strict).
+    /// Checks alignment to `size`, as far as it is known (`check_ptr_alignment`, strict).
     fn check_arg_alignment(&self, regno: u8, size: u32) -> Result<()> {
         let reg = self.reg(regno);
-        // Stack, values and records start aligned; packets at an address of their own.
+        // Stack, values and records start aligned; a packet 2 bytes off (`NET_IP_ALIGN`).
         let base = if reg.is_packet() { 2 } else { 0 };
         let offset = super::super::tnum::Tnum::constant(i64::from(reg.off) as u64 + base);
         if reg.var.tnum.add(offset).is_aligned(u64::from(size)) {
@@ -192,7 +193,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, message))
     }
 
-    /// Remembers the map argument; a timer's map must be the same (`ARG_CONST_MAP_PTR`).
+    /// Records the map argument; a timer's map must be the same (`ARG_CONST_MAP_PTR`).
     fn note_map(&mut self, reg: &Reg, meta: &mut CallMeta) -> Result<()> {
         let Some(map) = reg.map() else {
             return Err(self.internal("a map pointer without a map"));
@@ -209,7 +210,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A dynptr argument of a helper.
+    /// Checks a dynptr argument of a helper.
     fn check_dynptr_arg(&mut self, arg: &Arg, regno: u8, meta: &mut CallMeta) -> Result<()> {
         let wanted = super::dynptr::Wanted {
             uninit: arg.flags.has(proto::Flags::UNINIT),

@@ -1,4 +1,5 @@
-//! Dynptrs on the stack: two slots that only their helpers may touch, and the slices made of them.
+//! Dynptrs on the stack: two slots that only their helpers may access, and the slices of their
+//! memory.
 
 use crate::errno::Errno;
 use crate::proto;
@@ -9,24 +10,24 @@ use super::super::show::dynptr_name;
 use super::super::state::{SlotKind, StackSlot, slot_index};
 use super::meta::DynptrArg;
 
-/// Stack slots of a `struct bpf_dynptr`.
+/// Number of stack slots of a `struct bpf_dynptr`.
 pub(super) const DYNPTR_SLOTS: usize = 2;
 const SLOT_SIZE: i64 = 8;
 
-/// What a call wants of a dynptr argument.
+/// Requirements of a call on a dynptr argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Stack to be made a dynptr.
+    /// Whether the call makes a dynptr of uninitialised stack.
     pub(super) uninit: bool,
-    /// The call doesn't change the dynptr itself.
+    /// Whether the call leaves the dynptr itself unchanged.
     pub(super) read_only: bool,
-    /// Only this kind.
+    /// Required kind of dynptr, if any.
     pub(super) kind: Option<DynptrKind>,
-    /// Of clones: the reference of the original.
+    /// For clones: the reference of the original.
     pub(super) clone_ref_id: u32,
 }
 
-/// The kind a helper's argument flags ask for.
+/// The kind of dynptr that a helper's argument flags require.
 pub(super) fn wanted_kind(flags: proto::Flags) -> Option<DynptrKind> {
     if flags.has(proto::Flags::DYNPTR_LOCAL) {
         Some(DynptrKind::Local)
@@ -40,7 +41,7 @@ pub(super) fn wanted_kind(flags: proto::Flags) -> Option<DynptrKind> {
 }
 
 impl Verifier<'_> {
-    /// A dynptr argument: checks it, or makes it (`process_dynptr_func`).
+    /// Checks a dynptr argument, or makes the dynptr (`process_dynptr_func`).
     pub(super) fn process_dynptr(&mut self, regno: u8, wanted: &Wanted) -> Result<()> {
         let arg = regno - 1;
         let reg = *self.reg(regno);
@@ -77,7 +78,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Makes two stack slots a dynptr (`mark_stack_slots_dynptr`).
+    /// Makes a dynptr of two stack slots (`mark_stack_slots_dynptr`).
     fn make_dynptr(&mut self, regno: u8, wanted: &Wanted) -> Result<()> {
         let reg = *self.reg(regno);
         let fits = reg.is(Base::Stack) && self.special_place(&reg, "dynptr", DYNPTR_SLOTS).is_ok();
@@ -108,7 +109,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A dynptr argument that was checked before.
+    /// State of a dynptr argument that was checked before.
     pub(super) fn dynptr_state(&self, regno: u8) -> Result<DynptrArg> {
         let reg = *self.reg(regno);
         let state = match self.dynptr_slot(&reg) {
@@ -121,7 +122,7 @@ impl Verifier<'_> {
         Ok(DynptrArg { kind, id: state.id, ref_id: state.ref_id, frame: state.frame })
     }
 
-    /// The first slot of the dynptr a stack pointer points to.
+    /// The first slot of the dynptr that a stack pointer points to.
     pub(super) fn dynptr_slot(&self, reg: &Reg) -> Option<StackSlot> {
         if !reg.is(Base::Stack) {
             return None;
@@ -157,8 +158,8 @@ impl Verifier<'_> {
         self.special_place(reg, "dynptr", DYNPTR_SLOTS)
     }
 
-    /// Frame and first slot of a special object of `slots` slots (`stack_slot_obj_get_spi`);
-    /// `None` where the stack was never used.
+    /// Frame and first slot of a special object of `slots` slots (`stack_slot_obj_get_spi`); `None`
+    /// if the stack was never used there.
     pub(super) fn special_place(
         &self,
         reg: &Reg,
@@ -180,7 +181,7 @@ impl Verifier<'_> {
         Ok(used.then_some((frame, spi)))
     }
 
-    /// Makes a slot part of a special object.
+    /// Makes a slot a part of a special object.
     pub(super) fn set_special_slot(
         &mut self,
         frame: usize,
@@ -202,7 +203,7 @@ impl Verifier<'_> {
         self.mark_stack_written(frame, spi);
     }
 
-    /// Ends a dynptr that a release helper took, its clones and slices
+    /// Ends a dynptr that a release helper took, with its clones and slices
     /// (`unmark_stack_slots_dynptr`).
     pub(super) fn release_dynptr(&mut self, regno: u8) -> Result<bool> {
         let reg = *self.reg(regno);
@@ -240,7 +241,7 @@ impl Verifier<'_> {
         found
     }
 
-    /// Makes both slots unused and its slices numbers.
+    /// Makes both slots of a dynptr unused and its slices unknown numbers.
     fn forget_dynptr(&mut self, frame: usize, spi: usize) {
         let id = self.path.cur.slot(frame, spi).map_or(0, |slot| slot.reg.id);
         self.clear_special_slot(frame, spi);
@@ -252,7 +253,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A store is about to overwrite a slot of a dynptr (`destroy_if_dynptr_stack_slot`).
+    /// Handles a store that is about to overwrite a slot of a dynptr
+    /// (`destroy_if_dynptr_stack_slot`).
     pub(crate) fn destroy_dynptr(&mut self, frame: usize, spi: usize) -> Result<()> {
         let Some(slot) = self.path.cur.slot(frame, spi).copied() else { return Ok(()) };
         if slot.special() != Some(SlotKind::Dynptr) {

@@ -44,12 +44,12 @@ pub struct SpecialField {
     pub kind: FieldKind,
     /// Bytes from the start of the value.
     pub offset: u32,
-    /// Bytes it takes.
+    /// Size in bytes.
     pub size: u32,
 }
 
 impl FieldKind {
-    /// A pointer that is read and, if unreferenced, written by ordinary instructions.
+    /// Whether it is a pointer that is read and, if unreferenced, written by ordinary instructions.
     pub(crate) fn is_pointer(self) -> bool {
         self.is_kptr() || self == FieldKind::Uptr
     }
@@ -81,7 +81,7 @@ impl FieldKind {
         }
     }
 
-    /// The kind of a structure by its name, with its size and alignment.
+    /// Kind, size and alignment of a special structure, by its name.
     pub(super) fn of_struct(name: &str) -> Option<(FieldKind, u32, u32)> {
         Some(match name {
             "bpf_spin_lock" => (FieldKind::SpinLock, 4, 4),
@@ -98,7 +98,7 @@ impl FieldKind {
         })
     }
 
-    /// Whether there may be only one of them.
+    /// Whether a type may have only one field of this kind.
     pub(super) fn is_unique(self) -> bool {
         use FieldKind::*;
         matches!(self, SpinLock | ResSpinLock | Timer | Workqueue | TaskWork | Refcount)
@@ -118,9 +118,9 @@ impl FieldKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FieldType {
     None,
-    /// Of kptrs: the type pointed to.
+    /// For kptrs: the type that they point to.
     Kptr(BtfRef),
-    /// Of list heads and tree roots: the type of the elements, and where their node is.
+    /// For list heads and tree roots: the type of the elements, and the offset of their node.
     Graph {
         value: TypeId,
         node_offset: u32,
@@ -140,7 +140,7 @@ pub(crate) struct Field {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) fields: Vec<Field>,
-    /// A pointer has a tag that means nothing here.
+    /// Whether a pointer has a tag that is unknown here.
     pub(super) strange_tag: bool,
 }
 
@@ -162,7 +162,7 @@ impl Record {
             .find(|field| i64::from(field.offset) == offset && wanted(field.kind))
     }
 
-    /// The only field of a kind that is unique.
+    /// The only field of a kind of which there is at most one.
     pub(crate) fn unique(&self, kind: FieldKind) -> Option<Field> {
         self.fields.iter().copied().find(|field| field.kind == kind)
     }
@@ -171,7 +171,8 @@ impl Record {
         self.fields.iter().any(|field| wanted(field.kind))
     }
 
-    /// Contains a lock of either sort: objects of this type are told apart by id.
+    /// Whether it contains a lock of either sort: objects of this type are then distinguished by
+    /// id.
     pub(crate) fn has_lock(&self) -> bool {
         self.has(|kind| matches!(kind, FieldKind::SpinLock | FieldKind::ResSpinLock))
     }

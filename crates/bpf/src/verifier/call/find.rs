@@ -8,9 +8,9 @@ use crate::btf::{Btf, Kind, TypeId};
 use super::super::reg::{BtfRef, BtfSource};
 use super::field::{Field, FieldKind, FieldType, Record};
 
-/// The records of all structures of an object file (`btf_parse_struct_metas`). `None` when one of
-/// them breaks a rule: the kernel then refuses the whole of the file's type information, and
-/// loaders go on without it.
+/// The records of all structures of an object file (`btf_parse_struct_metas`). `None` if one of
+/// them breaks a rule: the kernel then refuses all of the file's type information, and loaders go
+/// on without it.
 pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Record>>> {
     let finder = Finder { btf, kernel, in_map: false };
     let structs = btf.iter().filter(|(_, ty)| {
@@ -27,7 +27,7 @@ pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Rec
     let sound = found.values().all(|record| {
         let is_node = record.has(|kind| matches!(kind, FieldKind::ListNode | FieldKind::RbNode));
         record.fields.iter().all(|field| match field.target {
-            // Objects that can be in a list may not own lists of objects that own lists.
+            // Elements of a list may not own lists whose elements own lists.
             FieldType::Graph { value, .. } => found
                 .get(&value)
                 .is_some_and(|element| !(is_node && element.has(FieldKind::is_root))),
@@ -37,7 +37,7 @@ pub(super) fn types_of(btf: &Btf, kernel: &Btf) -> Option<HashMap<TypeId, Rc<Rec
     sound.then(|| found.into_iter().map(|(id, record)| (id, Rc::new(record))).collect())
 }
 
-/// The record of a map's values; `None` when it breaks a rule.
+/// The record of a map's values; `None` if it breaks a rule.
 pub(super) fn value_record(btf: &Btf, kernel: &Btf, value: TypeId) -> Option<Record> {
     Finder { btf, kernel, in_map: true }.record(value)
 }
@@ -50,7 +50,7 @@ struct Finder<'b> {
 }
 
 impl Finder<'_> {
-    /// The record of a structure or data section, empty without special fields; `None` when one
+    /// The record of a structure or data section, empty if it has no special fields; `None` if one
     /// of them breaks a rule.
     fn record(&self, id: TypeId) -> Option<Record> {
         let mut record = Record::default();
@@ -73,7 +73,7 @@ impl Finder<'_> {
         let overlap =
             record.fields.windows(2).any(|pair| pair[0].offset + pair[0].size > pair[1].offset);
         let unlocked = record.has(FieldKind::is_root) && !record.has_lock();
-        // In a list and a tree at once, an object has two owners: they must be counted.
+        // An object in a list and a tree at once has two owners: its references must be counted.
         let is = |kind| record.has(|k| k == kind);
         let uncounted =
             is(FieldKind::ListNode) && is(FieldKind::RbNode) && !is(FieldKind::Refcount);
@@ -96,7 +96,7 @@ impl Finder<'_> {
         Some(())
     }
 
-    /// One variable or member, or the elements of an array of them (`btf_find_field_one`).
+    /// Records one variable or member, or the elements of an array of them (`btf_find_field_one`).
     fn field(
         &self,
         ty: TypeId,
@@ -129,7 +129,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The type behind arrays, and how many of it there are.
+    /// The type of the elements of nested arrays, and their number.
     fn flatten(&self, ty: TypeId) -> Option<(TypeId, u32)> {
         let mut ty = ty;
         let mut count = 1u32;
@@ -140,7 +140,7 @@ impl Finder<'_> {
         Some((ty, count))
     }
 
-    /// An array too large to be searched may not contain special fields.
+    /// Fails if an element has special fields, for an array that is too large to be recorded.
     fn first_is_plain(&self, id: TypeId, depth: u32) -> Option<()> {
         if depth >= NESTING_MAX {
             return Some(());
@@ -181,7 +181,8 @@ impl Finder<'_> {
         Some(())
     }
 
-    /// What a list or tree holds: the `contains:TYPE:MEMBER` tag (`btf_find_graph_root`).
+    /// Type of the elements of a list or tree: the `contains:TYPE:MEMBER` tag
+    /// (`btf_find_graph_root`).
     fn contains(&self, place: (TypeId, i32), node: FieldKind) -> Option<FieldType> {
         let tag = self.btf.decl_tags(place.0, place.1).last()?.strip_prefix("contains:")?;
         let (type_name, member_name) = tag.split_once(':')?;
@@ -194,7 +195,7 @@ impl Finder<'_> {
         (kind == node).then_some(FieldType::Graph { value, node_offset })
     }
 
-    /// A pointer, when its tag says that it is special (`btf_find_kptr`).
+    /// Records a pointer if its tag makes it a special field (`btf_find_kptr`).
     fn pointer(&self, to: TypeId, offset: u32, count: u32, record: &mut Record) -> Option<()> {
         let Kind::TypeTag(inner) = *self.btf.kind(to) else { return Some(()) };
         let kind = match self.btf.name(to) {
@@ -224,7 +225,7 @@ impl Finder<'_> {
         Some(())
     }
 
-    /// A kernel type of that name, or else the program's own (`btf_parse_kptr`).
+    /// The kernel's type of the target's name, or else the program's own (`btf_parse_kptr`).
     fn kptr_target(&self, kind: FieldKind, id: TypeId) -> Option<BtfRef> {
         let name = self.btf.name(id);
         let Some(in_kernel) = self.kernel.find_composite(name) else {
@@ -245,7 +246,7 @@ const DESTRUCTIBLE: [&str; 7] = [
     "prog_test_ref_kfunc",
     "prog_test_member",
 ];
-/// `BTF_FIELDS_MAX`
+/// `BTF_FIELDS_MAX` of the kernel.
 const FIELDS_MAX: usize = 11;
-/// Structures within structures that are searched (`MAX_RESOLVE_DEPTH` of nested fields).
+/// Depth of nested structures that are searched (`MAX_RESOLVE_DEPTH` of nested fields).
 const NESTING_MAX: u32 = 4;

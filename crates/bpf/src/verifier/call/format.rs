@@ -1,4 +1,4 @@
-//! Format strings of `bpf_snprintf`: known while verifying, so checked then
+//! Format strings of `bpf_snprintf`: constant during verification, so checked then
 //! (`bpf_bprintf_prepare`).
 
 use crate::errno::Errno;
@@ -6,7 +6,8 @@ use crate::errno::Errno;
 use super::super::env::{Result, Verifier};
 
 impl Verifier<'_> {
-    /// The format in r3 must suit the number of values that r5 gives (`check_bpf_snprintf_call`).
+    /// Checks that the format in r3 suits the number of values that r5 gives
+    /// (`check_bpf_snprintf_call`).
     pub(super) fn check_snprintf(&self) -> Result<()> {
         let bytes = self.reg(5).var.tnum.value;
         if !bytes.is_multiple_of(8) {
@@ -26,7 +27,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether a format uses at most `count` values and only what the kernel's formatter knows.
+/// Whether a format uses at most `count` values and only conversions of the kernel's formatter.
 fn is_valid_format(text: &[u8], count: u64) -> bool {
     let printable = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' '..=b'~');
     if !text.iter().all(printable) {
@@ -47,7 +48,7 @@ fn is_valid_format(text: &[u8], count: u64) -> bool {
     true
 }
 
-/// What follows one conversion; `None` when it is none.
+/// The text after one conversion; `None` if the conversion is invalid.
 fn conversion(text: &[u8]) -> Option<&[u8]> {
     let flags = text.iter().take_while(|byte| b"0+- ".contains(byte)).count();
     let text = &text[flags..];
@@ -66,7 +67,7 @@ fn conversion(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// `%p` alone, or one of its forms.
+/// The text after `%p` alone, or after one of its forms.
 fn pointer(text: &[u8]) -> Option<&[u8]> {
     match text {
         [b'k' | b'u', b's', tail @ ..] => ends(tail),
@@ -76,7 +77,7 @@ fn pointer(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The conversion must end here: at the end, or before a space or punctuation.
+/// The text, if the conversion ends here: at the end, or before a space or punctuation.
 fn ends(text: &[u8]) -> Option<&[u8]> {
     let next = text.first();
     let ended = next.is_none_or(|b| b.is_ascii_whitespace() || b.is_ascii_punctuation());

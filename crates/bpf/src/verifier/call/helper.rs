@@ -25,7 +25,7 @@ impl Verifier<'_> {
         for index in 0..helper.args.len() {
             self.check_helper_arg(helper, index, &mut meta)?;
         }
-        // What is printed may lie behind an address (`%pI4`, `%s`).
+        // Printed text may lie behind an address (`%pI4`, `%s`).
         for regno in helper.args.len() as u8 + 1..=helper.args_passed() as u8 {
             let reg = *self.reg(regno);
             self.note_unchecked_address(&reg);
@@ -38,8 +38,9 @@ impl Verifier<'_> {
         self.finish_helper(helper, &meta)
     }
 
-    /// No helper has this number: the program's own, or one that the linker put in place of an
-    /// access that CO-RE found no answer for. Of these libbpf, too, shows the relocation instead.
+    /// Rejection of an unknown helper number, which is the program's own, or which the linker put
+    /// in place of an access without a CO-RE answer. For the latter the message has the relocation,
+    /// as in libbpf.
     fn unknown_helper(&self, number: u32) -> Box<Rejection> {
         let at = self.path.insn_idx;
         let unresolved = self.input.prog.unresolved.iter().find(|it| it.insn as usize == at);
@@ -101,7 +102,7 @@ impl Verifier<'_> {
         Ok(helper)
     }
 
-    /// A call that may sleep must not be in a section that forbids it.
+    /// Checks that a call that may sleep is not in a section that forbids it.
     pub(super) fn check_may_sleep(&self, name: &str, sleeps: bool) -> Result<()> {
         let refs = &self.path.cur.refs;
         let region = if refs.active_rcu_locks > 0 {
@@ -120,7 +121,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Kind of map, and direction (`check_map_func_compatibility`, `record_func_map`).
+    /// Checks kind and direction of the map (`check_map_func_compatibility`, `record_func_map`).
     fn check_map_use(&self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
         let Some(def) = meta.map.and_then(|(map, _)| self.map_def(map)) else { return Ok(()) };
         const RDONLY_PROG: u32 = 1 << 7;
@@ -140,7 +141,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What a compiler may rely on: which map, which key.
+    /// Records the map and key of the call, for compilers.
     fn note_facts(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
         let Some((map, _)) = meta.map else { return Ok(()) };
         let mut key = meta.const_key;
@@ -187,7 +188,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// A map owns the object now. Objects for each CPU stay readable under RCU.
+    /// Transfers an object to a map. Per-CPU objects stay readable under RCU.
     fn give_to_map(&mut self, ref_id: u32) -> bool {
         if !self.forget_reference(ref_id) {
             return false;
@@ -205,7 +206,7 @@ impl Verifier<'_> {
         true
     }
 
-    /// What is particular to one helper.
+    /// Applies effects that only one helper has.
     fn apply_effects(&mut self, helper: &HelperProto, meta: &mut CallMeta) -> Result<()> {
         match helper.id {
             id::TAIL_CALL => self.check_resource_leak(false, "tail_call"),
@@ -230,7 +231,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Registers after the call.
+    /// Sets the registers after the call.
     fn finish_helper(&mut self, helper: &HelperProto, meta: &CallMeta) -> Result<()> {
         let percpu_object = helper
             .args
@@ -239,7 +240,7 @@ impl Verifier<'_> {
         let result = self.helper_result(helper, meta, percpu_object)?;
         self.clobber_caller_saved();
         *self.reg_mut(0) = result;
-        // Of a dynptr that a call makes, the reference is in its slots.
+        // The reference of a dynptr that a call makes is kept in the dynptr's slots.
         let is_pointer = self.reg(0).is_pointer();
         let is_own = is_pointer && helper.ties.has(Ties::OWN);
         if is_own || self.acquires_socket(helper, meta) {
@@ -250,7 +251,7 @@ impl Verifier<'_> {
         } else if helper.ties.has(Ties::FIRST) {
             self.reg_mut(0).ref_id = meta.ref_id;
         }
-        // Behind a tail call of this very function the packet is as before: the call failed.
+        // Code after a tail call runs only if the call failed, and then the packet is unchanged.
         self.learned.changes_packet |= may_change_packet(helper.id);
         if helper.changes_packet && helper.id != id::TAIL_CALL {
             self.clear_all_packet_pointers();
@@ -258,7 +259,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What r0 holds afterwards.
+    /// The value of r0 after the call.
     fn helper_result(
         &mut self,
         helper: &HelperProto,
@@ -307,7 +308,7 @@ impl Verifier<'_> {
         Ok(reg)
     }
 
-    /// Elements that an array surely has. Where an inner one is looked at, its template is known,
+    /// Number of elements that an array certainly has. For an inner map only the template is known,
     /// and the map may be smaller: any with `BPF_F_INNER_MAP`, and all that are not plain arrays.
     fn entries_of(&self, map: MapRef) -> u64 {
         let Some(def) = self.map_def(map) else { return 0 };
@@ -327,7 +328,7 @@ impl Verifier<'_> {
         reg
     }
 
-    /// A per-cpu variable: a structure, or plain memory.
+    /// The result for a per-cpu variable: a structure, or plain memory.
     fn percpu_result(&self, meta: &CallMeta, flags: Flags, object: bool) -> Result<Reg> {
         let (Some(ty), Some(btf)) = (meta.ret_btf, meta.ret_btf.and_then(|ty| self.btf(ty.source)))
         else {
@@ -374,7 +375,8 @@ impl Verifier<'_> {
         Ok(Reg::pointer(Base::BtfId, flags, Payload::Btf(ty)))
     }
 
-    /// A lookup in a map of sockets takes a reference (`is_acquire_function`).
+    /// Whether the call takes a reference to a socket: a lookup in a map of sockets
+    /// (`is_acquire_function`).
     fn acquires_socket(&self, helper: &HelperProto, meta: &CallMeta) -> bool {
         let def = meta.map.and_then(|(map, _)| self.map_def(map));
         helper.id == id::MAP_LOOKUP_ELEM
@@ -382,7 +384,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Helpers that write to the packet themselves, move its edges, or have another program do so.
+/// Whether a helper writes to the packet, moves its edges, or has another program do so.
 fn may_change_packet(helper: u32) -> bool {
     matches!(
         helper,
@@ -394,7 +396,7 @@ fn may_change_packet(helper: u32) -> bool {
     )
 }
 
-/// What is known of an integer result (`do_refine_retval_range`).
+/// Range of an integer result (`do_refine_retval_range`).
 fn integer_range(helper: u32, meta: &CallMeta) -> Scalar {
     const ERRNO_MAX: i64 = 4095;
     let reads_up_to_size = [id::GET_TASK_STACK, id::PROBE_READ_USER_STR, id::PROBE_READ_KERNEL_STR];
@@ -408,10 +410,12 @@ fn integer_range(helper: u32, meta: &CallMeta) -> Scalar {
     Scalar::UNKNOWN
 }
 
-/// The kernel knows how many CPUs there are; here it is how many workers there may be.
+/// Bound of `bpf_get_smp_processor_id`: the kernel uses its number of CPUs, Towpath the largest
+/// number of workers.
 const WORKER_COUNT_MAX: u64 = 1024;
 
-/// Whether a program of that type may call it: who has no frame calls nothing that works on it.
+/// Whether a program of that type may call it: programs without a frame can't call helpers that
+/// work on frames.
 fn is_of_type(attach: AttachType, helper: &HelperProto) -> bool {
     let redirects = matches!(helper.id, id::REDIRECT | id::REDIRECT_MAP);
     let takes_ctx = helper.args.iter().any(|arg| arg.kind == ArgKind::Ctx);

@@ -60,7 +60,7 @@ impl Verifier<'_> {
             let message = format!("program must be sleepable to call sleepable kfunc {name}");
             return Err(self.reject(Errno::EACCES, message));
         }
-        // Programs of map entries are bound to nothing; frames that come to them keep their hints.
+        // Programs of map entries are bound to no device; frames that reach them keep their hints.
         let is_entry = matches!(self.input.prog.attach, AttachType::Devmap | AttachType::Cpumap);
         let is_bound = self.input.options.device_bound || is_entry;
         if kfunc.flags.has(KfuncFlags::DEV_BOUND) && !is_bound {
@@ -79,7 +79,8 @@ impl Verifier<'_> {
         Ok(kfunc)
     }
 
-    /// A resilient lock can fail: that path goes on without the lock and with an error in r0.
+    /// Forks the path where a resilient lock fails: that path goes on without the lock and with an
+    /// error in r0.
     fn fork_failed_lock(&mut self, kfunc: KfuncId) -> Result<()> {
         if !takes_resilient_lock(kfunc) {
             return Ok(());
@@ -104,7 +105,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// Registers after the call.
+    /// Sets the registers after the call.
     fn finish_kfunc(&mut self, kfunc: &KfuncProto, meta: &CallMeta) -> Result<()> {
         let mut result = self.kfunc_result(kfunc, meta)?;
         // An owned object can always be shared.
@@ -139,7 +140,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What r0 holds afterwards, apart from null and references.
+    /// The value of r0 after the call, apart from null and references.
     fn kfunc_result(&mut self, kfunc: &KfuncProto, meta: &CallMeta) -> Result<Reg> {
         Ok(match kfunc.ret {
             KRet::Void => Reg::NOT_INIT,
@@ -178,7 +179,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// How far the object a kfunc returns can be trusted; references make it so by themselves.
+    /// Trust in the object that a kfunc returns; a reference adds trust by itself.
     fn object_flags(&self, kfunc: &KfuncProto, meta: &CallMeta) -> Flags {
         if kfunc.id == KfuncId::GetKmemCache {
             return Flags::UNTRUSTED;
@@ -194,7 +195,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// `bpf_obj_new`: the type is the argument.
+    /// The result of `bpf_obj_new`: an object of the type in the argument.
     fn new_object(&self, meta: &CallMeta, percpu: bool) -> Result<Reg> {
         let wrong = |message: String| self.reject(Errno::EINVAL, message);
         let Some(id) = meta.constant.and_then(|id| u32::try_from(id).ok()) else {
@@ -232,7 +233,7 @@ impl Verifier<'_> {
         Ok(Reg::pointer(Base::BtfId, flags, Payload::Btf(ty)))
     }
 
-    /// `bpf_rdonly_cast`: any address as a structure of the kernel, or as memory.
+    /// The result of `bpf_rdonly_cast`: any address as a structure of the kernel, or as memory.
     fn cast_result(&self, meta: &CallMeta) -> Result<Reg> {
         let id = meta.constant.unwrap_or(u64::MAX);
         let known =
@@ -258,7 +259,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// What is given may be the buffer, and is void with it. 6.18 doesn't reckon with that.
+    /// Ties a slice to its buffer: the result may be the buffer, and becomes invalid with it. Linux
+    /// 6.18 has no such rule.
     fn tie_to_buffer(&self, slice: &mut Reg, buffer: &Reg) -> Result<()> {
         if slice.ref_id != 0 && buffer.ref_id != 0 && slice.ref_id != buffer.ref_id {
             let message = "a slice can't hang on two references, its dynptr's and its buffer's";
@@ -273,7 +275,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// `bpf_dynptr_slice`: as many bytes as the constant says.
+    /// The result of `bpf_dynptr_slice`: memory of the constant size in the argument.
     fn slice_result(&self, kfunc: &KfuncProto, meta: &CallMeta, writable: bool) -> Result<Reg> {
         let (Some(dynptr), Some(size)) = (meta.dynptr, meta.constant) else {
             return Err(self.internal("a slice of no dynptr or size"));
@@ -295,8 +297,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether a program of that type may call it at all: who has no frame calls nothing that asks for
-/// one, and who has one takes none out of queues.
+/// Whether a program of that type may call it at all: programs without a frame can't call kfuncs
+/// that need one, and programs with a frame can't take packets out of queues.
 fn is_of_type(attach: AttachType, kfunc: &KfuncProto) -> bool {
     let takes_out = kfunc.id == KfuncId::PacketDequeue
         || kfunc.params.iter().any(|param| param.kind == KArg::Packet);
@@ -306,7 +308,7 @@ fn is_of_type(attach: AttachType, kfunc: &KfuncProto) -> bool {
     takes_out || !kfunc.params.iter().any(|param| param.kind == KArg::Ctx)
 }
 
-/// Numbers all the way down (`__btf_type_is_scalar_struct`).
+/// Whether a structure contains only numbers, at any depth (`__btf_type_is_scalar_struct`).
 fn is_scalar_struct(btf: &crate::btf::Btf, id: crate::btf::TypeId, depth: u32) -> bool {
     const NESTING_MAX: u32 = 3;
     if depth > NESTING_MAX {
@@ -325,8 +327,8 @@ fn is_scalar_struct(btf: &crate::btf::Btf, id: crate::btf::TypeId, depth: u32) -
     })
 }
 
-/// Kfuncs that write to a dynptr, which may be one over the packet. What is written to a slice of
-/// one is seen where it is written.
+/// Kfuncs that write to a dynptr, which may be one over the packet. Writes to a slice of a dynptr
+/// are seen at the store.
 fn may_change_packet(kfunc: &KfuncProto) -> bool {
     use KfuncId::*;
     let takes_dynptr = kfunc.params.iter().any(|param| param.kind == KArg::Dynptr);
@@ -360,7 +362,7 @@ fn takes_resilient_lock(kfunc: KfuncId) -> bool {
     matches!(kfunc, KfuncId::ResSpinLock | KfuncId::ResSpinLockIrqsave)
 }
 
-/// What may be called with a lock held (`kfunc_spin_allowed`).
+/// Kfuncs that may be called with a lock held (`kfunc_spin_allowed`).
 fn allowed_under_lock(kfunc: KfuncId) -> bool {
     use KfuncId::*;
     matches!(
@@ -389,5 +391,5 @@ fn allowed_under_lock(kfunc: KfuncId) -> bool {
     )
 }
 
-/// `BPF_GLOBAL_PERCPU_MA_MAX_SIZE`
+/// `BPF_GLOBAL_PERCPU_MA_MAX_SIZE` of the kernel.
 const PERCPU_OBJECT_BYTES_MAX: u32 = 512;

@@ -1,4 +1,5 @@
-//! Locks, RCU sections, disabled preemption and interrupts: what must be balanced, and nest.
+//! Locks, RCU sections, disabled preemption and disabled interrupts: sections that must be balanced
+//! and nested.
 
 use crate::errno::Errno;
 use crate::proto::KfuncId;
@@ -8,7 +9,7 @@ use super::super::reg::{Base, Flags, IrqClass, Payload, Reg};
 use super::super::state::{LockOwner, Ref, RefKind, SlotKind};
 use super::field::FieldKind;
 
-/// Which lock a call means.
+/// Kind of lock that a call takes or gives back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LockKind {
     Spin,
@@ -40,7 +41,7 @@ impl LockKind {
 }
 
 impl Verifier<'_> {
-    /// Takes or gives back the lock a register points to (`process_spin_lock`).
+    /// Takes or gives back the lock that a register points to (`process_spin_lock`).
     pub(super) fn process_spin_lock(
         &mut self,
         regno: u8,
@@ -65,7 +66,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The register must point exactly to a lock.
+    /// Checks that the register points exactly to a lock.
     fn check_lock_field(&self, reg: &Reg, regno: u8, kind: LockKind) -> Result<LockOwner> {
         let name = kind.name();
         let Some(off) = reg.const_offset() else {
@@ -148,7 +149,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The object a list or tree is in must be the one whose lock is held
+    /// Whether the lock of the object that contains a list or tree is held
     /// (`check_reg_allocation_locked`).
     pub(super) fn check_object_locked(&self, reg: &Reg) -> Result<bool> {
         let owner = match (reg.base(), reg.map(), reg.btf()) {

@@ -1,4 +1,4 @@
-//! Memory that calls read and fill: sizes, keys, constant strings.
+//! Memory that calls read and write: sizes, keys, constant strings.
 
 use crate::errno::Errno;
 use crate::map::Shape;
@@ -9,12 +9,12 @@ use super::super::reg::{Base, Flags, Reg};
 use super::super::state::{SLOT_BYTES, SlotKind, slot_index};
 use super::meta::CallMeta;
 
-/// `BPF_MAX_VAR_SIZ`: larger sizes are as good as unbounded.
+/// `BPF_MAX_VAR_SIZ`: larger sizes count as unbounded.
 pub(super) const VARIABLE_SIZE_MAX: u64 = 1 << 29;
 
 impl Verifier<'_> {
-    /// The call accesses `size` bytes at a register. With `raw` it fills them, so that stack need
-    /// not be initialised; what it fills is data afterwards.
+    /// Checks an access of the call to `size` bytes at a register. With `raw` the call fills them,
+    /// so that the stack need not be initialised before; they are data afterwards.
     pub(super) fn check_call_memory(
         &mut self,
         regno: u8,
@@ -34,7 +34,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A size argument, and with it the memory argument before it (`check_mem_size_reg`).
+    /// Checks a size argument, and with it the memory argument before it (`check_mem_size_reg`).
     pub(super) fn check_mem_size(
         &mut self,
         regno: u8,
@@ -44,7 +44,7 @@ impl Verifier<'_> {
     ) -> Result<()> {
         let size = *self.reg(regno);
         meta.size_max = size.var.umax;
-        // Of a size that varies only a part may be filled: all must be initialised.
+        // With a variable size only a part may be filled: all must be initialised.
         let raw = meta.raw_mode && size.var.is_const();
         if size.var.smin < 0 {
             let message =
@@ -74,8 +74,8 @@ impl Verifier<'_> {
         self.mark_chain_precision(regno)
     }
 
-    /// Memory and size of a kfunc: may be read and written, and be null once checked
-    /// (`check_kfunc_mem_size_reg`).
+    /// Checks memory and size of a kfunc, which may read and write it; the pointer may be null if
+    /// that was checked (`check_kfunc_mem_size_reg`).
     pub(super) fn check_kfunc_mem_size(&mut self, regno: u8, meta: &mut CallMeta) -> Result<()> {
         self.with_not_null(regno - 1, |v| {
             v.check_mem_size(regno, Access::Read, true, meta)?;
@@ -83,7 +83,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Memory of a fixed size that a kfunc reads and writes (`check_mem_reg`).
+    /// Checks memory of a fixed size that a kfunc reads and writes (`check_mem_reg`).
     pub(crate) fn check_mem_reg(&mut self, regno: u8, size: u32) -> Result<()> {
         if self.reg(regno).is_null_const() {
             return Ok(());
@@ -94,7 +94,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Does something as if a register were known not to be null.
+    /// Runs a check as if a register were known not to be null.
     fn with_not_null(
         &mut self,
         regno: u8,
@@ -112,7 +112,7 @@ impl Verifier<'_> {
         result
     }
 
-    /// What the call filled is data from now on.
+    /// Marks memory that the call filled as data.
     pub(super) fn mark_raw_memory(&mut self, meta: &CallMeta) -> Result<()> {
         let Some((regno, size)) = meta.raw else { return Ok(()) };
         for off in 0..size {
@@ -127,7 +127,7 @@ impl Verifier<'_> {
         def.ok_or_else(|| self.reject(Errno::EACCES, "invalid map_ptr to access map->key"))
     }
 
-    /// A key argument; its value when it is constant (`ARG_PTR_TO_MAP_KEY`).
+    /// Checks a key argument, and records its value if that is constant (`ARG_PTR_TO_MAP_KEY`).
     pub(super) fn check_map_key(&mut self, regno: u8, meta: &mut CallMeta) -> Result<()> {
         let def = self.meta_map(meta)?;
         let (size, kind) = (def.key_size, def.kind);
@@ -142,7 +142,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The constant that the stack holds at a register, if it was stored there in one piece
+    /// The constant that the stack holds at a register, if one store wrote all of it
     /// (`get_constant_map_key`).
     fn constant_key(&mut self, regno: u8, size: u32) -> Result<Option<u64>> {
         let reg = *self.reg(regno);
@@ -163,7 +163,7 @@ impl Verifier<'_> {
         let Some(value) = slot.reg.const_value() else { return Ok(None) };
         // The value decides whether the result may be null.
         self.mark_slot_precise(frame, spi);
-        // The key may be the upper half of it.
+        // The key may be the upper half of the slot.
         Ok(Some(value >> (8 * (SLOT_BYTES - 1 - byte))))
     }
 
@@ -189,7 +189,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The contents of the frozen read-only map a register points into.
+    /// Contents of the frozen read-only map that a register points into.
     fn read_only_bytes(&self, reg: &Reg) -> Option<&[u8]> {
         let def = self.map_of(reg)?;
         if def.is_constant() { def.initial.as_deref() } else { None }

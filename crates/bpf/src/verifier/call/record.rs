@@ -1,8 +1,8 @@
 //! Special fields of map values and program-allocated objects: locks, timers, kptrs, list and tree
 //! heads and nodes (`struct btf_record`).
 //!
-//! They are found by type name, in the value type of each map and in each structure of the object
-//! file, and may only be touched by the helpers and kfuncs made for them.
+//! Special fields are found by type name, in the value type of each map and in each structure of
+//! the object file, and only their own helpers and kfuncs may access them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use super::super::reg::{BtfRef, BtfSource, MapRef};
 use super::field::{FieldKind, FieldType, Record, SpecialField};
 use super::find::{types_of, value_record};
 
-/// The special fields of a map's values, by offset. None when one of them breaks a rule: then all
-/// of them are plain data, and the verifier refuses their helpers.
+/// Special fields of a map's values, by offset. Empty if one of them breaks a rule: then all of
+/// them are plain data, and the verifier refuses calls of their helpers.
 pub fn special_fields(def: &MapDef, kernel: &Btf) -> Vec<SpecialField> {
     let Some(btf) = def.btf.as_deref() else { return Vec::new() };
     let Some(types) = types_of(btf, kernel) else { return Vec::new() };
@@ -27,7 +27,7 @@ pub fn special_fields(def: &MapDef, kernel: &Btf) -> Vec<SpecialField> {
     records.of_map(map).map_or_else(Vec::new, |record| record.to_public())
 }
 
-/// The special fields of objects of a program's structure, as [`special_fields`].
+/// Special fields of objects of a program's structure, as [`special_fields`].
 pub fn special_fields_of(types: &Btf, kernel: &Btf, structure: TypeId) -> Vec<SpecialField> {
     let records = types_of(types, kernel);
     let record = records.and_then(|mut records| records.remove(&types.resolve(structure)));
@@ -42,8 +42,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Finds all special fields of a program's maps and types. Types that break a rule of theirs
-    /// get no record: the fields are then data, and their helpers refuse them.
+    /// Finds all special fields of a program's maps and types. Types that break a rule get no
+    /// record: their fields are then data, and calls of the fields' helpers are refused.
     pub(crate) fn of(prog: &Linked) -> Self {
         let mut records = Records::default();
         let of_maps = || prog.maps.iter().find_map(|def| def.btf.as_deref());
@@ -90,7 +90,7 @@ impl Records {
     }
 }
 
-/// Which kinds of map support which fields (`map_check_btf`).
+/// Whether the kind of map supports the fields of its values (`map_check_btf`).
 fn kinds_allow(def: &MapDef, record: &Record) -> bool {
     let allowed = def.kind.spec().fields;
     let is_shared = def.flags & (BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG) == 0;

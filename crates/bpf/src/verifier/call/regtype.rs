@@ -1,4 +1,4 @@
-//! Which registers fit which argument (`check_reg_type` and `check_func_arg_reg_off`).
+//! Match of registers and arguments (`check_reg_type` and `check_func_arg_reg_off`).
 
 use crate::errno::Errno;
 use crate::proto::{self, Arg, ArgKind, HelperProto, id};
@@ -10,7 +10,7 @@ use super::meta::CallMeta;
 use super::refs::is_alloc_object;
 
 impl Verifier<'_> {
-    /// The register's type must be one of those the argument takes (`check_reg_type`).
+    /// Checks that the register's type is one that the argument accepts (`check_reg_type`).
     pub(super) fn check_reg_type(
         &self,
         helper: &HelperProto,
@@ -29,7 +29,7 @@ impl Verifier<'_> {
         if arg.kind == ArgKind::Mem {
             flags = flags.without(Flags::PACKET_SLICE);
         }
-        // Objects of the program may go into kptr fields as kernel objects do.
+        // Objects of the program may go into kptr fields, as kernel objects may.
         if helper.id == id::KPTR_XCHG && regno == 2 && flags.has(Flags::ALLOC) {
             flags = flags.without(Flags::ALLOC | Flags::PERCPU);
         }
@@ -44,7 +44,7 @@ impl Verifier<'_> {
         if reg.is(Base::BtfId) { self.check_object_type(helper, arg, regno, meta) } else { Ok(()) }
     }
 
-    /// A typed pointer must point to the right type.
+    /// Checks that a typed pointer points to the right type.
     fn check_object_type(
         &self,
         helper: &HelperProto,
@@ -95,8 +95,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// An argument of a global function that is a kernel object (`__arg_trusted`): one that is
-    /// held, that the kernel holds, or that RCU keeps, of the type or starting with it.
+    /// Checks an argument of a global function that is a kernel object (`__arg_trusted`): an object
+    /// that the program or the kernel holds, or that RCU protects, of the type or starting with it.
     pub(crate) fn check_object_arg(&self, regno: u8, ty: BtfRef, nullable: bool) -> Result<()> {
         let reg = self.reg(regno);
         let absent = if nullable { Flags::MAYBE_NULL } else { Flags::NONE };
@@ -115,7 +115,7 @@ impl Verifier<'_> {
         self.check_arg_offset(regno, false, false)
     }
 
-    /// Which offsets a pointer argument may have (`check_func_arg_reg_off`).
+    /// Checks the offset of a pointer argument (`check_func_arg_reg_off`).
     pub(super) fn check_arg_offset(&self, regno: u8, release: bool, dynptr: bool) -> Result<()> {
         let reg = self.reg(regno);
         if release {
@@ -147,7 +147,8 @@ impl Verifier<'_> {
         self.check_pointer_offset(reg, regno, fixed_ok)
     }
 
-    /// No variable offset, and a fixed one only if `fixed_ok` (`__check_ptr_off_reg`).
+    /// Checks that there is no variable offset, and a fixed one only if `fixed_ok`
+    /// (`__check_ptr_off_reg`).
     pub(crate) fn check_pointer_offset(&self, reg: &Reg, regno: u8, fixed_ok: bool) -> Result<()> {
         let kind = type_name(reg.kind);
         if reg.off < 0 {
@@ -170,13 +171,13 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The structure a typed pointer points to.
+    /// Name of the structure that a typed pointer points to.
     pub(super) fn struct_name(&self, reg: &Reg) -> String {
         let name = reg.btf().and_then(|ty| Some(self.btf(ty.source)?.name(ty.id).to_owned()));
         name.unwrap_or_default()
     }
 
-    /// Whether a pointer that isn't an object of the kernel can be one (`reg2btf_ids`).
+    /// The kernel structure that a pointer of this type also points to (`reg2btf_ids`).
     pub(super) fn implied_struct(base: Base) -> Option<&'static str> {
         match base {
             Base::Socket => Some("sock"),
@@ -196,7 +197,7 @@ impl Verifier<'_> {
             || (reg.kind.flags.intersects(trusted) && clean)
     }
 
-    /// The special fields of the map value or object a register points into (`reg_btf_record`).
+    /// Special fields of the map value or object that a register points into (`reg_btf_record`).
     pub(super) fn record_of(&self, reg: &Reg) -> Option<std::rc::Rc<super::field::Record>> {
         match reg.base() {
             Base::MapValue => self.input.records.of_map(reg.map()?),
@@ -205,7 +206,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whether the register is an object of the kernel, not of the program.
+    /// Whether the register points to an object of the kernel, not of the program.
     pub(super) fn is_kernel_object(reg: &Reg) -> bool {
         reg.btf().is_some_and(|ty| ty.source == BtfSource::Kernel)
     }
@@ -233,7 +234,7 @@ fn compatible(kind: ArgKind) -> &'static [RegType] {
     }
 }
 
-/// What to do about the most frequent mistakes.
+/// Advice on the most frequent mistakes.
 fn hint_for(reg: &Reg, arg: &Arg) -> &'static str {
     match (reg.base(), arg.kind) {
         _ if reg.maybe_null() => NULL_HINT,

@@ -1,32 +1,33 @@
-//! Properties of a call for the passes before path exploration: which registers it reads, whether
-//! it calls back, whether it changes the frame.
+//! Properties of a call for the passes before path exploration: the registers it reads, whether it
+//! calls back, whether it changes the frame.
 
 use crate::insn::Insn;
 use crate::proto::{self, ArgKind, KArg, KfuncFlags, KfuncId, KfuncProto, id};
 
 use super::super::env::Verifier;
 
-/// What the control-flow pass must know of a call before its arguments are known.
+/// Properties of a call that the control-flow pass needs before the arguments are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallTraits {
-    /// Arguments it reads, r1 first (`None`: unknown, take all five).
+    /// Number of arguments that it reads, from r1 (`None`: unknown, count all five).
     pub(crate) arg_count: Option<u8>,
-    /// Calls a function of the program before it returns (`is_sync_callback_calling_function`).
+    /// Whether it calls a function of the program before it returns
+    /// (`is_sync_callback_calling_function`).
     pub(crate) calls_back_sync: bool,
-    /// Has a function of the program called later (timer, workqueue).
+    /// Whether it arranges a later call of a function of the program (timer, workqueue).
     pub(crate) calls_back_async: bool,
-    /// `*_next` of an open-coded iterator.
+    /// Whether it is the `*_next` of an open-coded iterator.
     pub(crate) iter_next: bool,
-    /// Packet pointers are void afterwards.
+    /// Whether packet pointers are invalid afterwards.
     pub(crate) changes_packet: bool,
     pub(crate) might_sleep: bool,
-    /// `bpf_throw`: does not return.
+    /// Whether it does not return (`bpf_throw`).
     pub(crate) throws: bool,
-    /// Keeps r1..r5 as far as it doesn't take them (`bpf_fastcall`).
+    /// Whether it keeps those of r1..r5 that are no arguments of it (`bpf_fastcall`).
     pub(crate) fastcall: bool,
 }
 
-/// The traits of the call `insn`; of a call this module does not know, the defaults.
+/// The traits of the call `insn`; the defaults if the call is unknown.
 pub(crate) fn traits(v: &Verifier<'_>, insn: &Insn) -> CallTraits {
     if insn.is_helper_call() {
         return helper_traits(insn.imm as u32);
@@ -34,7 +35,7 @@ pub(crate) fn traits(v: &Verifier<'_>, insn: &Insn) -> CallTraits {
     kfunc_of(v, insn).map_or_else(CallTraits::default, kfunc_traits)
 }
 
-/// The kfunc that a call means, if an XDP program may call it.
+/// The kfunc that is called, if an XDP program may call it.
 pub(super) fn kfunc_of(v: &Verifier<'_>, insn: &Insn) -> Option<&'static KfuncProto> {
     let kfunc = v.input.prog.kfuncs.get(usize::try_from(insn.imm).ok()?)?;
     proto::kfunc(crate::btf::essential_name(&kfunc.name))

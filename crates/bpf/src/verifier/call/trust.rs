@@ -1,19 +1,19 @@
-//! Members of kernel structures that pass trust on: a pointer loaded from one is as good as the
+//! Members of kernel structures that pass trust on: a pointer loaded from one is as trusted as the
 //! pointer it was loaded through (the `BTF_TYPE_SAFE_*` lists of the kernel's verifier).
 
-/// What is known of a pointer member.
+/// Trust in a pointer member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Trust {
     None,
-    /// Valid as long as the object is.
+    /// Valid as long as the object that contains it.
     Trusted,
     TrustedOrNull,
-    /// Valid within an RCU section.
+    /// Valid within an RCU read-side section.
     Rcu,
     RcuOrNull,
 }
 
-/// What is known of `struct within`'s pointer `member`.
+/// Trust in the pointer `member` of `struct within`.
 pub(super) fn field_trust(within: &str, member: &str) -> Trust {
     let row = FIELDS.iter().find(|(name, field, _)| *name == within && *field == member);
     row.map_or(Trust::None, |(_, _, trust)| *trust)

@@ -1,4 +1,4 @@
-//! Typed pointers: what lies where in a structure, and what loading it gives
+//! Typed pointers: the members of a structure by offset, and the results of loads from them
 //! (`btf_struct_walk`, `check_ptr_to_btf_access`).
 
 use crate::btf::{Btf, Kind, Member, TypeId};
@@ -8,13 +8,13 @@ use super::super::env::{Access, Result, Verifier};
 use super::super::reg::{Base, BtfRef, BtfSource, Flags, Payload, Reg};
 use super::trust::{Trust, field_trust};
 
-/// What is at an offset of a structure.
+/// Kind of member at an offset of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberKind {
     Scalar,
     /// A structure starts here.
     Struct(TypeId),
-    /// A pointer to a structure; the member's name, and flags from its type tags.
+    /// A pointer to a structure, with the member's name; its type tags give flags.
     Pointer {
         to: TypeId,
         member: String,
@@ -24,7 +24,7 @@ pub(super) enum MemberKind {
     OtherPointer,
 }
 
-/// Where a walk stands.
+/// Position of a walk.
 struct Walk<'b> {
     btf: &'b Btf,
     ty: TypeId,
@@ -33,15 +33,15 @@ struct Walk<'b> {
     flags: Flags,
 }
 
-/// One step's result: done, or go on inside.
+/// Result of one step: the end of the walk, or a nested structure.
 enum Step {
     Found(MemberKind),
     Into(TypeId, u32),
     Wrong(Errno, String),
 }
 
-/// Finds what `size` bytes at `off` of structure `ty` are (`btf_struct_walk`). Adds
-/// [`Flags::UNTRUSTED`] when a union was crossed, and the flags of type tags.
+/// Finds the member at `off..off + size` of structure `ty` (`btf_struct_walk`). Adds
+/// [`Flags::UNTRUSTED`] if the walk crosses a union, and the flags of type tags.
 pub(super) fn struct_walk(
     btf: &Btf,
     ty: TypeId,
@@ -73,7 +73,7 @@ impl Walk<'_> {
             return Step::Wrong(Errno::EINVAL, format!("Type '{name}' is not a struct"));
         };
         if *union && members.len() != 1 {
-            // Nothing says which member is the valid one.
+            // It is unknown which member of a union is valid.
             self.flags = self.flags.with(Flags::UNTRUSTED);
         }
         if self.off.saturating_add(self.size) > *size {
@@ -91,7 +91,7 @@ impl Walk<'_> {
         Step::Wrong(Errno::EINVAL, message)
     }
 
-    /// Behind the end: only an array of unknown length can be there.
+    /// A step behind the end of the structure: only an array of unknown length can be there.
     fn flexible_array(&self, name: &str, members: &[Member]) -> Step {
         let beyond = Step::Wrong(
             Errno::EACCES,
@@ -115,7 +115,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What `off` means in one member; `None` when it lies elsewhere.
+    /// The step into one member; `None` if `off` lies elsewhere.
     fn member(&self, within: TypeId, name: &str, member: &Member) -> Option<Step> {
         let start = member.bit_offset / 8;
         if member.bit_size != 0 {
@@ -163,7 +163,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The element type behind arrays, and its size.
+    /// The element type of nested arrays, and its size.
     fn element(&self, ty: TypeId, bytes: u32) -> (TypeId, u32) {
         let mut ty = self.btf.resolve(ty);
         let mut count = 1u32;
@@ -194,17 +194,17 @@ fn tag_flags(btf: &Btf, to: TypeId) -> Flags {
     }
 }
 
-/// What a load from a typed pointer gives.
+/// Result of a load from a typed pointer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Loaded {
     Scalar,
     Object(BtfRef, Flags),
-    /// An address of something without structure: readable, not trusted.
+    /// An address of memory without a structure: readable, not trusted.
     Untrusted,
 }
 
 impl Loaded {
-    /// As a register (`mark_btf_ld_reg`).
+    /// The result as a register (`mark_btf_ld_reg`).
     pub(super) fn into_reg(self, v: &mut Verifier<'_>) -> Reg {
         match self {
             Loaded::Scalar => Reg::UNKNOWN,
@@ -225,7 +225,7 @@ impl Loaded {
 }
 
 impl Verifier<'_> {
-    /// A load from, or store to, a typed pointer (`check_ptr_to_btf_access`).
+    /// Checks a load from, or store to, a typed pointer (`check_ptr_to_btf_access`).
     pub(super) fn check_object_access(
         &mut self,
         regno: u8,
@@ -295,7 +295,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The only kernel field an XDP program may write is a connection's mark
+    /// Checks a write to a kernel structure: XDP programs may write only a connection's mark
     /// (`nfct_btf_struct_access`).
     fn check_kernel_write(
         &self,
@@ -330,7 +330,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What is at an offset of an object, and what may be done with it when loaded.
+    /// Finds the member at an offset of an object, and the trust in it when loaded.
     fn walk_object(&self, reg: &Reg, ty: BtfRef, off: u32, size: u32) -> Result<Loaded> {
         if reg.has(Flags::ALLOC) {
             self.check_alloc_fields(ty, off, size)?;
@@ -348,7 +348,7 @@ impl Verifier<'_> {
                     off = 0;
                 }
                 MemberKind::Scalar => return Ok(Loaded::Scalar),
-                // The program wrote it there: just bits.
+                // The program wrote the member itself: it is a number.
                 _ if reg.has(Flags::ALLOC) => return Ok(Loaded::Scalar),
                 MemberKind::OtherPointer => return Ok(Loaded::Untrusted),
                 MemberKind::Pointer { to, member, within } => {
@@ -361,7 +361,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// How far a pointer loaded from an object can be trusted.
+    /// Trust in a pointer that was loaded from an object.
     fn loaded_flags(&self, reg: &Reg, flags: Flags, within: &str, member: &str) -> Flags {
         if reg.has(Flags::UNTRUSTED) {
             return Flags::UNTRUSTED;
@@ -387,7 +387,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Special fields of the program's own objects are for their kfuncs only.
+    /// Checks that no special field of the program's own objects is accessed: only kfuncs may do
+    /// that.
     fn check_alloc_fields(&self, ty: BtfRef, off: u32, size: u32) -> Result<()> {
         let Some(record) = self.input.records.of_type(ty) else { return Ok(()) };
         for field in &record.fields {
@@ -437,7 +438,7 @@ impl Verifier<'_> {
             return false;
         }
         let mut flags = Flags::NONE;
-        // Each turn goes into a nested structure; BTF nesting is bounded.
+        // Each iteration goes into a nested structure; BTF nesting is bounded.
         while let Ok(MemberKind::Struct(inner)) = struct_walk(btf, id, off, 1, &mut flags) {
             if matches(btf, inner) {
                 return true;
@@ -449,5 +450,5 @@ impl Verifier<'_> {
     }
 }
 
-/// `clear_trusted_flags`: what a union made untrusted stays so.
+/// Flags that `clear_trusted_flags` removes: a pointer that a union made untrusted stays so.
 const TRUST_FLAGS: Flags = Flags::TRUSTED.with(Flags::RCU);

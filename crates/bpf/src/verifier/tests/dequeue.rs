@@ -1,4 +1,4 @@
-//! Dequeue programs: packets that are taken out of queues, looked at, sent and dropped.
+//! Dequeue programs: packets that are taken out of queues, read, sent and dropped.
 
 use crate::map::MapType;
 
@@ -72,13 +72,13 @@ fn take() -> Vec<Insn> {
     ]
 }
 
-/// The packet in r0, which is in `to` then; null ends the program.
+/// Takes a packet into `to`; null ends the program.
 fn take_into(to: u8) -> Vec<Insn> {
     let checked = vec![op(BPF_JMP | BPF_JNE, 0, 0, 1, 0), EXIT, op(MOV_REG, to, 0, 0, 0)];
     concat([take(), checked])
 }
 
-/// The same where another packet, in `held`, is dropped when there is none.
+/// As [`take_into`], with another packet in `held`, which is dropped if there is none.
 fn take_second_into(to: u8, held: u8) -> Vec<Insn> {
     let dropped = concat([drop_of(held), nothing()]);
     let mut insns = take();
@@ -118,7 +118,7 @@ fn load_from(pointer: u8) -> Vec<Insn> {
 fn a_packet_is_sent_or_dropped() {
     fine(vec![start(), take_into(7), send(7)]);
     fine(vec![start(), take_into(7), drop_of(7), nothing()]);
-    // As it comes: null is nothing to send.
+    // The result may be null: then no packet is sent.
     fine(vec![start(), take(), vec![EXIT]]);
     fine(vec![nothing()]);
     fine(vec![start(), take_into(7), take_second_into(8, 7), drop_of(7), send(8)]);
@@ -157,13 +157,13 @@ fn a_packets_bytes_are_compared_with_its_own_end() {
     fine(read);
     let unproved = vec![start(), take_into(7), bytes_of(7), load_from(2), send(7)];
     refused(unproved, "invalid access to packet, off=12 size=1, R2(id=0,off=12,r=0)");
-    // The end of one says nothing about the other.
+    // The end of one packet proves nothing about the other.
     let two = || concat([start(), take_into(7), take_second_into(8, 7)]);
     let mixed = vec![op(LOAD_W, 2, 7, 0, 0), op(LOAD_W, 3, 8, 4, 0)];
     let end = || concat([drop_of(8), send(7)]);
     let crossed = vec![two(), mixed, compared(), load_from(2), end()];
     refused(crossed, "invalid access to packet, off=12 size=1, R2(id=0,off=12,r=0)");
-    // What is proved of one is not proved of the other.
+    // Facts proved about one packet do not hold for the other.
     let other = vec![op(LOAD_W, 9, 8, 0, 0)];
     let proved = vec![two(), other, bytes_of(7), compared(), load_from(9), end()];
     refused(proved, "invalid access to packet, off=12 size=1, R9(id=0,off=12,r=0)");
@@ -223,7 +223,7 @@ fn who_has_no_frame_calls_nothing_that_works_on_one() {
     let pull = vec![op(MOV, 2, 0, 0, 0), kfunc(4)];
     let message = "calling kernel function bpf_xdp_pull_data is not allowed";
     refused(vec![pull, nothing()], message);
-    // And who has one takes none out of a queue, but may ask for that.
+    // A program that has a frame can't take one out of a queue, but may call other kfuncs.
     let xdp = |insns| {
         let program = dequeue_program(concat(insns), MapType::PifoXdp);
         let program = Linked { attach: AttachType::Xdp, ..program };
