@@ -1,8 +1,8 @@
-//! The way into compiled code that a signal handler can lead out of again.
+//! The way into compiled code that a signal handler can leave.
 //!
-//! Registers that must stay unchanged for the caller are put on the stack, and a [`Landing`] has
-//! their place. Code behind the door has no destructors: to leave it from anywhere is to take the
-//! stack back.
+//! Registers that the caller needs unchanged are saved on the stack, and a [`Landing`] has their
+//! place. The code behind [`enter`] has no destructors: to leave it from anywhere, it is enough to
+//! restore the stack pointer.
 
 #![expect(unsafe_code, reason = "calls machine code, and is returned to from the middle of it")]
 
@@ -14,26 +14,26 @@ use std::ptr;
 use crate::fault_unsafe::CodeFault;
 use crate::machine_unsafe::Machine;
 
-/// Where to go when compiled code cannot go on.
+/// Return point for compiled code that cannot go on.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Landing {
     /// The stack pointer that the code at `address` expects.
     pub(crate) stack: u64,
-    /// Where the rest of [`enter`] is.
+    /// Address of the rest of [`enter`].
     pub(crate) address: u64,
-    /// Why it was used.
+    /// Reason of the return.
     pub(crate) fault: Option<CodeFault>,
-    /// What the code works on.
+    /// The machine that the code works on.
     pub(crate) machine: *mut Machine,
 }
 
 thread_local! {
-    /// The innermost landing of this thread; none outside of compiled code.
+    /// Innermost landing of this thread; null outside of compiled code.
     static ACTIVE: Cell<*mut Landing> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The innermost landing of this thread, or null. Good for signal handlers: it needs no
+/// Innermost landing of this thread, or null. Signal handlers may call it: it needs no
 /// initialisation and has no destructor.
 pub(crate) fn active() -> *mut Landing {
     ACTIVE.try_with(Cell::get).unwrap_or(ptr::null_mut())
@@ -43,13 +43,14 @@ pub(crate) fn active() -> *mut Landing {
 ///
 /// # Errors
 ///
-/// What it did that the machine does not allow. What it had begun is undone nowhere.
+/// Fails with the fault if the code did something that the machine does not allow. Effects until
+/// then are not undone.
 ///
 /// # Safety
 ///
-/// Code of the platform's C convention is at `entry`, takes at most these arguments, and is called
-/// as it wants to be. From there on to any instruction of compiled code that can fault, no frame is
-/// on the stack that must not be left behind.
+/// `entry` is code of the platform's C convention, which takes at most these arguments, and they
+/// satisfy its contract. Between this call and any compiled instruction that can fault, the stack
+/// has no frame that must not be skipped.
 #[inline]
 pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u64, CodeFault> {
     let machine = args[0] as *mut Machine;
@@ -59,15 +60,15 @@ pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u6
     // SAFETY: the caller's promise; the landing outlives the call.
     let result = unsafe { enter(landing, entry, args) };
     ACTIVE.set(outer);
-    // SAFETY: a local, of which the handler's write is over.
+    // SAFETY: a local, and the handler's write to it is complete.
     match unsafe { (*landing).fault.take() } {
         None => Ok(result),
         Some(fault) => Err(fault),
     }
 }
 
-/// A function that saves what its caller expects to be saved, notes in `landing` how to get back,
-/// and calls: one for each processor.
+/// Defines a function that saves the registers that its caller expects unchanged, records the
+/// return point in `landing`, and calls: one for each processor.
 macro_rules! door {
     ($arch:literal: $($line:literal,)+) => {
         #[cfg(target_arch = $arch)]
@@ -117,7 +118,7 @@ door! {
     "ret",
 }
 
-// Floating-point registers are the callee's to save as well.
+// The callee also saves floating-point registers.
 door! {
     "aarch64":
     "stp x29, x30, [sp, #-160]!",

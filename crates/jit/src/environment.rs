@@ -1,4 +1,4 @@
-//! The environment of compiled code: the maps it was given and the functions it calls.
+//! The environment of compiled code: its maps and the functions that it calls.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use towpath_maps::{Arena, Layout, Map, ProgramSlots};
 use crate::machine_unsafe::Callees;
 use crate::xir::MapMeta;
 
-/// The surroundings of one compilation. Their addresses end up in the code, so everything named
-/// here has to outlive it; [`crate::Program`] keeps maps and slots alive, the caller the rest.
+/// The environment of one compilation. Its addresses end up in the code, so all of it has to
+/// outlive the code; [`crate::Program`] keeps maps and slots alive, the caller the rest.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The program being compiled.
     pub linked: &'a Linked,
-    /// Addresses of maps, map values, variables; numbers of kfuncs: those the interpreter uses.
+    /// Addresses of maps, map values and variables, and numbers of kfuncs, as for the interpreter.
     pub resolver: &'a dyn Resolver,
     /// The program's maps, by index.
     pub maps: &'a [Arc<Map>],
-    /// What tail calls read of those that are program arrays: addresses of
-    /// [`crate::TailCallTarget`]. Where there is none, they ask the runtime.
+    /// Slots of the maps that are program arrays, for tail calls: addresses of
+    /// [`crate::TailCallTarget`]. Without them, tail calls ask the runtime.
     pub slots: &'a [Option<Arc<ProgramSlots>>],
     /// Functions of the runtime.
     pub callees: Callees,
 }
 
 impl Environment<'_> {
-    /// What a register holds that refers to a map.
+    /// The register value that refers to a map.
     pub(crate) fn map_handle(&self, map: u32) -> u64 {
         self.resolver.map(map as usize).unwrap_or(0)
     }
@@ -37,7 +37,7 @@ impl Environment<'_> {
         self.resolver.map_value(map as usize, 0).unwrap_or(0)
     }
 
-    /// Address of a part of a map; 0 when the map has no such part.
+    /// Address of a part of a map; 0 if the map has no such part.
     pub(crate) fn map_meta(&self, map: u32, what: MapMeta) -> u64 {
         let number = map;
         let Some(map) = self.maps.get(map as usize) else { return 0 };
@@ -60,7 +60,7 @@ impl Environment<'_> {
         part.unwrap_or(0)
     }
 
-    /// The slots of a program array, where there are some to read.
+    /// The slots of a program array, if compiled code can read them.
     pub(crate) fn slots_of(&self, map: u32) -> Option<&ProgramSlots> {
         self.slots.get(map as usize)?.as_deref()
     }
@@ -72,10 +72,10 @@ impl Environment<'_> {
     }
 }
 
-/// Entries of the largest array whose keys are kept.
+/// Largest number of entries of an array whose keys are kept in memory.
 pub(crate) const KEYS_MAX: u32 = 4096;
 
-/// Keys of arrays: a callback takes a pointer to one, and arrays have none in memory.
+/// Keys of arrays: a callback takes a pointer to its key, and arrays keep no keys in memory.
 static KEYS: [u32; KEYS_MAX as usize] = {
     let mut keys = [0; KEYS_MAX as usize];
     let mut next = 0;

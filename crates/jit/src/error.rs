@@ -1,61 +1,61 @@
-//! Why a program is not compiled.
+//! Reasons why a program is not compiled.
 
 use crate::xir::BuildError;
 
-/// What stands between a verified program and its machine code. The interpreter runs it instead.
+/// Reason why a verified program has no machine code. The interpreter runs it instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// No translation into XIR.
+    /// The program can't be translated into XIR.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Cranelift refused a function: a bug of ours.
+    /// Cranelift refused a function, because of a bug in Towpath.
     #[error("function {function}: {what}")]
     Cranelift {
-        /// Name.
+        /// Name of the function.
         function: String,
-        /// Cranelift's words.
+        /// Message of Cranelift.
         what: String,
     },
-    /// This machine's instruction set has no compiler.
+    /// There is no compiler for this machine's instruction set.
     #[error("no code generator for this machine: {0}; use --exec interp")]
     Host(String),
-    /// Longer than [`crate::XIR_INSTS_MAX`].
+    /// The program is longer than [`crate::XIR_INSTS_MAX`].
     #[error("{insts} intermediate instructions, and the compiler takes at most {max}")]
     TooLong {
-        /// How many there are.
+        /// Number of intermediate instructions.
         insts: usize,
-        /// The limit.
+        /// Largest number.
         max: usize,
     },
-    /// LLVM is not there, or refused a program.
+    /// LLVM is missing, or refused a program.
     #[error("LLVM: {0}")]
     Llvm(String),
-    /// Tier 2 makes no code that is masked against speculation.
+    /// Tier 2 can't mask code against speculation.
     #[error("code that is masked against speculation has tier 1 only")]
     Masked,
-    /// Compilation took longer than it may.
+    /// Compilation took longer than allowed.
     #[error("compilation took longer than {0:?}")]
     TooSlow(std::time::Duration),
     /// The limit on executable memory is reached.
     #[error("{bytes} bytes of machine code beside {in_use} in use exceed the limit of {limit}")]
     CodeFull {
-        /// How much was asked for.
+        /// Requested number of bytes.
         bytes: usize,
-        /// How much all programs have.
+        /// Bytes of all programs' code.
         in_use: usize,
-        /// What they may have.
+        /// Largest number of bytes for all programs.
         limit: usize,
     },
-    /// No executable memory.
+    /// The system has no executable memory.
     #[error("no memory for {bytes} bytes of machine code: {source}")]
     Memory {
-        /// How much was asked for.
+        /// Requested number of bytes.
         bytes: usize,
-        /// The system's answer.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Compilers rely on what the verifier found out.
+    /// Compilers rely on the verifier's facts.
     #[error("a program that was loaded without a proof cannot be compiled")]
     Unverified,
 }

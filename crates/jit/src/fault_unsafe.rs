@@ -1,13 +1,12 @@
-//! The guard: what a verified program cannot do, done all the same, ends its run and not the
-//! process.
+//! The guard: an action that verified programs never take ends the run, and not the process.
 //!
-//! The verifier proves that compiled code touches only what it may. Should it be wrong, the machine
-//! notices some of what follows and sends a signal. If the instruction is one of compiled code, the
-//! handler leads the thread to the [`Landing`] it entered by, with a note of what happened. Every
-//! other signal goes to its previous handler: Rust's own guard of stacks, or the default.
+//! The verifier proves that compiled code accesses only allowed memory. If a proof is wrong, the
+//! machine detects some of the consequences and sends a signal. If the signal's instruction is
+//! compiled code, the handler returns the thread to the [`Landing`] it entered by, with a record of
+//! the fault. Every other signal goes to its previous handler: Rust's own stack guard, or the
+//! default.
 //!
-//! By the same way code is left that does not return: [`interrupt`] sends its thread a signal of
-//! its own.
+//! The same way ends code that does not return: [`interrupt`] sends its thread a signal.
 
 #![expect(unsafe_code, reason = "a signal handler, and the registers of what it interrupted")]
 
@@ -23,45 +22,45 @@ use rustix::thread::Pid;
 use crate::code_unsafe::is_code;
 use crate::enter_unsafe::{Landing, active};
 
-/// Something that compiled code did and the machine does not allow.
+/// An action of compiled code that the machine does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeFault {
     /// Number of the signal.
     pub signal: i32,
     /// Address of the instruction ([`crate::Program::origin_of`]).
     pub instruction: u64,
-    /// The address it wanted to access, for `SIGSEGV` and `SIGBUS`; the instruction's for others.
+    /// Accessed address for `SIGSEGV` and `SIGBUS`; the instruction's address for other signals.
     pub address: u64,
 }
 
 impl CodeFault {
-    /// Nothing is wrong: the run was asked to end ([`interrupt`]).
+    /// Whether there was no fault, but a request to end the run ([`interrupt`]).
     pub fn is_interrupt(&self) -> bool {
         self.signal == INTERRUPT
     }
 
-    /// The signal's name.
+    /// Name of the signal.
     pub fn signal_name(&self) -> &'static str {
         let known = SIGNALS.iter().find(|(number, _)| *number == self.signal);
         known.map_or("a signal", |(_, name)| name)
     }
 }
 
-/// Has a thread of this process look whether its run is to end ([`crate::Machine::asked`]):
-/// compiled code is left where it is, or at its next look when it is in a function of the runtime.
-/// A thread that runs something else does not notice.
+/// Makes a thread of this process check whether its run is to end ([`crate::Machine::asked`]):
+/// compiled code is left at once, or, if the thread is in a function of the runtime, at the next
+/// check. A thread that runs other code is not affected.
 pub fn interrupt(thread: Pid) {
     let process = std::process::id().cast_signed();
     let thread = thread.as_raw_nonzero().get();
-    // SAFETY: a signal to a thread of ours, ignored where its handler is not installed. It fails
-    // where the thread is gone.
+    // SAFETY: a signal to a thread of this process, ignored if its handler is not installed. The
+    // call fails if the thread is gone.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) };
 }
 
-/// A signal without a meaning of its own.
+/// A signal that is ignored by default.
 const INTERRUPT: c_int = libc::SIGURG;
 
-/// What a processor says about an instruction, and what a thread says about a run.
+/// Signals by which a processor reports an instruction, or a thread the end of a run.
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
@@ -73,7 +72,7 @@ const SIGNALS: [(c_int, &str); 5] = [
 /// Previous handlers, in the order of [`SIGNALS`].
 static PREVIOUS: OnceLock<[sigaction; SIGNALS.len()]> = OnceLock::new();
 
-/// Has the signals caught from now on. Called before there is compiled code.
+/// Installs the handlers. Called before there is compiled code.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -82,7 +81,7 @@ pub(crate) fn install() {
         let mut ours: sigaction = unsafe { zeroed() };
         let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_signal;
         ours.sa_sigaction = handler as usize;
-        // On the stack that Rust gives each thread for its own guard: a thread may be out of stack.
+        // On the stack that Rust gives each thread for its own guard: the thread's may be full.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         for (signal, _) in SIGNALS {
             exchange(signal, Some(&ours));
@@ -90,7 +89,7 @@ pub(crate) fn install() {
     });
 }
 
-/// Sets what is done about a signal; gives what was.
+/// Sets the action for a signal; gives the previous one.
 fn exchange(signal: c_int, new: Option<&sigaction>) -> sigaction {
     let new = new.map_or(ptr::null(), ptr::from_ref);
     // SAFETY: as in `install`.
@@ -100,10 +99,10 @@ fn exchange(signal: c_int, new: Option<&sigaction>) -> sigaction {
     old
 }
 
-/// Does nothing that a signal handler may not: it reads thread-local words and atomics, and writes
-/// to the interrupted thread's stack and registers.
+/// Does only what a signal handler may: reads thread-local words and atomics, and writes to the
+/// interrupted thread's stack and registers.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
+    // SAFETY: the kernel's arguments to a handler with SA_SIGINFO.
     let (info_of, interrupted) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     let done = match signal {
         // SAFETY: as above.
@@ -117,13 +116,13 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
 }
 
-/// Leads the thread out of compiled code; false when it is not there.
+/// Returns the thread from compiled code to its landing; false if it is in other code.
 ///
 /// # Safety
 ///
-/// `context` is what a signal interrupted on this thread.
+/// `context` is the interrupted state of this thread.
 unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> bool {
-    // What another process or thread sent says nothing about the instruction.
+    // A signal from another process or thread is unrelated to the instruction.
     let is_ours = info.si_code > 0;
     let (landing, instruction) = (active(), registers(context).0);
     if !is_ours || landing.is_null() || !is_code(instruction) {
@@ -137,29 +136,29 @@ unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> boo
     true
 }
 
-/// Has the thread go on behind the call of compiled code that it is in.
+/// Makes the thread continue behind its call of compiled code.
 fn leave(landing: &mut Landing, fault: CodeFault, context: &mut ucontext_t) {
     landing.fault = Some(fault);
     resume(context, landing.address, landing.stack);
 }
 
-/// Ends the run of this thread, if there is one that is to end; false when there is none.
+/// Ends the run of this thread if that was asked for; false if not.
 ///
 /// # Safety
 ///
-/// `context` is what a signal interrupted on this thread.
+/// `context` is the interrupted state of this thread.
 unsafe fn stop_run(context: &mut ucontext_t) -> bool {
     let (landing, instruction) = (active(), registers(context).0);
     if landing.is_null() {
         return false;
     }
     // SAFETY: a landing and its machine outlive the call that they are for, which has not returned,
-    // and what the machine points to outlives both.
+    // and the pointers of the machine outlive both.
     let is_asked = unsafe {
         let machine = (*landing).machine;
         let is_asked = (*(*machine).asked).load(Ordering::Relaxed) == (*machine).run;
         if is_asked {
-            // For the next look, when it is a function of the runtime that runs.
+            // For the next check, if the thread is in a function of the runtime.
             ptr::write_volatile(&raw mut (*machine).stop, 1);
         }
         is_asked
@@ -172,19 +171,19 @@ unsafe fn stop_run(context: &mut ucontext_t) -> bool {
     is_asked
 }
 
-/// Gives a signal to who had it before.
+/// Passes a signal to its previous handler.
 ///
 /// # Safety
 ///
-/// The arguments of a handler with SA_SIGINFO, unchanged.
+/// `signal`, `info` and `context` are the unchanged arguments of a handler with SA_SIGINFO.
 unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
     let number = SIGNALS.iter().position(|(known, _)| *known == signal);
     let previous = PREVIOUS.get().zip(number).map(|(all, number)| all[number]);
     match previous {
         Some(action) if action.sa_sigaction > libc::SIG_IGN => {
-            // With SA_SIGINFO it takes three arguments, else one, and does not see the others.
-            // SAFETY: the address of a handler, which takes what the kernel gave us.
+            // With SA_SIGINFO it takes three arguments, else one, and ignores the others.
+            // SAFETY: the address of a handler, which takes the kernel's arguments.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(action.sa_sigaction) };
             // SAFETY: as above.
             unsafe { handler(signal, info, context) };
@@ -192,8 +191,9 @@ unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         // By default it is ignored.
         _ if signal == INTERRUPT => {}
         _ => {
-            // The default: the process ends, by this signal, when we return to the instruction, or
-            // when it is sent again, if it was sent. SAFETY: all zeroes is the default action.
+            // The default: the process ends by this signal when the handler returns to the
+            // instruction, or, if it was sent, when it is sent again. SAFETY: all zeroes is the
+            // default action.
             let default = unsafe { MaybeUninit::<sigaction>::zeroed().assume_init() };
             exchange(signal, Some(&default));
             // SAFETY: the kernel's, valid; `raise` may be called in handlers.
@@ -213,7 +213,7 @@ pub(crate) fn registers(context: &ucontext_t) -> (u64, u64) {
     (registers[libc::REG_RIP as usize] as u64, registers[libc::REG_RSP as usize] as u64)
 }
 
-/// Has the thread go on at `address` when the handler returns.
+/// Makes the thread continue at `address` when the handler returns.
 #[cfg(target_arch = "x86_64")]
 fn resume(context: &mut ucontext_t, address: u64, stack: u64) {
     let registers = &mut context.uc_mcontext.gregs;
@@ -227,7 +227,7 @@ pub(crate) fn registers(context: &ucontext_t) -> (u64, u64) {
     (context.uc_mcontext.pc, context.uc_mcontext.sp)
 }
 
-/// Has the thread go on at `address` when the handler returns.
+/// Makes the thread continue at `address` when the handler returns.
 #[cfg(target_arch = "aarch64")]
 fn resume(context: &mut ucontext_t, address: u64, stack: u64) {
     context.uc_mcontext.pc = address;

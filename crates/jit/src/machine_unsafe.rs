@@ -7,51 +7,51 @@ use std::sync::atomic::AtomicU64;
 
 use crate::xir::CtxField;
 
-/// The state compiled code works on.
+/// The state that compiled code works on.
 ///
-/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects and what tail
-/// calls change; its batch entry writes `packet` and `index`. Everything else belongs to the
-/// runtime.
+/// Compiled code reads `packet`, `index`, `worker` and `stop`, and writes redirects and the fields
+/// that tail calls change; its batch entry writes `packet` and `index`. All other fields belong to
+/// the runtime.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Machine {
-    /// The running frame.
+    /// Record of the running frame.
     pub packet: *const Packet,
-    /// Its number in the burst.
+    /// Number of the running frame in the burst.
     pub index: u32,
     /// Number of the running worker: index into per-CPU maps.
     pub worker: u32,
-    /// Not 0 when the run has to end now; looked at behind each call that may say so, and once a
-    /// round by loops that call anything else.
+    /// Not 0 if the run has to end now; checked behind each call that may set it, and once in each
+    /// round of loops that call anything else.
     pub stop: u32,
-    /// Where the frames of the burst are redirected to: a cell for each.
+    /// Redirect targets of the frames of the burst: a cell for each.
     pub redirects: *mut RedirectCell,
-    /// Number of the burst, which makes a cell count.
+    /// Number of the burst; a cell counts only if it has the same.
     pub burst: u32,
     /// Value of r1 at the start: the address that stands for `struct xdp_md`.
     pub ctx: u64,
     /// Value of r10 in the entry function.
     pub stack_top: u64,
-    /// What is left of a run's time, where it is limited; below 0 when it is used up.
+    /// Remaining time of the run, if it is limited; below 0 when it is used up.
     pub budget: i64,
-    /// Number of the helper that is called, where that is charged for; with the highest bit set, of
-    /// the kfunc.
+    /// Number of the called helper, if calls are charged for; with the highest bit set, of the
+    /// called kfunc.
     pub callee: u32,
-    /// Tail calls that the frame's run has made.
+    /// Number of tail calls of the frame's run.
     pub tail_calls: u32,
-    /// The program that runs, when a tail call led to it; null while it is the burst's own.
+    /// The running program, if a tail call led to it; null for the burst's own program.
     pub target: *const TailCallTarget,
     /// The value of `bpf_jiffies64`, after its first call; 0 before.
     pub jiffies: u64,
-    /// Number of the run, to end it by ([`crate::interrupt`]).
+    /// Number of the run, by which it can be ended ([`crate::interrupt`]).
     pub run: u64,
-    /// The run that is to end, as that one says.
+    /// Number of the run that is to end, written by the thread that asks.
     pub asked: *const AtomicU64,
     /// The runtime's own state.
     pub runtime: *mut c_void,
 }
 
-/// What compiled code reads of a program that tail calls lead to: the start of the runtime's own
+/// The fields of a target of tail calls that compiled code reads: the start of the runtime's own
 /// record of it. A target that was found may be used until the frame's run is over.
 #[derive(Debug)]
 #[repr(C)]
@@ -60,60 +60,60 @@ pub struct TailCallTarget {
     pub entry: AtomicU64,
 }
 
-/// What compiled code reads of a frame: the start of the runtime's own record of it, so that
-/// nothing is copied for a run, and what helpers change (`bpf_xdp_adjust_head`, ...) is seen at
-/// once.
+/// The fields of a frame that compiled code reads: the start of the runtime's own record of it, so
+/// that nothing is copied for a run, and changes by helpers (`bpf_xdp_adjust_head`, ...) are seen
+/// at once.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Packet {
-    /// Address of the buffer with the packet's linear part; the same for all of a run.
+    /// Address of the buffer with the packet's linear part; constant during a run.
     pub buffer: u64,
-    /// The runtime's own.
+    /// Reserved for the runtime.
     pub owner: [u64; 2],
     /// Offset of the first metadata byte in the buffer.
     pub data_meta: u32,
     /// Offset of the first packet byte.
     pub data: u32,
-    /// Offset of what follows the last linear packet byte.
+    /// Offset behind the last linear packet byte.
     pub data_end: u32,
-    /// `xdp_md.ingress_ifindex`
+    /// `xdp_md.ingress_ifindex`.
     pub ingress_ifindex: u32,
-    /// `xdp_md.rx_queue_index`
+    /// `xdp_md.rx_queue_index`.
     pub rx_queue_index: u32,
-    /// The runtime's own.
+    /// Reserved for the runtime.
     pub frag_size: u32,
-    /// `xdp_md.egress_ifindex`
+    /// `xdp_md.egress_ifindex`.
     pub egress_ifindex: u32,
-    /// Bytes of the packet behind its linear part.
+    /// Number of bytes of the packet behind its linear part.
     pub frags_len: u32,
 }
 
-/// Where a frame's last redirect call led.
+/// Target of a frame's last redirect call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct RedirectCell {
-    /// The burst in which it was written; the cell means nothing in another.
+    /// Number of the burst in which it was written; in any other burst the cell is void.
     pub burst: u32,
-    /// What `words` are: one of the constants, or a number of the runtime's own.
+    /// Meaning of `words`: one of the constants, or a number of the runtime's own.
     pub kind: u32,
-    /// As `kind` says.
+    /// Target in the form that `kind` says.
     pub words: [u32; 4],
 }
 
 impl RedirectCell {
-    /// No burst has this number: the frame goes nowhere.
+    /// Number that no burst has: the frame has no target.
     pub const NO_BURST: u32 = 0;
-    /// To an interface; the first word is its number, the others are 0.
+    /// An interface; the first word is its number, the others are 0.
     pub const INTERFACE: u32 = 0;
-    /// To an entry of a map: the map's number in the program, the key, both words of the entry.
+    /// An entry of a map: the map's number in the program, the key, both words of the entry.
     pub const ENTRY: u32 = 1;
-    /// To all entries of a map: its number, and 1 when where the frame came from is left out; the
-    /// others are 0.
+    /// All entries of a map: its number, and 1 if the interface that the frame came from is left
+    /// out; the others are 0.
     pub const BROADCAST: u32 = 2;
 }
 
 impl RedirectCell {
-    /// What the text form of XIR calls a kind.
+    /// Name of a kind in the text form of XIR.
     pub(crate) fn kind_name(kind: u32) -> &'static str {
         match kind {
             RedirectCell::INTERFACE => "interface",
@@ -124,13 +124,12 @@ impl RedirectCell {
 }
 
 impl Packet {
-    /// The lowest offset that `data` may have: what is in front of it is the frame's own
-    /// (`struct xdp_frame`).
+    /// Lowest possible offset of `data`: the bytes in front are reserved (`struct xdp_frame`).
     pub const DATA_MIN: u32 = 40;
-    /// Fewest linear bytes that `bpf_xdp_adjust_head` leaves (`ETH_HLEN`).
+    /// Smallest number of linear bytes that `bpf_xdp_adjust_head` leaves (`ETH_HLEN`).
     pub const BYTES_MIN: u32 = 14;
 
-    /// Where a field of the context is; those of 64 bits are relative to `buffer`.
+    /// Offset of a context field in the record; fields of 64 bits are relative to `buffer`.
     pub(crate) const fn offset_of(field: CtxField) -> usize {
         match field {
             CtxField::Data => offset_of!(Packet, data),
@@ -144,41 +143,43 @@ impl Packet {
     }
 }
 
-/// The frames of a burst, and what became of them.
+/// The frames of a burst, and their results.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
     /// A pointer to each frame's record.
     pub frames: *const *const Packet,
-    /// For each frame the low half of r0, written when its run is over.
+    /// For each frame the low half of r0, written at the end of its run.
     pub returned: *mut [u32],
 }
 
-/// A function compiled code calls: machine, r1 to r5; gives r0.
+/// A function that compiled code calls: takes machine and r1 to r5; gives r0.
 pub type Callee = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64) -> u64;
 
-/// The functions of the runtime that compiled code calls.
+/// Functions of the runtime that compiled code calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Callees {
-    /// Tells what to call for the helper of a number.
+    /// Gives the function for the helper of a number.
     pub helper: fn(u32) -> Callee,
-    /// Tells what to call for the kfunc that the runtime knows by a number.
+    /// Gives the function for the kfunc with this number in the runtime.
     pub kfunc: fn(u32) -> Callee,
-    /// `(map, index)`: address of the [`TailCallTarget`] in a slot of a program array, or 0 when it
-    /// is empty. Asked where code does not know the map.
+    /// `(map, index)`: gives the address of the [`TailCallTarget`] in a slot of a program array, or
+    /// 0 if the slot is empty. Called if the map is unknown at compile time.
     pub tail_call: Callee,
-    /// `(frame pointer)`: behind a tail call that stopped, with the frame pointer that its target
-    /// was given: what the target returns if it stopped because it threw. Anything else stops on.
+    /// `(frame pointer)`: called after a tail call that stopped the run, with the target's frame
+    /// pointer. Gives the target's result if it stopped by an exception; else the run stays
+    /// stopped.
     pub catch: Callee,
-    /// `(address, bytes)`: loads through a pointer that may be stale; 0 when it is.
+    /// `(address, bytes)`: loads through a pointer that may be stale; gives 0 if it is.
     pub probe: Callee,
-    /// `(address, bytes, need)`: stops the run unless the program may do what
-    /// [`Need`](crate::xir::Need), by number, says.
+    /// `(address, bytes, need)`: stops the run unless the program may make the access that
+    /// [`Need`](crate::xir::Need), by number, names.
     pub guard: Callee,
-    /// Functions called without a number.
+    /// Functions that are called directly, without a number.
     pub direct: Direct,
 }
 
-/// Functions of the runtime behind [`crate::xir::RuntimeFunction`]: it says what they take.
+/// Functions of the runtime behind [`crate::xir::RuntimeFunction`], which documents their
+/// parameters.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the names are the functions'")]
 pub struct Direct {

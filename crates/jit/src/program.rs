@@ -1,4 +1,4 @@
-//! A compiled program: code in its place and what keeps its addresses valid.
+//! A compiled program: its code, and the objects that keep the code's addresses valid.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,32 +18,33 @@ use crate::trust::Trust;
 use crate::xir::{self, Module};
 use crate::{passes, perf};
 
-/// Intermediate instructions of a program, over all its functions; Cranelift's time and memory grow
-/// with them. A million verified BPF instructions make about this many.
+/// Largest number of intermediate instructions of a program, over all its functions; Cranelift's
+/// time and memory grow with them. A million verified BPF instructions give about this many.
 pub const XIR_INSTS_MAX: usize = 4_000_000;
 
-/// How to compile.
+/// Options of a compilation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which passes run.
+    /// Choice of passes.
     pub passes: passes::Choice,
-    /// Bytes of executable memory that all programs of the process together may have.
+    /// Largest number of bytes of executable memory for all programs of the process.
     pub code_bytes_max: usize,
-    /// Tier 2: how long one program's compilation may take.
+    /// Tier 2: longest time for one program's compilation.
     pub tier2_limit: Duration,
-    /// Tier 2: intermediate instructions of a program, at most ([`LLVM_INSTS_MAX`]).
+    /// Tier 2: largest number of intermediate instructions of a program ([`LLVM_INSTS_MAX`]).
     pub tier2_insts_max: usize,
-    /// Tier 2: where its machine code is kept.
+    /// Tier 2: place of the cached machine code.
     pub cache: CodeCache,
-    /// How far the verifier is trusted.
+    /// Trust in the verifier.
     pub trust: Trust,
-    /// Whether machine code is masked against speculation: no address that a branch has checked is
-    /// one where a processor foresaw the branch wrongly (Spectre v1), and no load from the stack
-    /// overtakes a store (v4). Tier 2 has no such code, and where tier 1 has none, the program
-    /// can't be compiled.
+    /// Whether machine code is masked against speculation: addresses checked by a branch are
+    /// invalid where a processor mispredicted the branch (Spectre v1), and no load from the stack
+    /// overtakes a store (v4). Tier 2 has no such code, and if tier 1 has none for this machine,
+    /// the program can't be compiled.
     pub mask_speculation: bool,
-    /// What one run of a [`Trust::Guest`] program may cost, in instructions of XIR, about;
-    /// [`crate::GUEST_BUDGET`] when `None`. Each program a tail call leads to has as much again.
+    /// Approximate limit of one run of a [`Trust::Guest`] program, in instructions of XIR;
+    /// [`crate::GUEST_BUDGET`] if `None`. Each program that a tail call leads to has the same limit
+    /// again.
     pub budget: Option<u32>,
 }
 
@@ -62,7 +63,7 @@ impl Default for Options {
     }
 }
 
-/// Where machine code is kept from process to process.
+/// Place of machine code that is kept between processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CodeCache {
     /// `$XDG_CACHE_HOME/towpath`, or `~/.cache/towpath`.
@@ -70,12 +71,12 @@ pub enum CodeCache {
     User,
     /// This directory, which no other user may write to.
     Directory(PathBuf),
-    /// Nowhere.
+    /// No cache.
     Off,
 }
 
 impl CodeCache {
-    /// The directory, if there is to be one.
+    /// The directory of the cache, if there is one.
     fn directory(&self) -> Option<PathBuf> {
         match self {
             CodeCache::Off => None,
@@ -90,7 +91,7 @@ impl CodeCache {
     }
 }
 
-/// Which compiler made a program's code.
+/// The compiler that made a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     /// Cranelift.
@@ -99,31 +100,32 @@ pub enum Tier {
     Two,
 }
 
-/// Machine code of one program. Dropping it frees the code: every runner holds a reference.
+/// Machine code of one program. Dropping it frees the code: every thread that runs it holds a
+/// reference.
 #[derive(Debug)]
 pub struct Program {
     body: Body,
-    /// On tier 1; tier 2 uses the same.
+    /// Look-ahead functions of tier 1; tier 2 uses the same.
     ahead: Option<Ahead>,
     /// First BPF slot of each function, to find callbacks.
     starts: Vec<u32>,
-    /// Their addresses are in the code.
+    /// Maps, whose addresses are in the code.
     maps: Vec<Arc<Map>>,
-    /// As these.
+    /// Slots of program arrays, whose addresses are in the code.
     slots: Vec<Option<Arc<ProgramSlots>>>,
     elapsed: Duration,
 }
 
-/// What a machine instruction was made of.
+/// Origin of a machine instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// Slot of the BPF instruction; none for what belongs to no instruction, as the loop over the
-    /// frames does.
+    /// Slot of the BPF instruction; `None` for code that belongs to no instruction, such as the
+    /// loop over the frames.
     pub slot: Option<u32>,
 }
 
 impl Origin {
-    /// The origin of what is at an offset, given where code of another origin begins.
+    /// The origin of the code at an offset, from the list of offsets at which origins begin.
     fn among(origins: &[(usize, u32)], offset: usize) -> Origin {
         let behind = origins.partition_point(|&(start, _)| start <= offset);
         Origin { slot: behind.checked_sub(1).map(|at| origins[at].1) }
@@ -134,7 +136,7 @@ impl Origin {
 pub(crate) enum Body {
     /// Tier 1.
     Clif(clif::Layout),
-    /// Tier 2, and the same program on tier 1: what tail calls lead to is entered through that.
+    /// Tier 2, and the same program on tier 1, through which tail calls enter it.
     Llvm(llvm::Layout, Arc<Program>),
 }
 
@@ -143,7 +145,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`CompileError`]; the interpreter can run the program all the same.
+    /// Fails with a [`CompileError`]; the interpreter can run the program all the same.
     pub fn compile(
         verified: &Verified,
         environment: &Environment<'_>,
@@ -154,11 +156,12 @@ impl Program {
         Program::on_tier1(verified, &module, environment, options, started)
     }
 
-    /// As [`Program::compile`], and has tier 2 compile the program in the background.
+    /// As [`Program::compile`], and starts tier 2's compilation in the background.
     ///
     /// # Errors
     ///
-    /// As there. What keeps the program from tier 2 is no error: [`Upgrade::failure`] tells.
+    /// As [`Program::compile`]. If tier 2 can't compile the program, [`Upgrade::failure`] has the
+    /// reason.
     pub fn compile_tiered(
         verified: &Verified,
         environment: &Environment<'_>,
@@ -225,7 +228,7 @@ impl Program {
         Job::new(module, environment, enter, cache, bytes_max)
     }
 
-    /// The program `below` with the code that tier 2 made of it.
+    /// The program `below`, with tier 2's code for it.
     pub(crate) fn on_tier2(
         layout: llvm::Layout,
         below: &Arc<Program>,
@@ -236,7 +239,7 @@ impl Program {
         Program { body, ahead: None, starts, maps, slots, elapsed }
     }
 
-    /// Address of the entry function on tier 1: where a tail call jumps to.
+    /// Address of the entry function on tier 1: the target of tail calls.
     pub fn entry(&self) -> u64 {
         match &self.body {
             Body::Clif(layout) => layout.address(0).unwrap_or(0),
@@ -244,8 +247,8 @@ impl Program {
         }
     }
 
-    /// Number of the function that a program's reference (as [`towpath_bpf::interp`] writes it)
-    /// stands for.
+    /// Number of the function that a program's reference (in the form of [`towpath_bpf::interp`])
+    /// refers to.
     pub(crate) fn function(&self, reference: u64) -> Option<usize> {
         let slot = function_slot(reference)?;
         self.starts.iter().position(|&start| start as usize == slot)
@@ -261,8 +264,8 @@ impl Program {
         }
     }
 
-    /// Offsets in the code at which what was made of another BPF instruction begins, and the slot
-    /// of that instruction, in order.
+    /// Offsets at which the code of another BPF instruction begins, with the slot of that
+    /// instruction, in order.
     pub fn origins(&self) -> &[(usize, u32)] {
         match &self.body {
             Body::Clif(layout) => layout.origins(),
@@ -270,8 +273,7 @@ impl Program {
         }
     }
 
-    /// The BPF slot that the machine instruction at an address was made of, and whether it is this
-    /// program's at all.
+    /// Origin of the machine instruction at an address; `None` if it is not part of this program.
     pub fn origin_of(&self, address: u64) -> Option<Origin> {
         let stages = self.ahead.iter().flat_map(|ahead| &ahead.stages);
         match &self.body {
@@ -289,7 +291,7 @@ impl Program {
         }
     }
 
-    /// Which compiler made the code.
+    /// The compiler that made the code.
     pub fn tier(&self) -> Tier {
         match &self.body {
             Body::Clif(_) => Tier::One,
@@ -297,7 +299,7 @@ impl Program {
         }
     }
 
-    /// How long compilation took, on tier 2 in the background.
+    /// Duration of the compilation, on tier 2 in the background.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
@@ -307,12 +309,12 @@ impl Program {
     }
 
     /// Whether bursts are preceded by prefetches of hash buckets: the program reaches a lookup in a
-    /// table that is too large for the caches now.
+    /// table that is currently too large for the caches.
     pub fn looks_ahead(&self) -> bool {
         self.ahead().is_some()
     }
 
-    /// What is to be run over a burst before the program, when that is worth it now.
+    /// Functions to run over a burst before the program, if that currently pays.
     pub(crate) fn ahead(&self) -> Option<&Ahead> {
         let ahead = match &self.body {
             Body::Clif(_) => &self.ahead,
@@ -326,7 +328,7 @@ impl Program {
 ///
 /// # Errors
 ///
-/// As [`Program::compile`].
+/// Fails as [`Program::compile`] does.
 pub fn optimized(
     verified: &Verified,
     environment: &Environment<'_>,
@@ -352,7 +354,7 @@ pub fn optimized(
 ///
 /// # Errors
 ///
-/// As [`Program::compile`].
+/// Fails as [`Program::compile`] does.
 pub fn clif_text(
     verified: &Verified,
     environment: &Environment<'_>,
@@ -365,7 +367,7 @@ pub fn clif_text(
 ///
 /// # Errors
 ///
-/// As [`Program::compile`]; LLVM is needed for any but [`LlvmForm::Given`].
+/// Fails as [`Program::compile`] does; LLVM is needed for any form but [`LlvmForm::Given`].
 pub fn llvm_text(
     verified: &Verified,
     environment: &Environment<'_>,

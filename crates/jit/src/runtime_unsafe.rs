@@ -1,4 +1,4 @@
-//! The functions behind [`RuntimeFunction`]: what compiled code calls without a helper's overhead.
+//! The functions behind [`RuntimeFunction`], which compiled code calls without a helper's overhead.
 //!
 //! Their arguments need no checks: the verifier proved that a map is one of this program and has
 //! the operation, and that keys and values are accessible.
@@ -16,7 +16,7 @@ use crate::sums_unsafe;
 use crate::xir::{RuntimeFunction, Stage};
 
 impl RuntimeFunction {
-    /// Where the function is in this process.
+    /// Address of the function in this process.
     pub(crate) fn address(self, callees: &Callees) -> u64 {
         let direct = &callees.direct;
         let function: *const () = match self {
@@ -66,8 +66,8 @@ impl RuntimeFunction {
 ///
 /// # Safety
 ///
-/// The verifier proved that it is a map: one of the program's, which live as long as it does, or
-/// one found in a map of maps, which live until the worker is quiescent.
+/// The verifier proved that it is a map: one of the program's, which live as long as the program,
+/// or one found in a map of maps, which lives until the worker is quiescent.
 unsafe fn map<'a>(address: u64) -> &'a Map {
     // SAFETY: the caller's promise; a map's handle is its address.
     unsafe { &*(address as *const Map) }
@@ -78,8 +78,8 @@ unsafe fn map<'a>(address: u64) -> &'a Map {
 /// # Safety
 ///
 /// The verifier proved `len` bytes at `address` readable. Packet and stack bytes are not written
-/// while a helper runs; map bytes may be, by other workers, which is the program's own race as it
-/// is in the kernel.
+/// while a helper runs; map bytes may be written by other workers, which is the program's own race,
+/// as in the kernel.
 unsafe fn bytes<'a>(address: u64, len: u32) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -88,7 +88,7 @@ unsafe fn bytes<'a>(address: u64, len: u32) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address as *const u8, len as usize) }
 }
 
-/// As [`bytes`], to write.
+/// As [`bytes`], writable.
 ///
 /// # Safety
 ///
@@ -109,7 +109,7 @@ fn status(result: Result<(), Errno>) -> u64 {
 }
 
 unsafe extern "C" fn map_lookup(map_address: u64, key: u64, worker: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, key) = unsafe {
         let map = map(map_address);
         (map, bytes(key, map.key_size()))
@@ -118,7 +118,7 @@ unsafe extern "C" fn map_lookup(map_address: u64, key: u64, worker: u64) -> u64 
 }
 
 unsafe extern "C" fn map_lookup_percpu(map_address: u64, key: u64, cpu: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, key) = unsafe {
         let map = map(map_address);
         (map, bytes(key, map.key_size()))
@@ -133,7 +133,7 @@ unsafe extern "C" fn map_update(
     flags: u64,
     worker: u64,
 ) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, key, value) = unsafe {
         let map = map(map_address);
         (map, bytes(key, map.key_size()), bytes(value, map.value_size()))
@@ -142,7 +142,7 @@ unsafe extern "C" fn map_update(
 }
 
 unsafe extern "C" fn map_delete(map_address: u64, key: u64, worker: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, key) = unsafe {
         let map = map(map_address);
         (map, bytes(key, map.key_size()))
@@ -151,7 +151,7 @@ unsafe extern "C" fn map_delete(map_address: u64, key: u64, worker: u64) -> u64 
 }
 
 unsafe extern "C" fn map_push(map_address: u64, value: u64, flags: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, value) = unsafe {
         let map = map(map_address);
         (map, bytes(value, map.value_size()))
@@ -160,7 +160,7 @@ unsafe extern "C" fn map_push(map_address: u64, value: u64, flags: u64) -> u64 {
 }
 
 unsafe extern "C" fn map_pop(map_address: u64, value: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, value) = unsafe {
         let map = map(map_address);
         (map, bytes_mut(value, map.value_size()))
@@ -169,7 +169,7 @@ unsafe extern "C" fn map_pop(map_address: u64, value: u64) -> u64 {
 }
 
 unsafe extern "C" fn map_peek(map_address: u64, value: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let (map, value) = unsafe {
         let map = map(map_address);
         (map, bytes_mut(value, map.value_size()))
@@ -181,34 +181,34 @@ unsafe extern "C" fn map_peek(map_address: u64, value: u64) -> u64 {
 ///
 /// # Safety
 ///
-/// The verifier proved that one is at the address; it is only accessed atomically.
+/// The verifier proved that a lock is at the address; it is only accessed atomically.
 unsafe fn lock_word<'a>(address: u64) -> &'a AtomicU32 {
     // SAFETY: the caller's promise.
     unsafe { AtomicU32::from_ptr(address as *mut u32) }
 }
 
 unsafe extern "C" fn lock(address: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     spin_lock(unsafe { lock_word(address) });
     0
 }
 
 unsafe extern "C" fn unlock(address: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     spin_unlock(unsafe { lock_word(address) });
     0
 }
 
-/// What the functions over the words of a key do.
+/// Action of a function over the words of a key: a lookup.
 const LOOKUP: u8 = 0;
-/// [`LOOKUP`], and the element counts as used.
+/// A [`LOOKUP`] that also marks the element as used.
 const LOOKUP_AND_MARK: u8 = 1;
-/// Fetches the bucket ahead.
+/// A prefetch of the bucket.
 const BUCKET_AHEAD: u8 = 2;
-/// Fetches the first element of the bucket ahead.
+/// A prefetch of the first element of the bucket.
 const ELEMENT_AHEAD: u8 = 3;
 
-/// The function that does `WHAT` for keys of so many words.
+/// The function for action `WHAT` and keys of this number of words.
 fn hash<const WHAT: u8>(words: u8) -> *const () {
     match words {
         1 => hash_1::<WHAT> as *const (),
@@ -288,7 +288,7 @@ unsafe extern "C" fn hash_6<const WHAT: u8>(
 }
 
 unsafe extern "C" fn target_lookup(map_address: u64, key: u64) -> u64 {
-    // SAFETY: called by compiled code with what the verifier proved.
+    // SAFETY: called by compiled code with proved arguments.
     let map = unsafe { map(map_address) };
     map.target(key as u32).map_or(0, TargetEntry::to_word)
 }
@@ -297,7 +297,7 @@ unsafe extern "C" fn target_lookup(map_address: u64, key: u64) -> u64 {
 ///
 /// # Safety
 ///
-/// The verifier proved that a trie is at the address; its keys are as long as that.
+/// The verifier proved that a trie is at the address; its keys have this length.
 #[inline(always)]
 unsafe fn trie<const WORDS: usize>(map_address: u64, key: [u64; WORDS]) -> u64 {
     // SAFETY: the caller's promise.
@@ -305,11 +305,11 @@ unsafe fn trie<const WORDS: usize>(map_address: u64, key: [u64; WORDS]) -> u64 {
     map.longest_prefix(key).map_or(0, |value| value.as_ptr() as u64)
 }
 
-/// The inner map at the address of a value; 0 when there is none.
+/// The inner map at the address of a value; 0 if there is none.
 ///
 /// # Safety
 ///
-/// The address is 0 or that of a value of a hash table of maps, which is one word.
+/// The address is 0 or that of a value in a hash table of maps, which is one word.
 #[inline(always)]
 unsafe fn handle(value: u64) -> u64 {
     if value == 0 {
@@ -319,7 +319,7 @@ unsafe fn handle(value: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(value as *mut u64) }.load(Ordering::Acquire)
 }
 
-/// Lookups by key words in what a first argument leads to, one for each number of words.
+/// Defines lookups by key words in the object of the first argument, one for each number of words.
 macro_rules! lookups {
     ($($words:literal: $of_maps:ident, $inner:ident, $trie:ident ($($word:ident),*);)*) => {
         $(
@@ -329,18 +329,18 @@ macro_rules! lookups {
             }
 
             unsafe extern "C" fn $inner<const MARKS: bool>(table: u64, $($word: u64),*) -> u64 {
-                // SAFETY: called by compiled code with what the verifier proved.
+                // SAFETY: called by compiled code with proved arguments.
                 let view = unsafe { map(table) }.hash_view();
                 view.map_or(0, |view| view.lookup::<$words, MARKS>([$($word),*]))
             }
 
             unsafe extern "C" fn $trie(map: u64, $($word: u64),*) -> u64 {
-                // SAFETY: called by compiled code with what the verifier proved.
+                // SAFETY: called by compiled code with proved arguments.
                 unsafe { trie(map, [$($word),*]) }
             }
         )*
 
-        /// The lookup of an inner map by a key of so many words.
+        /// The lookup of an inner map by a key of this number of words.
         fn handle_lookup(words: u8) -> *const () {
             match words {
                 $($words => $of_maps as *const (),)*
@@ -348,7 +348,7 @@ macro_rules! lookups {
             }
         }
 
-        /// The lookup in an inner map by a key of so many words.
+        /// The lookup in an inner map by a key of this number of words.
         fn inner_lookup<const MARKS: bool>(words: u8) -> *const () {
             match words {
                 $($words => $inner::<MARKS> as *const (),)*
@@ -356,7 +356,7 @@ macro_rules! lookups {
             }
         }
 
-        /// The lookup in a trie by a key of so many words.
+        /// The lookup in a trie by a key of this number of words.
         fn trie_lookup(words: u8) -> *const () {
             match words {
                 $($words => $trie as *const (),)*

@@ -1,8 +1,8 @@
-//! Where threads' time goes, by sampling: a timer interrupts a thread, and a signal handler notes
-//! which instruction of compiled code it was at, or was called from.
+//! A sampling profiler of threads: a timer interrupts a thread, and a signal handler records the
+//! instruction of compiled code that it was at, or was called from.
 //!
-//! `perf` can do that better where it may be used. This needs no right and no tool, and knows what
-//! compiled code was made of ([`crate::Program::origin_of`]).
+//! `perf` is better where it is allowed. This profiler needs no rights and no tools, and knows the
+//! origins of compiled code ([`crate::Program::origin_of`]).
 
 #![expect(
     unsafe_code,
@@ -24,17 +24,17 @@ use crate::code_unsafe::is_code;
 use crate::enter_unsafe::active;
 use crate::fault_unsafe::registers;
 
-/// What a thread was at when it was interrupted.
+/// Position of a thread at an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// The instruction of compiled code that was running, or that called the function of the
-    /// runtime which was; `None` outside of compiled code.
+    /// The instruction of compiled code that was running, or that called the running function of
+    /// the runtime; `None` outside of compiled code.
     pub instruction: Option<u64>,
-    /// It was such a function that was running.
+    /// Whether a function of the runtime was running.
     pub is_in_runtime: bool,
 }
 
-/// Samples of some threads, until it is asked for them. There is one at a time.
+/// A profiler that collects samples of some threads until it is stopped. Only one exists at a time.
 #[derive(Debug)]
 pub struct Sampler {
     timers: Vec<timer_t>,
@@ -46,17 +46,17 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// The system has no timer left.
+    /// Fails if the system has no timer left.
     pub fn start(period: Duration) -> io::Result<Sampler> {
         Sampler::over(&[gettid()], period, ONLY.lock())
     }
 
-    /// Starts sampling threads of this process; `None` if another sampler runs. Of more than
-    /// [`SAMPLES_MAX`] samples the rest is lost.
+    /// Starts sampling threads of this process; `None` if another sampler runs. Samples beyond the
+    /// first [`SAMPLES_MAX`] are lost.
     ///
     /// # Errors
     ///
-    /// One of the threads is gone, or the system has no timer left.
+    /// Fails if one of the threads is gone, or the system has no timer left.
     pub fn of(threads: &[Pid], period: Duration) -> io::Result<Option<Sampler>> {
         ONLY.try_lock().map(|only| Sampler::over(threads, period, only)).transpose()
     }
@@ -68,7 +68,7 @@ impl Sampler {
     ) -> io::Result<Sampler> {
         COUNT.store(0, Ordering::Relaxed);
         handle();
-        // Dropped, and its timers with it, when one of them can't be made.
+        // If a timer can't be made, this is dropped with those before it.
         let mut sampler = Sampler { timers: Vec::new(), _only: only };
         for thread in threads {
             sampler.timers.push(timer_of(*thread)?);
@@ -77,7 +77,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Ends; gives what was seen.
+    /// Stops sampling; gives the samples.
     pub fn stop(mut self) -> Vec<Sample> {
         // Before any sample is read, and while no other sampler can start.
         self.end();
@@ -92,8 +92,8 @@ impl Sampler {
 
     fn end(&mut self) {
         for timer in self.timers.drain(..) {
-            // SAFETY: our own timer, which is not used any more. A signal of it that is on its way
-            // finds the handler, which stays.
+            // SAFETY: our own timer, which is not used any more. A signal of it that is still
+            // pending finds the handler, which stays.
             unsafe { libc::timer_delete(timer) };
         }
     }
@@ -133,14 +133,14 @@ fn start_timer(timer: timer_t, period: Duration) -> io::Result<()> {
     }
 }
 
-/// Samples that were taken; more than there is room for are dropped.
+/// Number of samples taken; those without room are dropped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static SAMPLES: [AtomicU64; SAMPLES_MAX] = [const { AtomicU64::new(0) }; SAMPLES_MAX];
-/// Samples there is room for.
+/// Largest number of samples.
 pub const SAMPLES_MAX: usize = 1 << 14;
-/// Of a sample: no instruction of a process has an address with this bit.
+/// Flag in a sample: no instruction of a process has an address with this bit.
 const IN_RUNTIME: u64 = 1 << 63;
-/// Words of the stack in which a caller is looked for.
+/// Number of words of the stack in which a caller is searched for.
 const DEPTH: usize = 512;
 
 fn handle() {
@@ -154,7 +154,7 @@ fn handle() {
 }
 
 unsafe extern "C" fn on_time(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
+    // SAFETY: the kernel's arguments to a handler with SA_SIGINFO.
     let (instruction, stack) = registers(unsafe { &*context.cast::<ucontext_t>() });
     let word = match is_code(instruction) {
         true => instruction,
@@ -167,8 +167,8 @@ unsafe extern "C" fn on_time(_: c_int, _: *mut siginfo_t, context: *mut c_void) 
     }
 }
 
-/// The instruction of compiled code that called what runs: the innermost word on the stack that is
-/// an address of compiled code.
+/// The instruction of compiled code that called the running function: the innermost word on the
+/// stack that is an address of compiled code.
 ///
 /// # Safety
 ///
@@ -181,8 +181,8 @@ unsafe fn caller(stack: u64) -> Option<u64> {
     // SAFETY: a landing outlives the call that it is for, which has not returned.
     let end = unsafe { (*landing).stack };
     let words = (stack..end).step_by(size_of::<u64>()).take(DEPTH);
-    // SAFETY: between the stack pointer and where compiled code was entered all is the stack's.
+    // SAFETY: all memory between the stack pointer and the entry of compiled code is stack.
     let mut words = words.map(|place| unsafe { ptr::read_volatile(place as *const u64) });
-    // What is returned to follows the call.
+    // A return address is behind the call.
     words.find(|&word| is_code(word)).map(|word| word - 1)
 }

@@ -12,13 +12,13 @@ use crate::xir::{Function, Op, Value};
 pub(crate) struct Slot {
     /// The program array.
     pub(crate) map: u32,
-    /// How many slots it has.
+    /// Number of its slots.
     pub(crate) entries: u32,
-    /// The index, where it is known, and below that.
+    /// The index, if it is known and below `entries`.
     pub(crate) index: Option<u32>,
 }
 
-/// By map of the program: the slots it has, if it is a program array.
+/// By map of the program: number of slots, if it is a program array.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots(Vec<Option<u32>>);
 
@@ -31,7 +31,7 @@ impl Slots {
         Slots(maps.map(entries).collect())
     }
 
-    /// What a tail call through `map` looks at, when the map is known.
+    /// The slot of a tail call through `map`, if the map is known.
     pub(crate) fn slot(&self, function: &Function, map: Value, index: Value) -> Option<Slot> {
         let Op::MapRef(map) = *op_of(function, map)? else { return None };
         let entries = (*self.0.get(map as usize)?)?;
@@ -43,7 +43,7 @@ impl Slots {
     }
 }
 
-/// What makes a value; tail calls are too few for a table.
+/// The operation that defines a value; tail calls are too few for a table.
 fn op_of(function: &Function, value: Value) -> Option<&Op> {
     let mut insts = function.blocks.iter().flat_map(|block| &block.insts);
     let inst = insts.find(|&&inst| function.inst(inst).result == Some(value))?;

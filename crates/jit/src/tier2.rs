@@ -1,5 +1,5 @@
-//! Tier 2 in the background: one thread compiles what programs ask for, one after the other, while
-//! they run on tier 1.
+//! Tier 2 in the background: one thread compiles programs one after the other, while they run on
+//! tier 1.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -11,28 +11,27 @@ use crate::error::CompileError;
 use crate::llvm::{self, Job};
 use crate::program::Program;
 
-/// Stack of the compiling thread: LLVM's passes call themselves.
+/// Stack size of the compiling thread: LLVM's passes are recursive.
 const STACK_BYTES: usize = 64 << 20;
-/// How much less the compiling thread counts than those that move packets.
+/// Nice value of the compiling thread, so that threads that move packets have priority.
 const NICE: i32 = 10;
-/// Threads whose compilation took too long and that may still be at it, at most.
+/// Largest number of threads whose compilation took too long and that may still be running.
 const LOST_MAX: usize = 4;
-/// How long the first compilation waits: until a process that starts has its threads and ports.
-/// Opening LLVM's library takes tens of milliseconds and holds the loader's lock, which every
-/// thread takes that uses a thread-local variable for the first time
-/// (`__cxa_thread_atexit_impl`).
+/// Delay before the first compilation, until a starting process has its threads and ports. Opening
+/// LLVM's library takes tens of milliseconds and holds the loader's lock, which every thread takes
+/// that uses a thread-local variable for the first time (`__cxa_thread_atexit_impl`).
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// How long the end of the process waits for a compilation. A large one takes half of that.
+/// Longest wait for a compilation at the end of the process. A large one takes half of that.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A compilation that was asked for, and what became of it.
+/// A requested compilation, and its result.
 #[derive(Debug)]
 pub struct Upgrade {
     /// The finished program: set once, whole.
     program: OnceLock<Program>,
     state: Mutex<State>,
     changed: Condvar,
-    /// How long it may take once it started.
+    /// Longest time of the compilation after its start.
     limit: Duration,
 }
 
@@ -44,7 +43,7 @@ enum State {
     Failed(Arc<CompileError>),
 }
 
-/// What to compile, and for whom.
+/// A compilation to do, and the upgrade that gets its result.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) job: Job,
@@ -54,7 +53,7 @@ pub(crate) struct Task {
 }
 
 impl Upgrade {
-    /// An upgrade that will not be.
+    /// An upgrade that failed at once.
     pub(crate) fn refused(error: CompileError) -> Arc<Upgrade> {
         let upgrade = Upgrade::new(Duration::ZERO);
         upgrade.fail(&Arc::new(error));
@@ -70,13 +69,13 @@ impl Upgrade {
         })
     }
 
-    /// The program on tier 2, as soon as it is there. One load and a branch.
+    /// The program on tier 2, once it is compiled. Costs one load and a branch.
     #[inline]
     pub fn program(&self) -> Option<&Program> {
         self.program.get()
     }
 
-    /// Why there will be none.
+    /// Reason why there will be no program on tier 2.
     pub fn failure(&self) -> Option<Arc<CompileError>> {
         let mut state = self.state.lock();
         self.notice_lost(&mut state);
@@ -86,8 +85,8 @@ impl Upgrade {
         }
     }
 
-    /// Waits until the compilation is over, one way or the other, but no longer than `timeout`.
-    /// Tells whether it is.
+    /// Waits until the compilation has succeeded or failed, but no longer than `timeout`. Gives
+    /// whether it is over.
     pub fn wait(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         let mut state = self.state.lock();
@@ -100,15 +99,15 @@ impl Upgrade {
             if left.is_zero() {
                 return false;
             }
-            // A limit may pass, or LLVM give up, without anybody telling: look again.
+            // A limit may pass, or LLVM give up, without a notification: check again.
             let step = left.min(Duration::from_millis(50));
             self.changed.wait_for(&mut state, step);
-            // Another program's compilation may be what keeps ours waiting.
+            // Another program's compilation may be what delays this one.
             MutexGuard::unlocked(&mut state, || QUEUE.lock().keep_going());
         }
     }
 
-    /// Gives up what takes too long, or what LLVM gave up.
+    /// Marks the compilation as failed if it takes too long, or if LLVM gave up.
     fn notice_lost(&self, state: &mut State) {
         let State::Running { since } = *state else { return };
         if since.elapsed() > self.limit {
@@ -118,7 +117,7 @@ impl Upgrade {
         }
     }
 
-    /// Marks the start; false when it was given up before.
+    /// Marks the start; false if the compilation has failed already.
     fn start(&self) -> bool {
         let mut state = self.state.lock();
         let waits = matches!(*state, State::Waiting);
@@ -128,7 +127,7 @@ impl Upgrade {
         waits
     }
 
-    /// Takes the result, unless it was given up meanwhile.
+    /// Takes the result, unless the compilation was given up meanwhile.
     fn finish(&self, result: Result<Program, CompileError>) {
         let mut state = self.state.lock();
         self.notice_lost(&mut state);
@@ -152,17 +151,17 @@ impl Upgrade {
     }
 }
 
-/// What waits for the compiling thread.
+/// Tasks for the compiling thread.
 struct Queue {
     tasks: VecDeque<Task>,
-    /// What the thread is compiling; none when it sleeps.
+    /// The upgrade that the thread compiles; `None` while it sleeps.
     running: Option<Arc<Upgrade>>,
-    /// Number of the thread that works; earlier ones are lost and end when they come back.
+    /// Number of the current thread; earlier ones are lost and end when they return from LLVM.
     thread: usize,
     has_thread: bool,
-    /// Threads that were given up and have not come back.
+    /// Number of threads that were given up and have not returned.
     lost: usize,
-    /// The process ends: no new compilation starts, and the exit waits until this time.
+    /// Set when the process ends: no new compilation starts, and the exit waits until this time.
     end: Option<Instant>,
 }
 
@@ -175,10 +174,10 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     end: None,
 });
 static TASK_ADDED: Condvar = Condvar::new();
-/// A thread is back from LLVM, and the process ends.
+/// Signalled when a thread returns from LLVM while the process ends.
 static CAME_BACK: Condvar = Condvar::new();
 
-/// Has a task done in the background.
+/// Queues a task for the compiling thread.
 pub(crate) fn submit(task: Task) {
     if rustix::thread::gettid() == rustix::process::getpid() {
         // Without it the process would not wait until the library is open.
@@ -190,13 +189,13 @@ pub(crate) fn submit(task: Task) {
     TASK_ADDED.notify_one();
 }
 
-/// Waits until no thread is in LLVM any more, and has none go there again: for the end of a
-/// process, which takes LLVM's library down. Programs go on with the code that they have.
+/// Waits until no thread is in LLVM any more, and prevents new compilations: for the end of a
+/// process, which unloads LLVM's library. Programs keep their present code.
 ///
 /// Gives false if a compilation takes more than a second.
 pub fn stop_compiling() -> bool {
     let mut queue = QUEUE.lock();
-    // Who asks again waits no longer.
+    // A second call does not extend the wait.
     let end = *queue.end.get_or_insert_with(|| Instant::now() + END_WAIT_MAX);
     while queue.running.is_some() || queue.lost > 0 {
         let left = end.saturating_duration_since(Instant::now());
@@ -209,8 +208,9 @@ pub fn stop_compiling() -> bool {
 }
 
 thread_local! {
-    /// Of the main thread, whose end is that of the process: exit(3) comes to it before it calls
-    /// what was registered, and so before LLVM's destructors, also while LLVM is being opened.
+    /// Dropped at the end of the main thread, which is that of the process: exit(3) drops it before
+    /// it calls registered functions, and so before LLVM's destructors, also while LLVM is being
+    /// opened.
     static AT_END: AtEnd = const { AtEnd };
 }
 
@@ -223,8 +223,8 @@ impl Drop for AtEnd {
 }
 
 impl Queue {
-    /// Sees to it that a thread works on the tasks: a new one when there is none, or when the one
-    /// there is does not come back from LLVM.
+    /// Makes sure that a thread works on the tasks: starts one if there is none, or if the current
+    /// one does not return from LLVM.
     fn keep_going(&mut self) {
         let is_lost = self.running.as_ref().is_some_and(|running| running.failure().is_some());
         if is_lost {
@@ -260,7 +260,7 @@ impl Queue {
 
 /// The compiling thread.
 fn work(number: usize) {
-    // On Linux this is the thread's own. Without it packets may have to wait for LLVM a little.
+    // On Linux this is the thread's own priority. If it fails, packets may sometimes wait for LLVM.
     let _ = rustix::process::setpriority_process(None, NICE);
     if number == 0 {
         std::thread::sleep(FIRST_WAIT);

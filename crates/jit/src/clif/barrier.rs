@@ -1,36 +1,35 @@
-//! Speculation barriers: what follows one is not executed, not even ahead, before everything in
-//! front of it is known, branches and addresses of stores among it.
+//! Speculation barriers: no instruction behind a barrier is executed, not even speculatively,
+//! before all results in front of it are known, among them branches and addresses of stores.
 //!
 //! Cranelift has no such instruction. Its fences order memory, and on x86-64 `mfence` does not keep
 //! later instructions from being executed; but it is as long as `lfence`, which does (Intel's and
-//! AMD's manuals, and the kernel's `barrier_nospec`). So barriers are written as fences that say
-//! where they are, by a source location of their own, and are made what they should be in the
-//! finished code.
+//! AMD's manuals, and the kernel's `barrier_nospec`). So a barrier is compiled as fences with a
+//! source location of their own, and the finished code is patched at these locations.
 
 use cranelift_codegen::ir::{InstBuilder, SourceLoc};
 use cranelift_frontend::FunctionBuilder;
 
-/// Marks the origin of a barrier. Slots of BPF instructions are smaller numbers.
+/// Flag in a source location that belongs to a barrier. Slots of BPF instructions are smaller.
 const MARK: u32 = 1 << 31;
 
-/// What one machine has.
+/// Encodings of one machine.
 struct Form {
-    /// Cranelift's fence.
+    /// The fence that Cranelift emits.
     fence: &'static [u8],
     /// The instructions of a barrier, each as long as a fence.
     barrier: &'static [&'static [u8]],
 }
 
-/// `mfence`, `lfence`
+/// Fence `mfence`, barrier `lfence`.
 const X86_64: Form = Form { fence: &[0x0f, 0xae, 0xf0], barrier: &[&[0x0f, 0xae, 0xe8]] };
 
-/// `dmb ish`; `dsb sy`, `isb`
+/// Fence `dmb ish`, barrier `dsb sy`, `isb`.
 const AARCH64: Form = Form {
     fence: &[0xbf, 0x3b, 0x03, 0xd5],
     barrier: &[&[0x9f, 0x3f, 0x03, 0xd5], &[0xdf, 0x3f, 0x03, 0xd5]],
 };
 
-/// The barrier of this machine, if it is known.
+/// The encodings of this machine, if known.
 fn form() -> Option<&'static Form> {
     match std::env::consts::ARCH {
         "x86_64" => Some(&X86_64),
@@ -39,7 +38,7 @@ fn form() -> Option<&'static Form> {
     }
 }
 
-/// Whether code can be masked on this machine.
+/// Whether code for this machine can be masked.
 pub(super) fn is_known() -> bool {
     form().is_some()
 }
@@ -54,16 +53,16 @@ pub(super) fn write(builder: &mut FunctionBuilder<'_>, origin: Option<u32>) {
     builder.set_srcloc(before);
 }
 
-/// The BPF instruction that a location is about, and whether it is that of barriers.
+/// The BPF instruction of a location, and whether the location is a barrier's.
 pub(super) fn origin(location: SourceLoc) -> (u32, bool) {
     (location.bits() & !MARK, location.bits() & MARK != 0)
 }
 
-/// Makes barriers of the fences in a piece of code, which are all that is there but moves.
+/// Replaces the fences in a piece of code, which has only fences and moves, by barriers.
 ///
 /// # Errors
 ///
-/// There are not as many fences as barriers are made of.
+/// Fails if the number of fences doesn't fit that of a barrier's instructions.
 pub(super) fn finish(code: &mut [u8]) -> Result<(), String> {
     form().map_or(Ok(()), |form| form.finish(code))
 }

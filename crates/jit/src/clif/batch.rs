@@ -1,7 +1,7 @@
 //! The batch entry: one call for a whole burst.
 //!
 //! The loop over the frames is compiled around the program, or around a direct call of it, and the
-//! runtime hears of a frame only when a helper asks.
+//! runtime looks at a frame only if a helper asks.
 
 use std::mem::offset_of;
 
@@ -18,7 +18,8 @@ use crate::machine_unsafe::Machine;
 use crate::xir::{Function, Module};
 
 /// `extern "C" fn(machine, frames, returned, first, count) -> u64`: runs the program's first
-/// function for frames `first..count`; gives `count`, or the index of the one that stopped the run.
+/// function for frames `first..count`; gives `count`, or the index of the frame that stopped the
+/// run.
 pub(super) fn entry(
     module: &Module,
     isa: &OwnedTargetIsa,
@@ -43,22 +44,22 @@ pub(super) fn entry(
     clif
 }
 
-/// The loop that a program runs in.
+/// The loop around a program that is compiled inside of it.
 pub(super) struct Around {
     pub(super) machine: ir::Value,
     pub(super) frame: ir::Value,
     pub(super) ctx: ir::Value,
-    /// The running frame's number.
+    /// Number of the running frame.
     pub(super) index: ir::Value,
-    /// The running frame's record.
+    /// Address of the running frame's record.
     pub(super) packet: ir::Value,
-    /// A mask that tells if there is such a frame; for masked programs.
+    /// A mask that is all ones if there is such a frame; for masked programs.
     pub(super) is_frame: Option<ir::Value>,
-    /// What tells the runtime of both.
+    /// Stores that tell the runtime both.
     pub(super) stores: [ir::Inst; 2],
-    /// Where to go with r0.
+    /// Block to continue in, with r0.
     pub(super) next: ir::Block,
-    /// Where to go when the run has to end.
+    /// Block to go to if the run has to end.
     pub(super) stopped: ir::Block,
 }
 
@@ -69,7 +70,7 @@ fn is_small(function: &Function) -> bool {
     insts <= INSIDE_INSTS_MAX
 }
 
-/// Writes the loop, and goes where the program belongs.
+/// Emits the loop, and positions the builder where the program goes.
 fn open(builder: &mut FunctionBuilder<'_>, module: &Module) -> Option<Around> {
     let start = builder.create_block();
     builder.append_block_params_for_function_params(start);
@@ -124,7 +125,7 @@ fn open(builder: &mut FunctionBuilder<'_>, module: &Module) -> Option<Around> {
     Some(Around { machine, frame, ctx, index, packet, is_frame, stores, next, stopped })
 }
 
-/// The program is too long to be inside of the loop.
+/// Emits a call of the program, which is too long to be inside of the loop.
 fn call(builder: &mut FunctionBuilder<'_>, around: &Around) {
     let program = import_entry(builder);
     let no_tail_calls = builder.ins().iconst(types::I64, 0);
@@ -135,7 +136,7 @@ fn call(builder: &mut FunctionBuilder<'_>, around: &Around) {
     builder.ins().brif(stop, around.stopped, &[], around.next, &[r0.into()]);
 }
 
-/// The program's first function.
+/// Imports the program's first function.
 fn import_entry(builder: &mut FunctionBuilder<'_>) -> ir::FuncRef {
     let signature = builder.import_signature(bpf_signature(ENTRY_PARAMS));
     let name = UserExternalName { namespace: 0, index: 0 };
@@ -151,7 +152,7 @@ fn element(
     index: ir::Value,
     bytes: usize,
 ) -> ir::Value {
-    // A part of the address, where a product would not be.
+    // A shift can be part of an address, a multiplication could not.
     let offset = builder.ins().ishl_imm_u(index, i64::from(bytes.ilog2()));
     builder.ins().iadd(array, offset)
 }

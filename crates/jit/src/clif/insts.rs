@@ -84,7 +84,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Swapped halves of 32 bits are 64 bits wide at once, as narrow loads are.
+    /// Swaps the bytes of halves of 32 bits, and extends to 64 bits at once, as narrow loads do.
     fn bswap16(&mut self, result: Option<Value>, a: Value) -> ir::Value {
         let value = self.value(a);
         let value = self.builder.ins().ireduce(types::I16, value);
@@ -137,7 +137,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The lower half is kept by a move, and needs no mask in a register.
+    /// A move keeps the lower half, without a mask in a register.
     fn conjunction(&mut self, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
         if ty == types::I64 && self.number(b) == Some(u32::MAX.into()) {
             let low = self.builder.ins().ireduce(types::I32, a);
@@ -146,8 +146,8 @@ impl Lowering<'_, '_> {
         self.builder.ins().band(a, b)
     }
 
-    /// Division that traps nowhere: a zero divisor is replaced by 1 and the result chosen after,
-    /// and a signed divisor of -1 becomes a negation. Most divisors are numbers, and neither.
+    /// Division that never traps: a zero divisor is replaced by 1 and the result chosen after, and
+    /// a signed divisor of -1 becomes a negation. Most divisors are constants other than these.
     fn division(&mut self, op: BinaryOp, ty: ir::Type, a: ir::Value, b: ir::Value) -> ir::Value {
         if self.divides_plainly(ty, b) {
             return match op {
@@ -179,7 +179,7 @@ impl Lowering<'_, '_> {
         self.builder.ins().select(by_zero, on_zero, result)
     }
 
-    /// A signed remainder. Cranelift's own has a branch, which masks would not know of.
+    /// A signed remainder. Cranelift's own has a branch that masks would not cover.
     fn remainder(&mut self, a: ir::Value, divisor: ir::Value) -> ir::Value {
         if self.masks.is_none() {
             return self.builder.ins().srem(a, divisor);
@@ -189,15 +189,15 @@ impl Lowering<'_, '_> {
         self.builder.ins().isub(a, whole)
     }
 
-    /// Whether a divisor is a number, and neither 0 nor -1.
+    /// Whether a divisor is a constant other than 0 and -1.
     fn divides_plainly(&self, ty: ir::Type, divisor: ir::Value) -> bool {
         let Some(number) = self.number(divisor) else { return false };
         let number = if ty == types::I32 { i64::from(number as i32) } else { number };
         number != 0 && number != -1
     }
 
-    /// Three, five and nine times a value are it and a shift of it: of addresses, which machines
-    /// compute sooner than products.
+    /// Multiplies by 3, 5 or 9 as a value plus its shift: machines compute such addresses faster
+    /// than products.
     fn product(&mut self, a: ir::Value, b: ir::Value) -> ir::Value {
         let Some(shift) = self.number(b).and_then(|number| match number {
             3 => Some(1),
@@ -211,7 +211,7 @@ impl Lowering<'_, '_> {
         self.builder.ins().iadd(a, shifted)
     }
 
-    /// The number that a value is.
+    /// The constant of a value, if it has one.
     pub(super) fn number(&self, value: ir::Value) -> Option<i64> {
         let dfg = &self.builder.func.dfg;
         match dfg.value_def(value).inst().map(|inst| dfg.insts[inst])? {
@@ -220,8 +220,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The running worker's number, extended. It is the same for all of a burst, but may not move
-    /// out of the loop: parts of addresses would follow it, only to be kept on the stack.
+    /// Number of the running worker, extended. It is the same for a whole burst, but must not move
+    /// out of the loop: parts of addresses would follow it and take up the stack.
     fn worker(&mut self) -> ir::Value {
         let offset = offset_of!(Machine, worker) as i32;
         self.builder.ins().uload32(MemFlagsData::trusted(), self.machine, offset)
@@ -236,14 +236,14 @@ impl Lowering<'_, '_> {
         let value = self.builder.ins().uload32(flags, packet, offset);
         let buffer = self.buffer(packet);
         let address = self.builder.ins().iadd(buffer, value);
-        // The same number, but not a sum: each access would have both its parts in registers.
+        // The same number, but not a sum: else each access would keep both parts in registers.
         self.builder.ins().bitcast(types::I64, MemFlagsData::new(), address)
     }
 
-    /// The running frame's record.
+    /// Address of the running frame's record.
     pub(super) fn packet(&mut self) -> ir::Value {
         match self.around {
-            // There one load would do for all runs of the loop.
+            // In the loop, one load serves all iterations.
             Some(around) => around.packet,
             None => {
                 let offset = offset_of!(Machine, packet) as i32;
@@ -266,7 +266,7 @@ impl Lowering<'_, '_> {
         buffer
     }
 
-    /// What an instruction gives, where that is known by now.
+    /// Number that an instruction gives, if it is known at compile time.
     fn number_of(&self, op: &Op) -> Option<u64> {
         match op {
             Op::Const(number) => Some(*number),
@@ -276,7 +276,8 @@ impl Lowering<'_, '_> {
                 Some(base.wrapping_add(u64::from(*offset)))
             }
             Op::MapMetaAddr { map, what } => Some(self.environment.map_meta(*map, *what)),
-            // Programs only hand it to helpers, which know it by the interpreter's name for it.
+            // Programs only pass it to helpers, which know the function by the interpreter's
+            // number.
             Op::FunctionRef(function) => {
                 let start = self.module.functions.get(*function as usize).map_or(0, |f| f.start);
                 Some(function_address(start as usize))
@@ -378,7 +379,7 @@ impl Lowering<'_, '_> {
         self.compare(IntCC::SignedLessThan, left, zero)
     }
 
-    /// Writes the running frame's cell; of no burst where nothing was found.
+    /// Writes the running frame's cell; the number of no burst if nothing was found.
     fn set_redirect(&mut self, kind: u32, words: [Value; 2], found: Option<Value>) {
         let cells = self.machine_field(types::I64, offset_of!(Machine, redirects));
         let index = match self.around {
@@ -420,7 +421,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Narrow loads are 64 bits wide at once: machines extend them at no cost, and Cranelift would
+    /// Loads a narrow value as 64 bits at once: machines extend at no cost, and Cranelift would
     /// extend again for each use.
     fn load_at(
         &mut self,
@@ -463,7 +464,7 @@ impl Lowering<'_, '_> {
 
     fn store(&mut self, width: Width, value: Value, base: ir::Value, offset: i32) {
         let value = match (self.known_number(value), self.halves.get(&value)) {
-            // As wide as the place: a part of the instruction then.
+            // As wide as the place: then it is an immediate of the instruction.
             (Some(number), _) => {
                 let number = number & (u64::MAX >> (64 - width.bytes() * 8));
                 self.builder.ins().iconst(memory_type(width), number as i64)
@@ -492,7 +493,7 @@ impl Lowering<'_, '_> {
         self.builder.ins().atomic_rmw(memory_type(place.width), flags(), op, address, value)
     }
 
-    /// A look in front costs less than an exchange where there is nothing.
+    /// A load in front is cheaper than an exchange if there is nothing to take.
     fn take(&mut self, width: Width, address: ir::Value, none: ir::Value) -> ir::Value {
         let ty = memory_type(width);
         let [exchange, done] = std::array::from_fn(|_| self.builder.create_block());
@@ -556,7 +557,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Ticks change a few hundred times a second: a burst asks once.
+    /// Ticks change a few hundred times a second: one call serves a whole burst.
     fn jiffies(&mut self) -> ir::Value {
         let [ask, done] = std::array::from_fn(|_| self.builder.create_block());
         let result = self.builder.append_block_param(done, types::I64);
@@ -575,7 +576,7 @@ impl Lowering<'_, '_> {
     fn call_function(&mut self, function: u32, args: &[Value]) -> ir::Value {
         let callee = self.func_ref(function);
         self.calls_program();
-        // The callee's frame lies below ours, as deep as the verifier said ours is.
+        // The callee's frame lies below ours, whose depth the verifier determined.
         let depth = i64::from(self.function.stack_bytes.next_multiple_of(16));
         let frame = self.frame;
         let frame = self.builder.ins().iadd_imm_s(frame, -depth);
@@ -602,7 +603,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// What does not change during a run.
+/// Flags of loads from memory that does not change during a run.
 fn fixed() -> MemFlagsData {
     MemFlagsData::trusted().with_readonly().with_can_move()
 }

@@ -1,4 +1,4 @@
-//! A function of XIR as a function of Cranelift's IR: blocks, parameters and ends.
+//! A function of XIR as a function of Cranelift's IR: blocks, parameters and terminators.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::xir::{
     Value,
 };
 
-/// Parameters a native function can have: a table and the words of a key.
+/// Largest number of parameters of a native function: a table and the words of a key.
 const NATIVE_PARAMS_MAX: usize = 7;
 
 /// Translates one function.
@@ -62,14 +62,14 @@ pub(super) fn inside<'b>(
     lowering.stopped = Some(around.stopped);
     lowering.run();
     if !lowering.asks_runtime {
-        // The index of the frame is not used.
+        // No instruction uses the index of the frame.
         around.stores.iter().for_each(|&store| lowering.builder.func.layout.remove_inst(store));
     }
     lowering.builder
 }
 
 /// `extern "C" fn(machine, target, frame pointer, r1, ...) -> u64`: enters the function of `params`
-/// parameters at `target`. The two conventions hand over arguments differently.
+/// parameters at `target`. The two calling conventions pass arguments differently.
 pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params.resize(3 + params, AbiParam::new(types::I64));
@@ -92,7 +92,7 @@ pub(super) fn trampoline(isa: &OwnedTargetIsa, params: usize) -> ir::Function {
     clif
 }
 
-/// An entry function that has `callee` do all of its work.
+/// An entry function that calls `callee` for all of its work.
 pub(super) fn bridge(isa: &OwnedTargetIsa, callee: Callee) -> ir::Function {
     let signature = bpf_signature(ENTRY_PARAMS);
     let mut clif = ir::Function::with_name_signature(UserFuncName::user(1, 2), signature);
@@ -119,39 +119,39 @@ pub(super) struct Lowering<'a, 'b> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
     pub(super) environment: &'a Environment<'a>,
-    /// Cranelift's value for each of ours.
+    /// Cranelift's value for each of XIR's.
     values: Vec<Option<ir::Value>>,
-    /// Values that are numbers known by now.
+    /// Values that are constants.
     numbers: Numbers,
-    /// The same extended with zeros to 64 bits, where that cost nothing.
+    /// The values zero-extended to 64 bits, if that was free.
     pub(super) wide: Vec<Option<ir::Value>>,
     blocks: Vec<Option<ir::Block>>,
-    /// Places of blocks in the order they are written.
+    /// Positions of blocks in the order of the code.
     positions: Vec<usize>,
     /// Functions of this program that are called or referred to.
     functions: HashMap<u32, FuncRef>,
     pub(super) machine: ir::Value,
-    /// r10
+    /// Frame pointer (r10).
     pub(super) frame: ir::Value,
-    /// What an entry function was given, unless it is compiled inside of the loop.
+    /// Parameters of an entry function, unless it is compiled inside of the loop.
     pub(super) entry_params: Option<EntryParams>,
-    /// What is around the function, when it is compiled inside of another one.
+    /// The loop around the function, if it is compiled inside of one.
     pub(super) around: Option<&'a Around>,
-    /// Where a call goes that ended the run.
+    /// Block that a call goes to if it ended the run.
     stopped: Option<ir::Block>,
-    /// Values of 16 bits that others are, extended.
+    /// 16-bit values, by the values that are their extensions.
     pub(super) halves: HashMap<Value, ir::Value>,
-    /// A call hands over the machine.
+    /// Whether a call passes the machine.
     asks_runtime: bool,
     /// Address of the frame's buffer, and the block that loads it.
     pub(super) buffer: Option<(ir::Block, ir::Value)>,
-    /// Loads of 32 bits that are wanted both as they are and extended.
+    /// Loads of 32 bits that are used both as they are and extended.
     pub(super) is_extended: Vec<bool>,
-    /// What a masked function knows.
+    /// State of a masked function.
     pub(super) masks: Option<Masks>,
-    /// Slot of the BPF instruction that is being written.
+    /// Slot of the BPF instruction that is being translated.
     pub(super) origin: Option<u32>,
-    /// By number of parameters.
+    /// Signatures by number of parameters.
     direct_sigs: [Option<SigRef>; NATIVE_PARAMS_MAX + 1],
     native_call_conv: CallConv,
     pub(super) builder: FunctionBuilder<'b>,
@@ -192,12 +192,12 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 }
 
-/// Numbers are written where they are used, once in each block: kept from where they are defined,
-/// they would take registers from what has to be kept, or be kept on the stack.
+/// Constants are emitted where they are used, once in each block: kept from their definition on,
+/// they would take registers from other values, or be kept on the stack.
 struct Numbers {
     known: Vec<Option<u64>>,
     block: Option<ir::Block>,
-    /// The values written in this block.
+    /// Constants that were emitted in this block.
     in_block: HashMap<Value, ir::Value>,
 }
 
@@ -207,7 +207,7 @@ impl Numbers {
         Numbers { known, block: None, in_block: HashMap::new() }
     }
 
-    /// A number that was written in the block before.
+    /// The value of a constant that was emitted in this block before.
     fn written(&mut self, block: Option<ir::Block>, value: Value) -> Option<ir::Value> {
         if self.block != block {
             self.block = block;
@@ -217,18 +217,18 @@ impl Numbers {
     }
 }
 
-/// What an entry function is given, and gives to the programs it goes on to.
+/// Parameters of an entry function, which it passes on to programs of tail calls.
 #[derive(Clone, Copy)]
 pub(super) struct EntryParams {
-    /// r1
+    /// Context (r1).
     pub(super) ctx: ir::Value,
-    /// Tail calls made so far.
+    /// Number of tail calls so far.
     pub(super) tail_calls: ir::Value,
 }
 
 impl Lowering<'_, '_> {
-    /// Whether this is the program's first function: callers of others go on with the program when
-    /// they return.
+    /// Whether this is the program's first function: callers of other functions go on with the
+    /// program when these return.
     pub(super) fn is_entry(&self) -> bool {
         let forms = self.module.functions.first().into_iter().chain(&self.module.own);
         forms.into_iter().any(|entry| std::ptr::eq(entry, self.function))
@@ -311,14 +311,14 @@ impl Lowering<'_, '_> {
                 self.tail_call(*map, *index, otherwise);
             }
             Terminator::Unreachable => {
-                // Proved unreachable; a wrong proof ends the run with XDP_ABORTED.
+                // Proved unreachable; if the proof is wrong, the run ends with XDP_ABORTED.
                 let zero = self.builder.ins().iconst(types::I64, 0);
                 self.leave(zero);
             }
         }
     }
 
-    /// Whether only what goes wrong leads to a block.
+    /// Whether a block is reached only on errors.
     fn is_cold(&self, block: Block) -> bool {
         let mut insts = self.function.block(block).insts.iter();
         insts.any(|&inst| matches!(self.function.inst(inst).op, Op::Guard { .. }))
@@ -331,15 +331,14 @@ impl Lowering<'_, '_> {
         };
     }
 
-    /// Calls a function of the runtime; goes to the function's end when that stops the run.
+    /// Calls a function of the runtime; goes to the function's end if the call stops the run.
     pub(super) fn call_runtime(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
         let result = self.call_with_machine(target, args);
         self.leave_if_stopped();
         result
     }
 
-    /// Calls a function of the runtime. What is in the registers of arguments that it isn't given,
-    /// it does not look at.
+    /// Calls a function of the runtime. It ignores the registers of arguments that it isn't given.
     pub(super) fn call_with_machine(&mut self, target: u64, args: &[ir::Value]) -> ir::Value {
         let target = self.builder.ins().iconst(types::I64, target as i64);
         let mut all = vec![self.machine];
@@ -350,7 +349,7 @@ impl Lowering<'_, '_> {
         self.builder.inst_results(call)[0]
     }
 
-    /// Calls a function of the runtime with the arguments it takes.
+    /// Calls a function of the runtime with its own parameters.
     pub(super) fn call_direct(
         &mut self,
         function: RuntimeFunction,
@@ -384,7 +383,7 @@ impl Lowering<'_, '_> {
         *self.direct_sigs[params].insert(signature)
     }
 
-    /// Behind every call that may end the run: a run that must end leaves this function too.
+    /// Leaves this function if the run must end: emitted behind every call that may end it.
     pub(super) fn leave_if_stopped(&mut self) {
         let stop = self.machine_field(types::I32, std::mem::offset_of!(Machine, stop));
         let stopped = match self.stopped {
@@ -400,7 +399,7 @@ impl Lowering<'_, '_> {
         self.builder.switch_to_block(next);
     }
 
-    /// A function of the program is called, which may do what it wants.
+    /// Records a call of a function of the program, which may have any effect.
     pub(super) fn calls_program(&mut self) {
         self.asks_runtime = true;
     }
@@ -429,9 +428,9 @@ impl Lowering<'_, '_> {
         func_ref
     }
 
-    /// Where a branch goes: forwards with arguments by way of a block of its own, given with the
-    /// jump that belongs there. So arguments are made where they are wanted, and not in front of
-    /// the branch for both ways. Masked functions note on each way that it is the right one.
+    /// Target of a branch: an edge forwards with arguments goes through a block of its own, which
+    /// is returned with its jump. So arguments are computed on the edge that needs them, and not in
+    /// front of the branch for both. Masked functions record on each edge that it is the right one.
     fn way<'j>(
         &mut self,
         from: Block,
@@ -470,7 +469,7 @@ impl Lowering<'_, '_> {
         if let Some(clif) = self.numbers.written(here, value) {
             return clif;
         }
-        // What is defined nowhere the checker refuses, so 0 only keeps the function total.
+        // The checker refuses undefined values, so 0 only keeps the function total.
         let number = self.numbers.known[value.0 as usize].unwrap_or(0);
         let number = match self.function.ty(value) {
             Type::I32 => i64::from(number as u32),
@@ -481,12 +480,12 @@ impl Lowering<'_, '_> {
         clif
     }
 
-    /// The number that a value is, if it was noted.
+    /// The constant of a value, if recorded.
     pub(super) fn known_number(&self, value: Value) -> Option<u64> {
         self.numbers.known[value.0 as usize]
     }
 
-    /// Notes that a value is a number.
+    /// Records the constant of a value.
     pub(super) fn set_number(&mut self, value: Value, number: u64) {
         self.numbers.known[value.0 as usize] = Some(number);
     }
@@ -502,7 +501,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Values of 32 bits that some want extended to 64, and others as they are.
+/// Whether each 32-bit value is used both extended to 64 bits and as it is.
 fn extended(function: &Function) -> Vec<bool> {
     let mut wide = vec![false; function.values.len()];
     let mut narrow = vec![false; function.values.len()];
@@ -518,7 +517,7 @@ fn extended(function: &Function) -> Vec<bool> {
     wide.iter().zip(narrow).map(|(wide, narrow)| *wide && narrow).collect()
 }
 
-/// Cranelift's name for one of our types.
+/// Cranelift's type for one of XIR's.
 pub(super) fn clif_type(ty: Type) -> ir::Type {
     match ty {
         Type::I32 => types::I32,

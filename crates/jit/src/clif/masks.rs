@@ -1,11 +1,11 @@
-//! Addresses that are none where a branch was foreseen wrongly (Spectre v1).
+//! Addresses that are invalid where a branch was mispredicted (Spectre v1).
 //!
-//! A masked function carries a word that is all ones on the way that the program takes. Each way
-//! out of a branch updates it from the branch's own condition, by a conditional move, which no
-//! processor foresees: where a processor runs ahead on the other way, the word is 0. Every address
-//! that is no constant goes through an `and` with it, and so does every argument of a call. What a
-//! processor reads ahead of a wrong branch is then at address 0, where nothing is, and leaves no
-//! trace that depends on memory. This is LLVM's speculative load hardening with addresses hardened;
+//! A masked function carries a word that is all ones on the path that the program takes. Each edge
+//! of a branch updates it from the branch's own condition, by a conditional move, which no
+//! processor predicts: where a processor runs ahead on the other edge, the word is 0. Every address
+//! that is not constant goes through an `and` with it, and so does every argument of a call. A
+//! mispredicted read is then at address 0, where nothing is mapped, and leaves no trace that
+//! depends on memory. This is LLVM's speculative load hardening with addresses hardened;
 //! `docs/adr/0011-masks.md` says why it is sound.
 
 use std::collections::HashMap;
@@ -16,21 +16,20 @@ use cranelift_frontend::Variable;
 use super::barrier;
 use super::lower::Lowering;
 
-/// What a masked function knows while it is written.
+/// State of a masked function during translation.
 pub(super) struct Masks {
-    /// All ones as long as every branch since the last barrier went where its condition says, else
-    /// 0.
+    /// All ones as long as every branch since the last barrier went as its condition says, else 0.
     state: Variable,
     block: Option<ir::Block>,
-    /// What was masked in that block.
+    /// Values that were masked in this block, by original value.
     in_block: HashMap<ir::Value, ir::Value>,
 }
 
-/// Where a branch leads.
+/// Target and arguments of an edge.
 pub(super) type Way<'a> = (ir::Block, &'a [BlockArg]);
 
 impl Lowering<'_, '_> {
-    /// Begins a masked function, with `state` where there was a branch before it.
+    /// Begins a masked function, with `state` if there was a branch before it.
     pub(super) fn begin_masks(&mut self, state: Option<ir::Value>) {
         if !self.module.masked {
             return;
@@ -39,12 +38,12 @@ impl Lowering<'_, '_> {
         self.masks = Some(Masks { state: variable, block: None, in_block: HashMap::new() });
         match state {
             Some(state) => self.builder.def_var(variable, state),
-            // What entered it, a processor may have foreseen.
+            // The call that entered it may have been predicted.
             None => self.barrier(),
         }
     }
 
-    /// Branches to the first way where a condition holds, else to the second.
+    /// Branches to the first target if a condition holds, else to the second.
     pub(super) fn branch(&mut self, condition: ir::Value, [yes, no]: [Way<'_>; 2]) {
         if self.masks.is_none() {
             self.builder.ins().brif(condition, yes.0, yes.1, no.0, no.1);
@@ -62,7 +61,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// On the way that is taken where a condition holds, or does not.
+    /// Updates the state on the edge that is taken if a condition holds, or does not.
     pub(super) fn follow(&mut self, condition: ir::Value, holds: bool) {
         let Some(state) = self.masks.as_ref().map(|masks| masks.state) else { return };
         let before = self.builder.use_var(state);
@@ -72,7 +71,7 @@ impl Lowering<'_, '_> {
         self.builder.def_var(state, after);
     }
 
-    /// A choice. What depends on it must not be foreseen either.
+    /// A select, which processors must not predict.
     pub(super) fn select(&mut self, c: ir::Value, a: ir::Value, b: ir::Value) -> ir::Value {
         match self.masks {
             Some(_) => self.builder.ins().select_spectre_guard(c, a, b),
@@ -80,12 +79,12 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// A value; 0 where a branch was foreseen wrongly.
+    /// A masked value: 0 if a branch was mispredicted.
     pub(super) fn masked(&mut self, value: ir::Value) -> ir::Value {
         let here = self.builder.current_block();
         let Some(state) = self.masks.as_ref().map(|masks| masks.state) else { return value };
         let state = self.builder.use_var(state);
-        // Constants are nothing that a branch has checked; behind a barrier nothing is foreseen.
+        // Constants were checked by no branch; directly behind a barrier nothing is predicted.
         if self.number(value).is_some() || self.number(state) == Some(ALL_ONES) {
             return value;
         }
@@ -96,7 +95,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The place of an access: what is masked of it, and what is left to add.
+    /// A masked base address, and the remaining offset.
     pub(super) fn masked_place(&mut self, base: ir::Value, offset: i32) -> (ir::Value, i32) {
         if self.masks.is_none() || self.number(base).is_some() {
             return (base, offset);
@@ -108,7 +107,7 @@ impl Lowering<'_, '_> {
         (self.masked(address), 0)
     }
 
-    /// Nothing behind it is executed before all in front of it is known.
+    /// Emits a barrier: all results in front of it are known before any instruction behind it runs.
     pub(super) fn barrier(&mut self) {
         let Some(state) = self.masks.as_ref().map(|masks| masks.state) else { return };
         barrier::write(&mut self.builder, self.origin);
@@ -118,7 +117,7 @@ impl Lowering<'_, '_> {
 }
 
 impl Masks {
-    /// The first form of a value that was masked in a block: one does for all accesses.
+    /// The masked form of a value that was recorded first in a block, for all accesses.
     fn noted(
         &mut self,
         block: Option<ir::Block>,
@@ -133,9 +132,9 @@ impl Masks {
     }
 }
 
-/// The word on the way that the program takes.
+/// The state on the path that the program takes.
 const ALL_ONES: i64 = -1;
 
-/// Distances from address 0 at which no process has memory: its first page, and the end of the
-/// kernel's half, which no kernel maps. As far as the stack reaches below a frame pointer.
+/// Offsets from address 0 at which no process has memory: its first page, and the end of the
+/// kernel's half, which no kernel maps. Its start is as low as a stack below a frame pointer at 0.
 const NOWHERE: std::ops::Range<i32> = -512..4088;

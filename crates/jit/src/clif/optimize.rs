@@ -1,21 +1,21 @@
-//! Whether Cranelift's optimizer has a look at a function.
+//! The choice whether Cranelift's optimizer runs on a function.
 //!
-//! XIR's passes leave it little: loads of the runtime's records that are the same, divisions by
-//! numbers. But it also takes all arithmetic out of the order it came in and puts it in front of
-//! its first use, in each branch that has one. Of a long sum of fields that leaves the loads first,
-//! and their results in more registers than there are; what was computed in front of a branch is
-//! computed in each of its ways. In short functions that does no harm.
+//! XIR's passes leave little for it: equal loads of the runtime's records, divisions by constants.
+//! But it also moves all arithmetic to its first use, in each branch that has one. In a long sum of
+//! fields the loads then come first, and their results need more registers than there are; and an
+//! expression computed in front of a branch is computed on each of its edges. In short functions
+//! that does no harm.
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::{CodegenResult, Context};
 
-/// Runs the optimizer over a short function. The order of a longer one stays what it is.
+/// Runs the optimizer on a short function. The order of a longer one is kept.
 pub(super) fn optimize(context: &mut Context, isa: &OwnedTargetIsa) -> CodegenResult<()> {
     if context.func.dfg.num_insts() > SHORT_INSTS_MAX {
         return Ok(());
     }
-    // What `Context::optimize` does, where the settings ask for it.
+    // The steps of `Context::optimize`, if the settings ask for optimization.
     let isa = &**isa;
     context.verify_if(isa)?;
     context.compute_cfg();
@@ -26,5 +26,5 @@ pub(super) fn optimize(context: &mut Context, isa: &OwnedTargetIsa) -> CodegenRe
     context.egraph_pass(isa, &mut ControlPlane::default())
 }
 
-/// Instructions of Cranelift's of a short function.
+/// Largest number of Cranelift instructions of a short function.
 const SHORT_INSTS_MAX: usize = 512;

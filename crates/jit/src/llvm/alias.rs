@@ -1,5 +1,5 @@
-//! Alias classes as LLVM reads them: one scope for each class, and with each access the scopes it
-//! cannot overlap with (`!alias.scope`, `!noalias`).
+//! Alias classes in LLVM's form: one scope for each class, and with each access the scopes that it
+//! cannot overlap (`!alias.scope`, `!noalias`).
 
 use std::fmt::Write;
 
@@ -11,13 +11,14 @@ pub(super) struct Scopes {
     classes: Vec<Alias>,
 }
 
-/// Metadata nodes below this number are not ours to number.
+/// First metadata node for scopes; lower numbers have other uses.
 const FIRST_NODE: usize = 10;
-/// Nodes of a class: its scope, the list of just this scope, the list of all it is apart from.
+/// Number of nodes of a class: its scope, the list of just this scope, the list of all scopes that
+/// it cannot overlap.
 const NODES: usize = 3;
 
 impl Scopes {
-    /// What is appended to an access of this class.
+    /// Text to append to an access of this class.
     pub(super) fn suffix(&mut self, class: Alias) -> String {
         let known = self.classes.iter().position(|&other| other == class);
         let index = known.unwrap_or_else(|| {
@@ -28,7 +29,7 @@ impl Scopes {
         format!(", !alias.scope !{}, !noalias !{}", node + 1, node + 2)
     }
 
-    /// The metadata that the suffixes refer to.
+    /// Writes the metadata that the suffixes refer to.
     pub(super) fn write(&self, out: &mut String) {
         let node = |index: usize| FIRST_NODE + NODES * index;
         line(out, &format!("!{FIRST_DOMAIN} = distinct !{{!{FIRST_DOMAIN}, !\"towpath\"}}"));
@@ -46,7 +47,7 @@ impl Scopes {
     }
 }
 
-/// The domain all scopes are in.
+/// The domain of all scopes.
 const FIRST_DOMAIN: usize = 2;
 
 fn line(out: &mut String, text: &str) {

@@ -1,8 +1,8 @@
-//! Object files on disk, so that a program is compiled once and not once a process.
+//! Object files on disk, so that a program is compiled once and not in every process.
 //!
-//! A file contains its whole key (the program's text among it) and is used only when that is equal:
+//! A file contains its whole key (including the program's text) and is used only if that is equal:
 //! names are short hashes, and a collision costs a compilation, not a wrong program. Files are
-//! written under another name and renamed. What cannot be read, or does not check, is left out and
+//! written under another name and renamed. An unreadable or inconsistent file is ignored and
 //! written again.
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -17,15 +17,15 @@ use super::compiler_unsafe::Host;
 use super::library_unsafe::{MAJOR, OPTIONS};
 use super::link::OBJECT_BYTES_MAX;
 
-/// Bytes all files together may have; the oldest go first.
+/// Largest size of all files together, in bytes; the oldest are removed first.
 const TOTAL_BYTES_MAX: u64 = 256 << 20;
-/// What every file starts with.
+/// First bytes of every file.
 const MAGIC: &[u8; 8] = b"towpath1";
-/// Magic, bytes of the key, bytes of the object, and the hash of both.
+/// Length of the header: magic, bytes of the key, bytes of the object, and the hash of both.
 const HEADER_BYTES: usize = 32;
 const SUFFIX: &str = "towpath-object";
 
-/// Everything the machine code depends on, as one text.
+/// Text of everything that the machine code depends on.
 pub(super) fn key(ir: &str, host: &Host, passes: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let Host { triple, cpu, features } = host;
@@ -34,15 +34,15 @@ pub(super) fn key(ir: &str, host: &Host, passes: &str) -> String {
     )
 }
 
-/// A directory of object files that is this user's alone.
+/// A directory of object files that only this user can write to.
 #[derive(Debug)]
 pub(super) struct Cache {
     directory: PathBuf,
 }
 
 impl Cache {
-    /// Opens a cache, creating its directory. `None` when it cannot be had or others may write to
-    /// it: machine code is not taken from there.
+    /// Opens a cache, creating its directory. `None` if that fails or other users may write to it:
+    /// machine code is not read from there.
     pub(super) fn open(directory: &Path) -> Option<Cache> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory).ok()?;
@@ -61,12 +61,12 @@ impl Cache {
         }
         let bytes = fs::read(&path).ok()?;
         let object = parse(&bytes, key)?.to_vec();
-        // Makes it the youngest. When it cannot be, it goes earlier: no harm.
+        // Makes it the youngest. If that fails, it is only removed earlier.
         let _ = fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         Some(object)
     }
 
-    /// Keeps an object file. A cache that cannot be written to is none.
+    /// Stores an object file; an error only means that it is not cached.
     pub(super) fn put(&self, key: &str, object: &[u8]) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if object.len() > OBJECT_BYTES_MAX {
@@ -78,13 +78,13 @@ impl Cache {
         let written =
             write(&temporary, key, object).and_then(|()| fs::rename(&temporary, self.path(key)));
         if written.is_err() {
-            // The file is not used under this name.
+            // The temporary file has no further use.
             let _ = fs::remove_file(&temporary);
         }
         self.trim(TOTAL_BYTES_MAX);
     }
 
-    /// Removes the oldest files until all together are no longer than `bytes_max`.
+    /// Removes the oldest files until the total is at most `bytes_max`.
     fn trim(&self, bytes_max: u64) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
         let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -102,7 +102,7 @@ impl Cache {
                 break;
             }
             total -= length;
-            // Another process may have been faster.
+            // Another process may have removed it before.
             let _ = fs::remove_file(path);
         }
     }
@@ -128,7 +128,7 @@ fn write(path: &Path, key: &str, object: &[u8]) -> std::io::Result<()> {
     file.write_all(object)
 }
 
-/// The object in a file's bytes, when all of it is as it was written, under this key.
+/// The object in a file's bytes, if the file is intact and has this key.
 fn parse<'a>(bytes: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
     let number = |at: usize| header[at..at + 8].try_into().ok().map(u64::from_le_bytes);

@@ -1,4 +1,4 @@
-//! LLVM at work: text in, object file out.
+//! LLVM's compiler: text in, object file out.
 
 #![expect(unsafe_code, reason = "calls LLVM's C interface")]
 
@@ -7,14 +7,15 @@ use std::ptr;
 
 use super::library_unsafe::{Library, Ref};
 
-/// The passes over a whole module.
+/// Passes over a whole module.
 ///
-/// LLVM's `O1` without what BPF never needs, with value numbering over memory and unrolling. XIR's
-/// own passes have done what needs to know maps, packets and helpers.
+/// LLVM's `O1` without the parts that BPF never needs, with value numbering over memory and
+/// unrolling. XIR's own passes did the optimizations that need knowledge of maps, packets and
+/// helpers.
 pub(super) const PASSES: &str = "default<O1>,function(gvn,instcombine<no-verify-fixpoint>,\
     simplifycfg,adce)";
 
-/// This machine as LLVM names it.
+/// This machine in LLVM's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) triple: String,
@@ -22,7 +23,7 @@ pub(super) struct Host {
     pub(super) features: String,
 }
 
-/// What to make of a module.
+/// Kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
     /// An ELF object file.
@@ -50,7 +51,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// LLVM's words.
+    /// Fails with the message of LLVM.
     pub(super) fn compile(
         &self,
         ir: &str,
@@ -58,7 +59,7 @@ impl Library {
         product: Product,
     ) -> Result<Vec<u8>, String> {
         let mut problem = String::new();
-        // SAFETY: a context of our own, used by this thread only and disposed of behind everything
+        // SAFETY: a context of our own, used by this thread only and disposed of after everything
         // made in it; `problem` outlives it.
         let result = unsafe {
             let context = (self.context_create)();
@@ -109,7 +110,7 @@ impl Library {
             let buffer = (self.create_memory_buffer)(text.as_ptr(), bytes, c"program".as_ptr(), 1);
             (self.parse_ir)(context, buffer, &mut module, &mut message)
         };
-        // SAFETY: a message of LLVM's, or null.
+        // SAFETY: a message from LLVM, or null.
         let message = unsafe { self.take(message) };
         if failed != 0 { Err(message) } else { Ok(module) }
     }
@@ -121,7 +122,7 @@ impl Library {
         let (mut target, mut message) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: C strings, and places to write to.
         let failed = unsafe { (self.get_target)(triple.as_ptr(), &mut target, &mut message) };
-        // SAFETY: a message of LLVM's, or null.
+        // SAFETY: a message from LLVM, or null.
         let message = unsafe { self.take(message) };
         if failed != 0 {
             return Err(message);
@@ -177,7 +178,7 @@ impl Library {
         let mut message = ptr::null_mut();
         // SAFETY: the caller's promise.
         let broken = unsafe { (self.verify_module)(module, RETURN_STATUS, &mut message) };
-        // SAFETY: a message of LLVM's, or null.
+        // SAFETY: a message from LLVM, or null.
         let message = unsafe { self.take(message) };
         if broken != 0 { Err(message) } else { Ok(()) }
     }
@@ -187,12 +188,12 @@ impl Library {
     /// Both are live.
     unsafe fn run_passes(&self, module: Ref, machine: Ref) -> Result<(), String> {
         let passes = CString::new(PASSES).map_err(|error| error.to_string())?;
-        // SAFETY: the caller's promise; the options live until the passes are through, the message
+        // SAFETY: the caller's promise; the options live until the passes have run, the message
         // until it is copied.
         unsafe {
             let options = (self.pass_options_create)();
             (self.pass_options_set_unrolling)(options, 1);
-            // Only loops that ask for it.
+            // Only loops that ask for it are vectorized.
             (self.pass_options_set_vectorization)(options, 0);
             (self.pass_options_set_slp)(options, 0);
             let error = (self.run_passes)(module, passes.as_ptr(), machine, options);
@@ -217,7 +218,7 @@ impl Library {
         let failed = unsafe {
             (self.emit_to_memory_buffer)(machine, module, kind, &mut message, &mut buffer)
         };
-        // SAFETY: a message of LLVM's, or null.
+        // SAFETY: a message from LLVM, or null.
         let message = unsafe { self.take(message) };
         if failed != 0 {
             return Err(message);
@@ -231,11 +232,11 @@ impl Library {
         }
     }
 
-    /// A string of LLVM's as ours.
+    /// Takes a string from LLVM.
     ///
     /// # Safety
     ///
-    /// Null, or a string that `LLVMDisposeMessage` may free.
+    /// `message` is null, or a string that `LLVMDisposeMessage` may free.
     unsafe fn take(&self, message: *mut c_char) -> String {
         if message.is_null() {
             return String::new();
@@ -248,13 +249,13 @@ impl Library {
     }
 }
 
-/// Receives what a context says of problems.
+/// Receiver of a context's diagnostics.
 struct Diagnostics<'a> {
     library: &'a Library,
     problem: *mut String,
 }
 
-/// Without a handler LLVM would print errors and end the process.
+/// Records an error: without a handler LLVM would print it and end the process.
 unsafe extern "C" fn note_problem(info: Ref, told: *mut c_void) {
     // SAFETY: the handler was installed with a `Diagnostics` that outlives the context.
     let told = unsafe { &*told.cast::<Diagnostics<'_>>() };

@@ -1,4 +1,4 @@
-//! A function of XIR as a function of LLVM's IR, in text: blocks, parameters and ends.
+//! A function of XIR as a function of LLVM's IR, in text: blocks, parameters and terminators.
 
 use std::fmt::{Display, Write};
 use std::mem::offset_of;
@@ -52,28 +52,28 @@ pub(super) struct Lowering<'a> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
     pub(super) slots: &'a Slots,
-    /// It runs for frames of the program's own bursts only; callbacks may run for others', where
-    /// maps have other numbers.
+    /// Whether it runs only for frames of the program's own bursts; callbacks may run for other
+    /// frames, where maps have other numbers.
     pub(super) is_burst: bool,
-    /// What all functions of the module add to.
+    /// State shared by all functions of the module.
     pub(super) shared: &'a mut Shared,
     pointers: Pointers,
-    /// The operand that each value is; constants stand for themselves.
+    /// Operand for each value; constants are written out.
     values: Vec<String>,
-    /// The same for the pointer forms of those that need one.
+    /// Operand for the pointer form of each value that needs one.
     addresses: Vec<String>,
-    /// Jumps to each block: from which label, with which arguments.
+    /// Jumps to each block: the label they come from, and their arguments.
     incoming: Vec<Vec<(String, Vec<Value>)>>,
     /// Text of the block being translated.
     body: String,
-    /// Label of the part of it that is being written.
+    /// Label of the part of the block that is being written.
     pub(super) label: String,
     temporaries: usize,
-    /// A call may leave the function.
+    /// Whether a call may leave the function.
     may_stop: bool,
-    /// The function's number.
+    /// Number of the function.
     index: usize,
-    /// Says which BPF instruction the text that is written now was made of.
+    /// Suffix that names the BPF instruction of the text being written.
     place: String,
 }
 
@@ -130,7 +130,8 @@ impl Lowering<'_> {
         std::mem::take(&mut self.body)
     }
 
-    /// The parameters of a block: what each jump brings. By now all labels are known.
+    /// Writes the parameters of a block with the arguments of each jump. All labels are known by
+    /// now.
     fn phis(&self, block: Block, out: &mut String) {
         let list = |texts: Vec<String>| texts.join(", ");
         for (position, &param) in self.function.block(block).params.iter().enumerate() {
@@ -154,7 +155,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Writes the pointer form of a value behind its definition, when anything needs it.
+    /// Writes the pointer form of a value behind its definition, if it is needed.
     fn address_of(&mut self, value: Value) {
         let Some(form) = self.pointers.form(value) else { return };
         let address = match form {
@@ -172,7 +173,7 @@ impl Lowering<'_> {
                 let (a, b) = (self.address(a).to_owned(), self.address(b).to_owned());
                 self.temporary(format_args!("select i1 {condition}, ptr {a}, ptr {b}"))
             }
-            // Stands before all other text of its block.
+            // The phi stands before all other text of its block.
             Form::Param => return,
         };
         self.addresses[value.0 as usize] = address;
@@ -206,7 +207,7 @@ impl Lowering<'_> {
             Terminator::TailCall { map, index, otherwise } => {
                 self.tail_call(*map, *index, otherwise);
             }
-            // Proved unreachable; a wrong proof ends the run with XDP_ABORTED.
+            // Proved unreachable; if the proof is wrong, the run ends with XDP_ABORTED.
             Terminator::Unreachable => self.line("ret i64 0"),
         }
     }
@@ -230,7 +231,7 @@ impl Lowering<'_> {
             return;
         }
         self.jump(yes, label);
-        // Two ways from one block to another need two labels to tell their arguments apart.
+        // Two edges from one block to another need two labels to distinguish their arguments.
         let edge = self.new_label();
         self.line(format_args!("br i1 {condition}, label %{}, label %{edge}", yes.target));
         self.start(edge.clone());
@@ -238,8 +239,8 @@ impl Lowering<'_> {
         self.line(format_args!("br label %{}", no.target));
     }
 
-    /// Two ways from one block to another as one, with selects of a few arguments: that they are
-    /// branches is meant for tier 1 (`passes::predict`). LLVM knows where they pay.
+    /// Merges two edges from one block to another into one, with selects of a few arguments: as
+    /// branches they are better for tier 1 (`passes::predict`). LLVM decides by itself.
     fn chosen(&mut self, condition: &str, yes: &Jump, no: &Jump) -> Option<Jump> {
         let differing = yes.args.iter().zip(&no.args).filter(|(yes, no)| yes != no).count();
         if differing > SELECTS_MAX {
@@ -267,7 +268,7 @@ impl Lowering<'_> {
         Some(Jump { target: yes.target, args })
     }
 
-    /// What is appended to a branch that comes back to a loop of a known number of rounds.
+    /// Suffix for a branch back to a loop with a known number of rounds.
     fn counted(&mut self, head: Block) -> String {
         let comes_back = self.function.counted.contains(&head) && self.label == head.to_string();
         if comes_back { self.shared.counted_loop() } else { String::new() }
@@ -287,7 +288,7 @@ impl Lowering<'_> {
         self.temporary(format_args!("call i64 {symbol}(ptr %machine{args})"))
     }
 
-    /// Calls a function of the runtime with the arguments it takes.
+    /// Calls a function of the runtime with its own parameters.
     pub(super) fn call_direct(&mut self, function: RuntimeFunction, args: &[String]) -> String {
         let effects = function.effects();
         let symbol = self.shared.symbol(Symbol::Runtime(function));
@@ -301,13 +302,13 @@ impl Lowering<'_> {
         result
     }
 
-    /// Behind a call that may end the run: this function ends too.
+    /// Leaves this function behind a call that may end the run.
     pub(super) fn leave_if_stopped(&mut self) {
         let stop = self.machine_field("i32", offset_of!(Machine, stop));
         self.leave_if(&stop);
     }
 
-    /// As [`Self::leave_if_stopped`], whatever is known of the functions called before.
+    /// As [`Self::leave_if_stopped`], with no assumptions about the functions called before.
     pub(super) fn look(&mut self) {
         let offset = offset_of!(Machine, stop);
         let place =
@@ -331,7 +332,7 @@ impl Lowering<'_> {
         self.private_field(ty, "%machine", offset)
     }
 
-    /// Loads what the program cannot write.
+    /// Loads from memory that the program cannot write.
     pub(super) fn private_field(&mut self, ty: &str, base: &str, offset: usize) -> String {
         let place =
             self.temporary(format_args!("getelementptr inbounds i8, ptr {base}, i64 {offset}"));
@@ -348,16 +349,16 @@ impl Lowering<'_> {
         self.temporary(format_args!("icmp ne {ty} {value}, 0"))
     }
 
-    /// The operand that a value is.
+    /// Operand for a value.
     pub(super) fn value(&self, value: Value) -> &str {
         match self.values[value.0 as usize].as_str() {
-            // Defined nowhere: the checker refuses that, so this only keeps the text well-formed.
+            // The checker refuses undefined values, so this only keeps the text well-formed.
             "" => "0",
             text => text,
         }
     }
 
-    /// The operand that a value's pointer form is.
+    /// Operand for a value's pointer form.
     pub(super) fn address(&self, value: Value) -> &str {
         match self.addresses[value.0 as usize].as_str() {
             "" => "null",
@@ -373,7 +374,7 @@ impl Lowering<'_> {
         self.addresses[value.0 as usize] = operand;
     }
 
-    /// An instruction whose result gets a new name.
+    /// Writes an instruction whose result gets a new name.
     pub(super) fn temporary(&mut self, text: impl Display) -> String {
         let name = format!("%t{}", self.temporaries);
         self.temporaries += 1;
@@ -381,7 +382,7 @@ impl Lowering<'_> {
         name
     }
 
-    /// An instruction without result.
+    /// Writes an instruction without a result.
     pub(super) fn line(&mut self, text: impl Display) {
         line(&mut self.body, format_args!("  {text}{}", self.place));
     }
@@ -397,10 +398,10 @@ impl Lowering<'_> {
     }
 }
 
-/// More choices at once are left to a branch.
+/// Largest number of selects; with more, a branch is kept.
 const SELECTS_MAX: usize = 2;
 
-/// LLVM's name for one of our types.
+/// LLVM's name for one of XIR's types.
 pub(super) fn llvm_type(ty: Type) -> &'static str {
     match ty {
         Type::I32 => "i32",

@@ -54,7 +54,7 @@ impl Lowering<'_> {
                 self.call_runtime(Symbol::Guard, &[address, bytes, need, zero(), zero()]);
                 None
             }
-            // Who charges, and what is masked, has tier 1.
+            // Programs with a time budget or masks are compiled by tier 1 only.
             Op::Callee(_) | Op::CalleeKfunc(_) | Op::Barrier => None,
             Op::Look => {
                 self.look();
@@ -132,7 +132,7 @@ impl Lowering<'_> {
             BinaryOp::Shl => "shl",
             BinaryOp::LShr => "lshr",
             BinaryOp::AShr => "ashr",
-            // As two shifts, the left one would become part of a product in front of it.
+            // Not two shifts: the left one would be merged into a product in front of it.
             BinaryOp::Rotl => {
                 let name = format_args!("call {ty} @llvm.fshl.{ty}({ty} {a}, {ty} {a}, {ty} {b})");
                 return self.temporary(name);
@@ -142,7 +142,7 @@ impl Lowering<'_> {
             }
         };
         let b = match op {
-            // A count of the width or more has no meaning in LLVM.
+            // In LLVM, a count of the width or more is undefined.
             BinaryOp::Shl | BinaryOp::LShr | BinaryOp::AShr => {
                 self.temporary(format_args!("and {ty} {b}, {}", bits - 1))
             }
@@ -151,7 +151,7 @@ impl Lowering<'_> {
         self.temporary(format_args!("{name} {ty} {a}, {b}"))
     }
 
-    /// Division that has a result always: a zero divisor is replaced by 1 and the result chosen
+    /// Division that always has a result: a zero divisor is replaced by 1 and the result chosen
     /// after, and a signed divisor of -1 becomes a negation.
     fn division(&mut self, op: BinaryOp, ty: &str, a: &str, b: &str) -> String {
         let by_zero = self.temporary(format_args!("icmp eq {ty} {b}, 0"));
@@ -201,7 +201,8 @@ impl Lowering<'_> {
                 format!("getelementptr (i8, ptr {symbol}, i64 {offset})")
             }
             Op::MapMetaAddr { map, what } => self.shared.symbol(Symbol::MapMeta(*map, *what)),
-            // Programs only hand it to helpers, which know it by the interpreter's name for it.
+            // Programs only pass it to helpers, which know the function by the interpreter's
+            // number.
             Op::FunctionRef(function) => {
                 let start = self.module.functions.get(*function as usize).map_or(0, |f| f.start);
                 return (function_address(start as usize) as i64).to_string();
@@ -290,7 +291,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Atomics are aligned to their size: programs that do otherwise are refused.
+    /// Suffix of atomic accesses: aligned to their size, since other programs are refused.
     fn atomic_suffix(&mut self, place: Place) -> String {
         let scope = self.shared.scopes.suffix(place.alias);
         format!(", align {}{scope}", place.width.bytes())
@@ -383,7 +384,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A look in front costs less than an exchange where there is nothing.
+    /// A load in front is cheaper than an exchange if there is nothing to take.
     fn take(&mut self, place: Place) -> String {
         let (address, ty) = (self.place(place), memory_type(place.width));
         let suffix = self.atomic_suffix(place);
@@ -403,7 +404,7 @@ impl Lowering<'_> {
         self.temporary(format_args!("phi {ty} [ {there}, %{from} ], [ {taken}, %{exchange} ]"))
     }
 
-    /// Ticks change a few hundred times a second: a burst asks once.
+    /// Ticks change a few hundred times a second: one call serves a whole burst.
     fn jiffies(&mut self) -> String {
         let (from, [ask, done]) = (self.label.clone(), std::array::from_fn(|_| self.new_label()));
         let known = self.machine_field("i64", offset_of!(Machine, jiffies));
@@ -419,7 +420,7 @@ impl Lowering<'_> {
     }
 
     fn call_function(&mut self, function: u32, args: &[Value]) -> String {
-        // The callee's frame lies below ours, as deep as the verifier said ours is.
+        // The callee's frame lies below ours, whose depth the verifier determined.
         let depth = i64::from(self.function.stack_bytes.next_multiple_of(16));
         let frame = self.frame_pointer(-depth);
         let args: String = args.iter().map(|arg| format!(", i64 {}", self.value(*arg))).collect();
@@ -430,7 +431,7 @@ impl Lowering<'_> {
         result
     }
 
-    /// Writes the running frame's cell; of no burst where nothing was found.
+    /// Writes the running frame's cell; the number of no burst if nothing was found.
     fn set_redirect(&mut self, kind: u32, words: [Value; 2], found: Option<Value>) {
         let cells = self.machine_field("ptr", offset_of!(Machine, redirects));
         let index = self.machine_field("i32", offset_of!(Machine, index));

@@ -1,7 +1,7 @@
-//! The functions of libLLVM that tier 2 calls, found when first needed.
+//! Functions of libLLVM that tier 2 calls, looked up at first use.
 //!
-//! The library is opened at run time and not linked, so that one binary runs with and without it:
-//! a machine that lacks it stays on tier 1 and says so. Signatures are those of `llvm-c/*.h` of
+//! The library is opened at run time and not linked, so that one binary runs with and without it: a
+//! machine that lacks it stays on tier 1 and reports that. Signatures are those of `llvm-c/*.h` of
 //! LLVM 19.
 
 #![expect(unsafe_code, reason = "opens a C library and takes its functions by name")]
@@ -15,10 +15,10 @@ use super::exit_unsafe::wait_at_exit;
 pub(super) type Ref = *mut c_void;
 type Handler = unsafe extern "C" fn(Ref, *mut c_void);
 
-/// The version whose C interface is written down here.
+/// LLVM version whose C interface is declared here.
 pub(super) const MAJOR: u32 = 19;
 
-/// Names under which distributions install it.
+/// File names under which distributions install it.
 const FILES: [&str; 4] =
     ["libLLVM.so.19.1", "libLLVM-19.so.1", "libLLVM-19.so", "/usr/lib/llvm-19/lib/libLLVM.so.1"];
 
@@ -35,8 +35,8 @@ macro_rules! library {
                     $($field: {
                         let address = symbol(handle, $symbol)?;
                         // SAFETY: the function of this name has this signature in LLVM 19, whose
-                        // library this is by its file's name; `Library::open` asks its version
-                        // before anything else.
+                        // library this is by its file's name; `Library::open` checks the version
+                        // before any other call.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -103,24 +103,24 @@ library! {
 /// The library that tier 2 uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlvmLibrary {
-    /// Its version, as in "19.1.7".
+    /// Version, for example "19.1.7".
     pub version: String,
-    /// Its file; the name it was opened by where the system doesn't say.
+    /// Path of the file; the name it was opened by if the system doesn't tell the path.
     pub path: String,
 }
 
-/// The library of tier 2, opened if it was not yet; or why there is none, for a person.
+/// The library of tier 2, opened at the first call; the error is a message for users.
 pub fn llvm_library() -> Result<&'static LlvmLibrary, String> {
     Library::opened().map(|opened| &opened.about)
 }
 
-/// The functions, and which library they are of.
+/// The functions, and the library that they belong to.
 struct Opened {
     library: Library,
     about: LlvmLibrary,
 }
 
-/// What must be called once before there is a target machine for this CPU.
+/// Functions that must be called once before there is a target machine for this CPU.
 #[cfg(target_arch = "x86_64")]
 const INITIALIZERS: [&str; 4] = [
     "LLVMInitializeX86TargetInfo",
@@ -138,19 +138,18 @@ const INITIALIZERS: [&str; 4] = [
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const INITIALIZERS: [&str; 0] = [];
 
-/// What LLVM does otherwise than by itself, as on a command line behind the program's name.
+/// LLVM options that differ from their defaults, as on a command line behind the program's name.
 ///
-/// A conditional move waits for both of what it moves, and for the condition; LLVM makes them of
-/// most choices. Of a packet's headers most are like the last one's, and a processor is right about
-/// where branches go: chains of choices take half the time as branches. There is no other way to
-/// ask for that.
+/// A conditional move waits for both of its operands and for the condition; LLVM uses them for most
+/// selects. The headers of most packets resemble the previous packet's, so branches are predicted
+/// well: chains of selects take half the time as branches. There is no other way to ask for that.
 #[cfg(target_arch = "x86_64")]
 pub(super) const OPTIONS: &[&CStr] = &[c"-x86-cmov-converter-force-all"];
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const OPTIONS: &[&CStr] = &[];
 
 impl Library {
-    /// The library, opened on the first call; or why there is none.
+    /// The library, opened on the first call; or the reason why there is none.
     pub(super) fn get() -> Result<&'static Library, String> {
         Library::opened().map(|opened| &opened.library)
     }
@@ -181,11 +180,11 @@ impl Library {
         }
         for name in INITIALIZERS {
             let address = symbol(handle, name)?;
-            // SAFETY: an initializer takes nothing and gives nothing, and may be called once here.
+            // SAFETY: an initializer has no parameters and no result, and may be called once here.
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(address)() };
         }
         let words: Vec<_> = [c"towpath"].iter().chain(OPTIONS).map(|word| word.as_ptr()).collect();
-        // SAFETY: as many C strings as said; LLVM 19 has these options, and copies what it keeps.
+        // SAFETY: as many C strings as `count`; LLVM 19 has these options, and copies the strings.
         unsafe {
             let count = words.len() as c_int;
             (library.parse_command_line_options)(count, words.as_ptr(), c"".as_ptr());
@@ -197,11 +196,11 @@ impl Library {
     }
 }
 
-/// The file that a function was loaded from.
+/// Path of the file that a function was loaded from.
 fn file_of(function: *const c_void) -> Option<String> {
     // SAFETY: all zeroes is a valid `Dl_info`: pointers and numbers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; the answer goes to a valid place.
+    // SAFETY: any address may be looked up; the result goes to a valid place.
     let found = unsafe { libc::dladdr(function, &mut info) } != 0;
     if !found || info.dli_fname.is_null() {
         return None;
@@ -210,16 +209,16 @@ fn file_of(function: *const c_void) -> Option<String> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
 }
 
-/// Why LLVM gave up, if it did.
+/// Message of LLVM's fatal error, if there was one.
 static FATAL: OnceLock<String> = OnceLock::new();
 
-/// What LLVM said before it gave up. It is not asked again.
+/// Message of LLVM's fatal error, after which LLVM is not used again.
 pub(crate) fn fatal() -> Option<&'static str> {
     FATAL.get().map(String::as_str)
 }
 
-/// LLVM would end the process after a fatal error. The thread that met it stays here instead, so
-/// packets go on; who waits for it looks at [`fatal`].
+/// Handler of fatal errors, after which LLVM would end the process. The thread stays here instead,
+/// so that packets go on; threads that wait for it check [`fatal`].
 unsafe extern "C" fn stay_here(reason: *const c_char) {
     // SAFETY: LLVM passes a C string.
     let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();

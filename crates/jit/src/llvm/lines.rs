@@ -1,6 +1,5 @@
-//! Which BPF instruction each machine instruction was made of: LLVM is told the number of the slot
-//! as if it were a line of a source file, and its object file says which addresses are of which
-//! "line".
+//! The BPF instruction of each machine instruction: LLVM gets the number of the slot as the line of
+//! a source file, and its object file maps addresses to these "lines".
 
 use std::collections::HashMap;
 
@@ -8,16 +7,16 @@ use gimli::{DebugLine, DebugLineOffset, LittleEndian};
 
 use super::function::line;
 
-/// Nodes of a module's text that say where instructions come from.
+/// Debug nodes of a module's text, which give the origins of instructions.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Function and slot, by their nodes' numbers less [`FIRST_PLACE`].
+    /// Functions and slots by number of their nodes, less [`FIRST_PLACE`].
     places: Vec<(usize, u32)>,
     known: HashMap<(usize, u32), usize>,
 }
 
 impl Lines {
-    /// What is appended to an instruction of a function of the text that was made of a slot.
+    /// Text to append to an instruction of a function that was made from a slot.
     pub(super) fn suffix(&mut self, function: usize, slot: u32) -> String {
         let place = (function, slot);
         let next = self.places.len();
@@ -28,7 +27,7 @@ impl Lines {
         format!(", !dbg !{}", FIRST_PLACE + number)
     }
 
-    /// Writes the nodes; the text has this many functions.
+    /// Writes the nodes for a text with this number of functions.
     pub(super) fn write(&self, functions: usize, out: &mut String) {
         let mut say = |text: String| line(out, text);
         say(format!("!llvm.dbg.cu = !{{!{UNIT}}}"));
@@ -53,7 +52,7 @@ impl Lines {
             say(format!(
                 "!{} = !DILocation(line: {}, scope: !{})",
                 FIRST_PLACE + number,
-                // There is no line 0.
+                // Line numbers begin with 1.
                 slot + 1,
                 FIRST_FUNCTION + function
             ));
@@ -61,13 +60,13 @@ impl Lines {
     }
 }
 
-/// What is appended to the head of function `index` of the text.
+/// Text to append to the head of function `index` of the text.
 pub(super) fn of_function(index: usize) -> String {
     format!(" !dbg !{}", FIRST_FUNCTION + index)
 }
 
-/// Reads the table of lines of an object file: addresses at which code of another BPF instruction
-/// begins, and its slot, in order. What cannot be read is not known.
+/// Reads the line table of an object file: the addresses at which code of another BPF instruction
+/// begins, with its slot, in order. Unreadable parts are left out.
 pub(super) fn read(section: &[u8]) -> Vec<(u64, u32)> {
     let unit = DebugLine::new(section, LittleEndian);
     let program = unit.program(DebugLineOffset(0), size_of::<u64>() as u8, None, None);
@@ -75,7 +74,7 @@ pub(super) fn read(section: &[u8]) -> Vec<(u64, u32)> {
     let mut rows = program.rows();
     let mut found: Vec<(u64, u32)> = Vec::new();
     while let Ok(Some((_, row))) = rows.next_row() {
-        // Code of no line belongs to the instruction in front of it.
+        // Code without a line belongs to the instruction in front of it.
         let Some(slot) = row.line().and_then(|line| u32::try_from(line.get() - 1).ok()) else {
             continue;
         };
@@ -88,7 +87,7 @@ pub(super) fn read(section: &[u8]) -> Vec<(u64, u32)> {
     found
 }
 
-/// Version 4 names files in the table itself.
+/// DWARF version 4 has file names in the line table itself.
 const DWARF: u32 = 4;
 /// Numbers of nodes, above all others.
 const UNIT: usize = 1 << 22;

@@ -1,5 +1,5 @@
-//! An object file of LLVM's as code in memory: its sections one behind the other, then a table of
-//! addresses (the "global offset table") through which code reaches everything outside.
+//! An object file of LLVM as code in memory: its sections one behind the other, then a table of
+//! addresses (the "global offset table") through which code accesses everything outside.
 
 use std::collections::HashMap;
 
@@ -15,15 +15,15 @@ use super::relocate::{self, Patch};
 use crate::code_unsafe::Code;
 use crate::error::CompileError;
 
-/// Bytes of an object file of ours, at most.
+/// Largest object file, in bytes.
 pub(super) const OBJECT_BYTES_MAX: usize = 64 << 20;
 
-/// Code in its place, and where its functions are.
+/// Code in its place, and the offsets of its functions.
 #[derive(Debug)]
 pub(super) struct Linked {
     pub(super) code: Code,
     offsets: HashMap<String, usize>,
-    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    /// Offsets at which code for another BPF instruction begins, with its slot; in order.
     pub(super) origins: Vec<(usize, u32)>,
 }
 
@@ -34,11 +34,11 @@ impl Linked {
     }
 }
 
-/// Places an object file. `address` tells where the symbols it leaves open are.
+/// Places an object file. `address` gives the addresses of its undefined symbols.
 ///
 /// # Errors
 ///
-/// The file is none that LLVM makes for us, or there is no memory.
+/// Fails if the file differs from the form that LLVM makes for Towpath, or if there is no memory.
 pub(super) fn link(
     bytes: &[u8],
     limit: usize,
@@ -58,13 +58,13 @@ pub(super) fn link(
     Ok(Linked { code, offsets, origins })
 }
 
-/// What goes where.
+/// Layout in memory.
 struct Plan {
-    /// Offset in memory of each section that goes there.
+    /// Offset of each section that is kept.
     sections: HashMap<SectionIndex, usize>,
     /// Offset of each symbol's entry in the table of addresses.
     table: HashMap<SymbolIndex, usize>,
-    /// Offset of the jump to each function outside that code calls as if it were near.
+    /// Offset of the jump to each outside function that code calls as if it were near.
     stubs: HashMap<SymbolIndex, usize>,
     bytes: usize,
 }
@@ -118,13 +118,13 @@ impl Plan {
         }
     }
 
-    /// Where in memory a symbol of the file is.
+    /// Offset in memory of a symbol of the file.
     fn offset<'data>(&self, symbol: &impl ObjectSymbol<'data>) -> Option<usize> {
         let section = self.sections.get(&symbol.section_index()?)?;
         Some(section + symbol.address() as usize)
     }
 
-    /// What the file's table of lines says about the code. Without one nothing is known.
+    /// Origins of the code by the file's line table; empty without one.
     fn origins(&self, file: &ElfFile64<'_>) -> Vec<(usize, u32)> {
         let Some(section) = file.section_by_name(".debug_line") else { return Vec::new() };
         let Ok(mut table) = section.data().map(<[u8]>::to_vec) else { return Vec::new() };
@@ -211,7 +211,7 @@ impl Plan {
     }
 }
 
-/// Sections whose bytes are needed at run time. Nothing unwinds through compiled code.
+/// Whether a section is needed at run time. Unwind tables are not: compiled code is never unwound.
 fn is_wanted<'data>(section: &impl ObjectSection<'data>) -> bool {
     let is_frames = section.name().is_ok_and(|name| name.starts_with(".eh_frame"));
     has_flag(section, elf::SHF_ALLOC.0) && section.size() > 0 && !is_frames

@@ -1,8 +1,8 @@
 //! Tier 2: XIR to machine code through LLVM, in the background.
 //!
-//! A module becomes LLVM's textual IR, LLVM makes an object file of it, and that is placed in
-//! memory here. The text names everything outside of the program (maps, functions of the runtime),
-//! so object files are good for any process and kept on disk.
+//! A module becomes LLVM's textual IR, LLVM makes an object file of it, and this module places that
+//! in memory. The text refers to everything outside of the program (maps, functions of the runtime)
+//! by name, so object files are valid in any process and kept on disk.
 
 mod adjust;
 mod alias;
@@ -36,11 +36,11 @@ pub(crate) use library_unsafe::fatal;
 pub use library_unsafe::{LlvmLibrary, llvm_library};
 use symbols::{Addresses, Symbol};
 
-/// Intermediate instructions of a program that LLVM is given, over all its functions: its time
-/// grows faster than they do. Ten thousand take a second or two.
+/// Largest number of intermediate instructions of a program for LLVM, over all its functions:
+/// LLVM's time grows faster than the program. Ten thousand take a second or two.
 pub const LLVM_INSTS_MAX: usize = 150_000;
 
-/// A compilation that is yet to be done, with all it needs.
+/// A compilation that is not done yet, with all its inputs.
 #[derive(Debug)]
 pub(crate) struct Job {
     module: Module,
@@ -51,7 +51,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A job for a module that passed the passes. `enter` is the address of tier 1's trampoline.
+    /// A job for a module after the passes. `enter` is the address of tier 1's trampoline.
     pub(crate) fn new(
         module: Module,
         environment: &Environment<'_>,
@@ -65,7 +65,7 @@ impl Job {
         Ok(Job { module, slots, addresses, cache, code_bytes_max })
     }
 
-    /// Compiles, or takes from the cache what was compiled before, and places the code.
+    /// Compiles, or takes an earlier result from the cache, and places the code.
     pub(crate) fn run(&self) -> Result<Layout, CompileError> {
         let library = Library::get().map_err(CompileError::Llvm)?;
         let text = module::translate(&self.module, &self.slots);
@@ -102,7 +102,7 @@ impl Job {
     }
 }
 
-/// Functions of the C library that LLVM makes calls of by itself.
+/// Functions of the C library that LLVM calls by itself.
 fn standard(name: &str) -> Option<u64> {
     let function: *const () = match name {
         "memcpy" => libc::memcpy as *const (),
@@ -114,24 +114,24 @@ fn standard(name: &str) -> Option<u64> {
     Some(function as usize as u64)
 }
 
-/// LLVM makes branches of choices where it thinks that it pays, and is told to here: no mask would
-/// be sure to stay one.
+/// Fails for masked modules: LLVM turns selects into branches if it expects a gain, and is asked to
+/// do so here, so a mask might not stay one.
 fn refuse_masked(module: &Module) -> Result<(), CompileError> {
     if module.masked { Err(CompileError::Masked) } else { Ok(()) }
 }
 
-/// What [`crate::llvm_text`] shows.
+/// Form of the text that [`crate::llvm_text`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LlvmForm {
-    /// What LLVM is given.
+    /// The input of LLVM.
     Given,
-    /// The same after LLVM's passes.
+    /// LLVM's IR after its passes.
     Optimized,
     /// Assembly.
     Assembly,
 }
 
-/// LLVM's form of a module.
+/// The text of a module in LLVM's form.
 pub(crate) fn text(
     module: &Module,
     environment: &Environment<'_>,

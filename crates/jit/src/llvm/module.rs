@@ -1,7 +1,7 @@
 //! A module of XIR as LLVM's textual IR.
 //!
-//! Text, because LLVM's reader checks it, a person can read it, and it is the key under which the
-//! machine code is kept: it holds no address.
+//! It is text, because LLVM's reader checks it, people can read it, and it is the key under which
+//! the machine code is cached: it contains no address.
 
 use std::mem::offset_of;
 
@@ -13,27 +13,27 @@ use crate::machine_unsafe::Machine;
 use crate::slots::Slots;
 use crate::xir::{Alias, Function, Module, Op};
 
-/// What the functions of a module share.
+/// State shared by the functions of a module.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) scopes: Scopes,
-    /// What the code refers to.
+    /// Symbols that the code refers to.
     pub(super) symbols: Vec<Symbol>,
-    /// Where it comes from.
+    /// Origins of the code.
     pub(super) lines: Lines,
-    /// Loops of a known number of rounds so far.
+    /// Number of loops with a known number of rounds so far.
     loops: usize,
 }
 
 impl Shared {
-    /// What is appended to the branch of one more loop of a known number of rounds. The vectorizer
-    /// looks at no other.
+    /// Suffix for the branch of one more loop with a known number of rounds. The vectorizer works
+    /// on no other.
     pub(super) fn counted_loop(&mut self) -> String {
         self.loops += 1;
         format!(", !llvm.loop !{}", FIRST_LOOP + self.loops - 1)
     }
 
-    /// The operand that stands for a symbol.
+    /// Operand for a symbol.
     pub(super) fn symbol(&mut self, symbol: Symbol) -> String {
         if !self.symbols.contains(&symbol) {
             self.symbols.push(symbol);
@@ -42,12 +42,12 @@ impl Shared {
     }
 }
 
-/// Branch weights: the first way is the usual one.
+/// Branch weights: the first edge is the usual one.
 pub(super) const LIKELY: &str = "!1";
 
-/// The node that has the vectorizer look at a loop.
+/// Node that makes the vectorizer work on a loop.
 const VECTORIZE: &str = "!3";
-/// Of the nodes that loops are; scopes have lower numbers.
+/// First node of loops; scopes have lower numbers.
 const FIRST_LOOP: usize = 1 << 20;
 
 /// Name of the function that runs a burst.
@@ -62,7 +62,7 @@ pub(super) fn callback_name(index: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Text {
     pub(super) ir: String,
-    /// What it refers to.
+    /// Symbols that it refers to.
     pub(super) symbols: Vec<Symbol>,
 }
 
@@ -113,8 +113,8 @@ fn live_ops(function: &Function) -> impl Iterator<Item = &Op> {
     insts.map(|&inst| &function.inst(inst).op)
 }
 
-/// `fn(machine, frames, returned, first, count) -> u64`: as tier 1's batch entry, with the program
-/// inside of the loop. It is function `own` of the text.
+/// Writes `fn(machine, frames, returned, first, count) -> u64`: like tier 1's batch entry, with the
+/// program inside of the loop. It is function `own` of the text.
 fn batch(own: usize, has_tail_calls: bool, shared: &mut Shared, out: &mut String) {
     let (head, place) = (lines::of_function(own), shared.lines.suffix(own, 0));
     let scope = shared.scopes.suffix(Alias::Ctx);
@@ -159,8 +159,8 @@ fn batch(own: usize, has_tail_calls: bool, shared: &mut Shared, out: &mut String
     say("  ret i64 %index\n}\n");
 }
 
-/// `fn(machine, frame pointer, r1 to r5) -> u64`: function `index`, which takes `params`, for the
-/// runtime. It is function `own` of the text.
+/// Writes `fn(machine, frame pointer, r1 to r5) -> u64`: the entry of function `index`, which takes
+/// `params`, for the runtime. It is function `own` of the text.
 fn callback(index: usize, (own, params): (usize, usize), shared: &mut Shared, out: &mut String) {
     let (head, place) = (lines::of_function(own), shared.lines.suffix(own, 0));
     let registers: String = (1..=5).map(|register| format!(", i64 %r{register}")).collect();
@@ -183,7 +183,7 @@ fn declarations(symbols: &[Symbol], out: &mut String) {
     for &symbol in symbols {
         let name = symbol.name();
         match symbol.params() {
-            // An array of no known length: nothing is assumed about where it ends.
+            // An array of unknown length: nothing is assumed about its end.
             None => line(out, format_args!("@{name} = external global [0 x i8], align 1")),
             Some((pointers, numbers)) => {
                 let pointers = std::iter::repeat_n("ptr", pointers);

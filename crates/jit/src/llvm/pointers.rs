@@ -1,21 +1,21 @@
-//! Which values are used as addresses, and what they were computed from.
+//! Values that are used as addresses, and the values that they were computed from.
 //!
-//! XIR's addresses are numbers. LLVM's alias analysis looks for pointers: where a number is a base
-//! plus an offset, an access through "base pointer, offset" tells it which accesses of one object
-//! are apart, and "number made a pointer" does not.
+//! XIR's addresses are numbers. LLVM's alias analysis works on pointers: for a base plus an offset,
+//! an access through "base pointer, offset" tells it which accesses of one object can't overlap,
+//! and a number cast to a pointer does not.
 
 use crate::xir::{BinaryOp, Block, CtxField, Dominators, Function, Op, Value};
 
-/// How the pointer form of a value is made.
+/// The way to make the pointer form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Of the number itself.
+    /// A cast of the number itself.
     Number,
-    /// Bytes behind the pointer form of another value.
+    /// The pointer form of another value, plus a number of bytes.
     Offset(Value, i64),
-    /// As many bytes behind one value's pointer form as another says.
+    /// The pointer form of one value, plus the number of bytes in another.
     Indexed(Value, Value),
-    /// One of two pointer forms.
+    /// A select between two pointer forms.
     Select(Value, Value, Value),
     /// A block parameter whose arguments have pointer forms.
     Param,
@@ -28,7 +28,7 @@ pub(super) struct Pointers {
 }
 
 impl Pointers {
-    /// Finds them for a function whose reachable blocks are `dominators.order()`.
+    /// Finds the forms for a function whose reachable blocks are `dominators.order()`.
     pub(super) fn find(function: &Function, dominators: &Dominators) -> Self {
         let mut finder = Finder {
             function,
@@ -42,7 +42,7 @@ impl Pointers {
         Pointers { forms: finder.forms(dominators.order()) }
     }
 
-    /// The form a value's pointer takes, when anything needs it.
+    /// The pointer form of a value, if it is needed.
     pub(super) fn form(&self, value: Value) -> Option<Form> {
         self.forms[value.0 as usize]
     }
@@ -51,9 +51,9 @@ impl Pointers {
 struct Finder<'a> {
     function: &'a Function,
     ops: Vec<Option<&'a Op>>,
-    /// Values that are addresses for certain.
+    /// Values that are certainly addresses.
     like: Vec<bool>,
-    /// What jumps give to each block parameter.
+    /// Arguments of jumps for each block parameter.
     args: Vec<Vec<Value>>,
     is_param: Vec<bool>,
 }
@@ -80,7 +80,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// One round of: computed from one address and numbers, so an address.
+    /// One round of the search: a value computed from one address and numbers is an address.
     fn spread(&mut self) -> bool {
         let mut changed = false;
         for value in 0..self.like.len() {
@@ -130,7 +130,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Forms of all bases of accesses, and of what those forms are made of.
+    /// Pointer forms of all bases of accesses, and of the values that these forms need.
     fn forms(&self, order: &[Block]) -> Vec<Option<Form>> {
         let mut forms = vec![None; self.function.values.len()];
         let mut wanted = Vec::new();
@@ -156,7 +156,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Whether an instruction's result is an address whatever it is used for.
+/// Whether an instruction's result is an address for any use of it.
 fn is_root(op: &Op) -> bool {
     match op {
         Op::CtxLoad(field) => {

@@ -1,5 +1,5 @@
-//! Symbols of code: everything whose address differs from process to process. So machine code on
-//! disk contains no address, and is good for the next process.
+//! Symbols of code: everything whose address differs between processes. So machine code on disk
+//! contains no address, and is valid in the next process.
 
 use std::collections::HashMap;
 
@@ -7,35 +7,35 @@ use crate::environment::Environment;
 use crate::machine_unsafe::Callees;
 use crate::xir::{MapMeta, Module, Op, RuntimeFunction};
 
-/// Something outside of a program's code.
+/// An item outside of a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Symbol {
-    /// What a register holds that refers to a map.
+    /// The register value that refers to a map.
     Map(u32),
     /// The first byte of a map's values.
     MapValue(u32),
-    /// A part of a map that is not its values.
+    /// A part of a map outside of its values.
     MapMeta(u32, MapMeta),
     /// A helper, by number.
     Helper(u32),
-    /// A kfunc, by index into the program's.
+    /// A kfunc, by index into the program's kfuncs.
     Kfunc(u32),
-    /// [`Callees::tail_call`]
+    /// [`Callees::tail_call`].
     TailCall,
-    /// [`Callees::catch`]
+    /// [`Callees::catch`].
     Catch,
-    /// [`Callees::probe`]
+    /// [`Callees::probe`].
     Probe,
-    /// [`Callees::guard`]
+    /// [`Callees::guard`].
     Guard,
-    /// Enters a program on tier 1: machine, function, frame pointer, context.
+    /// Entry of a program on tier 1: machine, function, frame pointer, context.
     Enter,
     /// A function of the runtime that is called directly.
     Runtime(RuntimeFunction),
 }
 
 impl Symbol {
-    /// The name code has for it.
+    /// Name of the symbol in code.
     pub(super) fn name(self) -> String {
         match self {
             Symbol::Map(map) => format!("towpath.map.{map}"),
@@ -52,7 +52,7 @@ impl Symbol {
         }
     }
 
-    /// Parameters, when it is a function: pointers to the machine, then numbers.
+    /// Parameters, if it is a function: the number of pointers to the machine, then of numbers.
     pub(super) fn params(self) -> Option<(usize, usize)> {
         match self {
             Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => None,
@@ -71,7 +71,7 @@ impl Symbol {
 }
 
 impl Symbol {
-    /// What LLVM is told about a call of it: a group of [`ATTRIBUTES`].
+    /// Attributes of a call of it for LLVM: the number of a group of [`ATTRIBUTES`].
     pub(super) fn attributes(self) -> usize {
         match self {
             Symbol::Runtime(
@@ -91,7 +91,7 @@ impl Symbol {
                 | RuntimeFunction::CsumDiff
                 | RuntimeFunction::Sum { .. },
             ) => 4,
-            // What is not known to leave memory alone may do anything to it.
+            // Any other function may have any effect on memory.
             _ => 1,
         }
     }
@@ -105,15 +105,15 @@ pub(super) const ATTRIBUTES: [&str; 4] = [
     "nounwind willreturn nonlazybind memory(read, inaccessiblemem: readwrite)",
 ];
 
-/// The addresses of one process: those [`Environment`] tells, kept for a compilation that outlives
+/// Addresses in one process: those of an [`Environment`], copied for a compilation that outlives
 /// the borrow.
 #[derive(Debug, Clone)]
 pub(super) struct Addresses {
-    /// What the module refers to.
+    /// Addresses of the maps that the module refers to.
     maps: HashMap<Symbol, u64>,
     kfuncs: Vec<u32>,
     callees: Callees,
-    /// Tier 1's way in.
+    /// Address of tier 1's trampoline.
     enter: u64,
 }
 
@@ -144,7 +144,7 @@ impl Addresses {
         }
     }
 
-    /// Where a symbol is.
+    /// Address of a symbol.
     pub(super) fn of(&self, symbol: Symbol) -> u64 {
         match symbol {
             Symbol::Map(_) | Symbol::MapValue(_) | Symbol::MapMeta(..) => {

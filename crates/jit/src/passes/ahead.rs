@@ -1,10 +1,10 @@
-//! Looking ahead in a burst: what of a program it takes to know which hash buckets it will want.
+//! Looking ahead in a burst: the slice of a program that computes which hash buckets it will use.
 //!
-//! A table larger than the caches costs two or three misses a lookup, one after the other. Run over
-//! all frames of a burst before the program itself, the slice of it that leads to its first lookup
-//! lets those misses overlap. A slice changes nothing: stores to memory others can see are left
-//! out, and it ends where it would have to call anything. Values it then gets wrong only cost a
-//! useless prefetch: the verifier takes every value in memory for possible.
+//! A table larger than the caches costs two or three misses for each lookup, one after the other.
+//! Run over all frames of a burst before the program itself, the slice that leads to the program's
+//! first lookup lets those misses overlap. A slice changes nothing: stores to shared memory are
+//! left out, and it ends before any call. Wrong values only cost a useless prefetch: the verifier
+//! assumes any value in memory.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::xir::{
     Stage, Terminator, Type, Value,
 };
 
-/// The slice of a module's entry function that does one stage, and the maps it looks at; `None`
-/// when the program reaches no lookup in a hash table.
+/// The slice of a module's entry function for one stage, and the maps that it prefetches from;
+/// `None` if the program reaches no lookup in a hash table.
 pub(crate) fn slice(
     module: &Module,
     context: Context<'_>,
@@ -52,20 +52,20 @@ struct Slicer<'a> {
     wanted: BTreeSet<u32>,
 }
 
-/// What becomes of an instruction in a slice.
+/// Treatment of an instruction in a slice.
 enum SliceAction {
     Keep,
     Drop,
-    /// Any value will do.
+    /// Replaced by 0: any value will do.
     Zero,
-    /// It asks for this map's bucket, and the slice is over.
+    /// Replaced by a prefetch of this map's bucket, which ends the slice.
     Ask(u32, RuntimeFunction),
-    /// The slice is over before it.
+    /// The slice ends before it.
     End,
 }
 
 impl Slicer<'_> {
-    /// Leaves out of a block what a slice does not do.
+    /// Removes from a block the instructions that a slice leaves out.
     fn block(&mut self, block: Block, dominators: &Dominators) {
         let insts = std::mem::take(&mut self.function.block_mut(block).insts);
         let mut kept = Vec::with_capacity(insts.len());

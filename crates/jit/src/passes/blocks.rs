@@ -18,8 +18,8 @@ pub(super) fn simplify(function: &mut Function, _: Context<'_>) {
     merge_chains(function, &dominators);
 }
 
-/// A jump to a block that only jumps on goes there directly. What such a block is given and used
-/// behind it, too, is a reason for it to stay.
+/// Redirects a jump to a block that only jumps on. Such a block stays if its parameters are used
+/// behind it, too.
 fn skip_empty_blocks(function: &mut Function) {
     let used = used_elsewhere(function);
     let is_skipped = |block: Block| {
@@ -31,9 +31,9 @@ fn skip_empty_blocks(function: &mut Function) {
     let forward: Vec<Option<(Vec<Value>, Jump)>> = function.block_ids().map(is_skipped).collect();
     for block in function.block_ids() {
         for jump in function.block_mut(block).end.jumps_mut() {
-            // One step only: chains collapse over the runs of this pass, and cycles can't trap us.
+            // One step only: chains collapse over several runs of this pass, and cycles end.
             let Some((params, next)) = &forward[jump.target.0 as usize] else { continue };
-            // What is never reached may give other arguments than are wanted.
+            // Unreachable jumps may have a wrong number of arguments.
             if jump.args.len() == params.len() {
                 let given = |arg: &Value| {
                     let index = params.iter().position(|param| param == arg);
@@ -46,7 +46,7 @@ fn skip_empty_blocks(function: &mut Function) {
     }
 }
 
-/// Where a block goes that does nothing else.
+/// The jump of a block that has no instructions.
 fn onwards(function: &Function, block: Block) -> Option<&Jump> {
     let data = function.block(block);
     match &data.end {
@@ -55,7 +55,7 @@ fn onwards(function: &Function, block: Block) -> Option<&Jump> {
     }
 }
 
-/// Values that are used, but for parameters of blocks that only pass them on.
+/// Values that are used otherwise than by blocks that only pass on their parameters.
 fn used_elsewhere(function: &Function) -> Vec<bool> {
     let mut used = vec![false; function.values.len()];
     for block in function.block_ids() {
@@ -96,7 +96,7 @@ fn merge_chains(function: &mut Function, dominators: &Dominators) {
     replacements.apply(function);
 }
 
-/// The block that `block` always jumps to, if nothing else does.
+/// The block that `block` always jumps to, if it has no other predecessor.
 fn only_successor(
     function: &Function,
     dominators: &Dominators,

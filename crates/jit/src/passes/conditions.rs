@@ -1,22 +1,22 @@
-//! Conditions that were kept as numbers are conditions again.
+//! Turns conditions that were stored as numbers into conditions again.
 //!
-//! BPF has no instruction that gives the result of a comparison: clang loads 1, compares and jumps
-//! over a load of 0, combines what it got with `and` and `or`, and branches on the result. The
-//! choice between 1 and 0 is the comparison itself ([`from_numbers`]), and a branch on several of
-//! them is several branches ([`split`]), which machines fuse with their comparisons.
+//! BPF has no instruction for the result of a comparison: clang loads 1, compares and jumps over a
+//! load of 0, combines the results with `and` and `or`, and branches on the combination. The choice
+//! between 1 and 0 is the comparison itself ([`from_numbers`]), and a branch on several of them
+//! becomes several branches ([`split`]), which machines fuse with their comparisons.
 
 use super::{Context, definition, definitions, emit};
 use crate::xir::{
     BinaryOp, Block, Cond, Dominators, Function, Inst, Jump, Op, Terminator, Type, UnaryOp, Value,
 };
 
-/// Operations between a branch and the comparisons it depends on, at most.
+/// Largest number of operations between a branch and the comparisons it depends on.
 const DEPTH_MAX: u32 = 8;
 
-/// Blocks for each that was there, at most: conditions may share parts.
+/// Largest growth of the number of blocks: conditions may share parts.
 const GROWTH_MAX: usize = 4;
 
-/// `c ? 1 : 0` is `c != 0`.
+/// Replaces `c ? 1 : 0` by `c != 0`.
 pub(super) fn from_numbers(function: &mut Function, context: Context<'_>) {
     emit::rewrite(function, context, |emitter, op| {
         let Op::Select(condition, yes, no) = *op else { return None };
@@ -40,7 +40,7 @@ pub(super) fn from_numbers(function: &mut Function, context: Context<'_>) {
     });
 }
 
-/// A branch on `a | b` or `a & b` of two conditions is a branch on each.
+/// Replaces a branch on `a | b` or `a & b` of two conditions by a branch on each.
 pub(super) fn split(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
     let definitions = definitions(function, &dominators);
@@ -62,11 +62,11 @@ pub(super) fn split(function: &mut Function, _: Context<'_>) {
     }
 }
 
-/// A branch as two.
+/// The two branches that replace one.
 struct Parts {
     first: Value,
     second: Value,
-    /// One of them is enough.
+    /// Whether one of the conditions is enough.
     either: bool,
     yes: Jump,
     no: Jump,
@@ -98,7 +98,7 @@ impl Finder<'_> {
         Some(Parts { first, second, either: op == BinaryOp::Or, yes, no })
     }
 
-    /// What a condition tests for not being 0, or for being 0.
+    /// The value that a condition tests, and whether it tests for 0.
     fn stripped(&self, mut value: Value) -> (Value, bool) {
         let mut negated = false;
         for _ in 0..DEPTH_MAX {
@@ -117,7 +117,7 @@ impl Finder<'_> {
         (value, negated)
     }
 
-    /// Whether a value is 0 or 1, by a comparison or several.
+    /// Whether a value is 0 or 1, as the result of one or several comparisons.
     fn is_condition(&self, value: Value, depth: u32) -> bool {
         let Some(depth) = depth.checked_sub(1) else { return false };
         match self.op(value) {

@@ -1,4 +1,4 @@
-//! Following code with what is known to be constant in it.
+//! Evaluation of code with known constants.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use super::definition;
 use super::fold::constant;
 use crate::xir::{Block, Function, Inst, Jump, Op, Terminator, Value};
 
-/// What a call counts for: it is code of its own, or becomes some.
+/// Size of a call: it is code of its own, or is inlined.
 const CALL_SIZE: usize = 10;
 
-/// What the parameters of a block are, by number; `None` where that is not known.
+/// Constants of a block's parameters, by index; `None` if unknown.
 pub(super) type Known = Vec<Option<u64>>;
 
-/// Values that are known on the way that is followed.
+/// Values that are known on the path that is followed.
 pub(super) struct Constants<'a> {
     function: &'a Function,
     definitions: &'a [Option<Inst>],
@@ -24,12 +24,12 @@ impl<'a> Constants<'a> {
         Constants { function, definitions, values: HashMap::new() }
     }
 
-    /// Forgets all but what is constant on every way.
+    /// Forgets all values except those that are constant on every path.
     pub(super) fn clear(&mut self) {
         self.values.clear();
     }
 
-    /// Evaluates a block; gives how many of its instructions are left.
+    /// Evaluates a block; gives the number of its instructions that remain.
     pub(super) fn block(&mut self, block: Block, params: &Known) -> usize {
         let data = self.function.block(block);
         for (&param, known) in data.params.iter().zip(params) {
@@ -49,7 +49,7 @@ impl<'a> Constants<'a> {
                 None => size += size_of(&data.op),
             }
         }
-        // A branch that is known is none.
+        // A branch whose outcome is known does not count.
         size + usize::from(self.taken(&data.end).nth(1).is_some())
     }
 
@@ -74,7 +74,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// What a value is here.
+    /// The constant of a value on this path.
     fn constant(&self, value: Value) -> Option<u64> {
         self.values.get(&value).copied().or_else(|| {
             match definition(self.function, self.definitions, value)? {
@@ -88,7 +88,7 @@ impl<'a> Constants<'a> {
         jump.args.iter().map(|&arg| self.constant(arg)).collect()
     }
 
-    /// The jumps that a block's end may take.
+    /// The jumps that a block's terminator may take.
     pub(super) fn taken<'t>(
         &self,
         end: &'t Terminator,
@@ -117,7 +117,7 @@ fn size_of(op: &Op) -> usize {
     }
 }
 
-/// What is known either way, when one was found before.
+/// Constants on both paths, if there was one before.
 pub(super) fn merged(before: Option<Known>, now: Known) -> Known {
     match before {
         Some(before) => agreed(before, now),
@@ -125,7 +125,7 @@ pub(super) fn merged(before: Option<Known>, now: Known) -> Known {
     }
 }
 
-/// What is known either way, and the same.
+/// Constants that are known and equal on both paths.
 pub(super) fn agreed(a: Known, b: Known) -> Known {
     a.into_iter().zip(b).map(|(a, b)| a.filter(|_| a == b)).collect()
 }

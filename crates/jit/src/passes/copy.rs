@@ -4,7 +4,7 @@ use crate::xir::{Block, Function, Op, Terminator, Value};
 
 /// Copies blocks of one function into another, or into a later form of the same one.
 ///
-/// What the copied blocks define has new names in the copy; everything else keeps its own.
+/// Definitions in the copied blocks get new names in the copy; all other values keep theirs.
 pub(super) struct Copy<'a> {
     pub(super) into: &'a mut Function,
     from: &'a Function,
@@ -13,7 +13,7 @@ pub(super) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    /// Makes a block, still empty, for each of `blocks`.
+    /// Makes an empty block for each of `blocks`.
     pub(super) fn new(into: &'a mut Function, from: &'a Function, blocks: &[Block]) -> Self {
         let mut copy = Copy {
             blocks: vec![None; from.blocks.len()],
@@ -33,12 +33,12 @@ impl<'a> Copy<'a> {
         copy
     }
 
-    /// In the copy, a value is another one.
+    /// Replaces a value by another one in the copy.
     pub(super) fn set(&mut self, value: Value, other: Value) {
         self.values[value.0 as usize] = Some(other);
     }
 
-    /// What a value is called in the copy.
+    /// Name of a value in the copy.
     pub(super) fn value(&self, value: Value) -> Value {
         self.values[value.0 as usize].unwrap_or(value)
     }
@@ -61,7 +61,7 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// How a block ends, in the words of the copy.
+    /// The terminator of a block, with the copy's names.
     pub(super) fn end(&self, block: Block) -> Terminator {
         let mut end = self.from.block(block).end.clone();
         end.for_each_operand_mut(|value| *value = self.value(*value));

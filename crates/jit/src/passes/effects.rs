@@ -4,16 +4,16 @@ use towpath_bpf::proto::{self, ArgKind, Flags, id};
 
 use crate::xir::{Alias, Arg, Op, StackRange};
 
-/// What a call may write. Stack bytes that an address reaches are always among it.
+/// Memory that a call may write. It always includes stack bytes that an address reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Writes {
-    /// Where the packet is, and everything else.
+    /// Whether it may move the packet and write any memory.
     pub(super) all: bool,
-    /// Bytes of the packet.
+    /// Whether it may write bytes of the packet.
     pub(super) packet: bool,
 }
 
-/// What an instruction that is a call may write; `None` for any other.
+/// Memory that a call instruction may write; `None` for any other instruction.
 pub(super) fn of_call(op: &Op) -> Option<Writes> {
     match op {
         Op::CallHelper { id, args } => Some(of_helper(*id, args)),

@@ -9,7 +9,7 @@ use crate::xir::{
     StackRange, Type, Value, Width,
 };
 
-/// Gives each instruction of a function to `rewrite`, which says what it becomes, if anything.
+/// Passes each instruction of a function to `rewrite`, which may return a replacement.
 pub(super) fn rewrite(
     function: &mut Function,
     context: Context<'_>,
@@ -34,8 +34,8 @@ pub(super) fn rewrite(
     }
 }
 
-/// An assembler that appends in front of the instruction that is being rewritten, and knows what
-/// that one's operands are.
+/// An assembler that appends in front of the instruction that is being rewritten, and knows the
+/// definitions of its operands.
 pub(super) struct Emitter<'a> {
     assembler: Assembler<'a>,
     pub(super) context: Context<'a>,
@@ -58,12 +58,12 @@ impl<'a> DerefMut for Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// What defined a value when the rewriting began.
+    /// The operation that defined a value when the rewriting began.
     pub(super) fn definition(&self, value: Value) -> Option<&Op> {
         super::definition(self.function, self.definitions, value)
     }
 
-    /// The constant that an argument is.
+    /// The constant of an argument.
     pub(super) fn constant_of(&self, arg: &Arg) -> Option<u64> {
         let Arg::Value(value) = arg else { return None };
         match self.definition(*value) {
@@ -72,7 +72,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An address as another one and a constant distance from it.
+    /// An address as a base and a constant offset.
     pub(super) fn root(&self, mut address: Value) -> (Value, i32) {
         let mut offset = 0i32;
         while let Some(Op::Binary(BinaryOp::Add, base, distance)) = self.definition(address) {
@@ -84,7 +84,7 @@ impl Emitter<'_> {
         (address, offset)
     }
 
-    /// What an address may lead to, as far as its computation in this function shows.
+    /// Alias class of an address, as far as its computation in this function shows.
     pub(super) fn alias(&self, address: Value) -> Alias {
         const STEPS_MAX: usize = 32;
         let mut left = STEPS_MAX;
@@ -110,7 +110,7 @@ impl Emitter<'_> {
         Arg::Value(self.zext(worker))
     }
 
-    /// One load of the bytes that a call would read.
+    /// Loads a part of the bytes that a call would read.
     pub(super) fn load_part(&mut self, bytes: &Arg, offset: u32, width: Width) -> Value {
         let op = match bytes {
             Arg::StackRead(range) | Arg::StackReadWrite(range) => {
@@ -125,7 +125,7 @@ impl Emitter<'_> {
         self.value(width.value_type(), op)
     }
 
-    /// Bytes at a distance from an address.
+    /// The place at an offset from an address.
     pub(super) fn place(&self, address: Value, offset: u32, width: Width) -> Place {
         let alias = self.alias(address);
         let (base, from) = self.root(address);

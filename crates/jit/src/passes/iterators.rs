@@ -1,5 +1,5 @@
-//! `bpf_iter_num` without calls: its state is two numbers on the stack, and what `next` points to
-//! is the first of them.
+//! Compiles `bpf_iter_num` without calls: its state is two numbers on the stack, and the result of
+//! `next` is the address of the first.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub(super) fn lower(function: &mut Function, context: Context<'_>) {
             let place = Place { base, alias: Alias::Stack, ..*place };
             Some(Op::Load { place, probe: *probe })
         }
-        // A number that is there has an address, which is not 0.
+        // The result is either null or the address of a number, which is not 0.
         Op::Compare(cond @ (Cond::Eq | Cond::Ne), item, zero) if items.contains_key(item) => {
             let Some(Op::Const(0)) = emitter.definition(*zero) else { return None };
             let Some(&Op::Select(done, ..)) = emitter.definition(*item) else { return None };
@@ -67,9 +67,9 @@ fn kinds(context: Context<'_>) -> HashMap<u32, Kind> {
     kfuncs.filter_map(|(kfunc, index)| Some((index, kind(&kfunc.name)?))).collect()
 }
 
-/// What `next` gave, and the iterators it gave that of; parameters that get nothing but what it
-/// gave of one iterator, as in loops that compilers turned, are that too. `None` where such an
-/// address goes elsewhere than into loads and comparisons with 0: then it has to be one.
+/// Results of `next`, each with its iterator. Parameters that get only results of one iterator, as
+/// in loops that compilers rotated, are included. `None` if such an address is used otherwise than
+/// in loads and comparisons with 0: then it has to be a real address.
 fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Value, Value>> {
     let dominators = Dominators::new(function);
     let definitions = definitions(function, &dominators);
@@ -110,8 +110,9 @@ fn items(function: &Function, kinds: &HashMap<u32, Kind>) -> Option<HashMap<Valu
     Some(items)
 }
 
-/// Finds parameters all of whose arguments are of one iterator; whether there were any. Who passes
-/// what an iterator gave is behind the iterator's definition, so the parameter is, too.
+/// Finds parameters whose arguments are all results of one iterator; gives whether there were any.
+/// Blocks that pass such results are dominated by the iterator's definition, so the parameter is,
+/// too.
 fn add_params(
     function: &Function,
     dominators: &Dominators,
@@ -137,7 +138,7 @@ fn add_params(
 }
 
 impl Emitter<'_> {
-    /// `bpf_iter_num_new(it, start, end)`: the current number is one before the next.
+    /// `bpf_iter_num_new(it, start, end)`: the stored number is one before the first.
     fn new_numbers(&mut self, it: Value, start: Value, end: Value) -> Op {
         let [start, end] =
             [start, end].map(|n| self.value(Type::I32, Op::Unary(UnaryOp::Trunc, n)));
@@ -159,13 +160,14 @@ impl Emitter<'_> {
         Op::Select(backwards, einval, result)
     }
 
-    /// `bpf_iter_num_next(it)`
+    /// `bpf_iter_num_next(it)`.
     fn next_number(&mut self, it: Value) -> Op {
         let [current, end] = [0, 4].map(|offset| {
             let op = Op::Load { place: number(it, offset), probe: false };
             self.value(Type::I32, op)
         });
-        // In 32 bits, which wrap: a range from `INT_MIN` has `INT_MAX` before its first number.
+        // The addition has 32 bits and wraps: a range from `INT_MIN` has `INT_MAX` before its first
+        // number.
         let next = self.binary_const(BinaryOp::Add, current, 1);
         let done = self.value(Type::I32, Op::Compare(Cond::Sge, next, end));
         let zero = self.constant(Type::I32, 0);
@@ -176,7 +178,7 @@ impl Emitter<'_> {
         Op::Select(done, none, it)
     }
 
-    /// `struct bpf_iter_num_kern { int cur; int end; }`
+    /// Stores a `struct bpf_iter_num_kern { int cur; int end; }`.
     fn put_state(&mut self, it: Value, current: Value, end: Value) {
         for (offset, value) in [(0, current), (4, end)] {
             self.push(None, Op::Store { place: number(it, offset), value });

@@ -1,9 +1,9 @@
-//! Behind a branch its condition is known: what was selected by it is one of its operands there,
-//! and a second test of it goes one way only.
+//! Uses conditions that are known behind a branch: a select on the condition is one of its operands
+//! there, and a second test of it has a known outcome.
 //!
-//! A lookup gives `inside ? address : 0`; where the program has tested it, the address alone is
-//! left, and the select is dead. A packet that was long enough for one header field is long enough
-//! for all before it.
+//! A lookup gives `inside ? address : 0`; after the program has tested it, only the address
+//! remains, and the select is dead. A packet that was long enough for one header field is long
+//! enough for all fields before it.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::xir::{
     BinaryOp, Block, Cond, CtxField, Dominators, Function, Inst, Op, Terminator, Value,
 };
 
-/// Additions between the start of the packet and an address that is recognised as in it.
+/// Largest number of additions between the start of the packet and an address that is recognised as
+/// inside.
 const PACKET_STEPS_MAX: u32 = 8;
 
 pub(super) fn use_branches(function: &mut Function, _: Context<'_>) {
@@ -28,7 +29,7 @@ pub(super) fn use_branches(function: &mut Function, _: Context<'_>) {
         }
     }
     let mut walker = Walker { function, definitions, facts: HashMap::new(), learnt: Vec::new() };
-    // Depth first without recursion: a block, or the end of what one has learnt.
+    // Depth first without recursion: enter a block, or leave it and forget what was learnt there.
     let mut path = vec![Step::Enter(Function::ENTRY)];
     while let Some(step) = path.pop() {
         match step {
@@ -49,23 +50,23 @@ enum Step {
     Leave(usize),
 }
 
-/// Something that can be known.
+/// A fact that a condition can establish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Question {
-    /// The value is not 0.
+    /// Whether the value is not 0.
     Holds(Value),
-    /// The comparison holds.
+    /// Whether the comparison holds.
     Compares(Cond, Value, Value),
-    /// How many bytes from an address in the packet are before its end.
+    /// Number of bytes from an address in the packet to its end.
     BytesBefore(Value, Value),
 }
 
 struct Walker<'a> {
     function: &'a mut Function,
     definitions: Vec<Option<Inst>>,
-    /// 0 or 1, or a number of bytes.
+    /// Known facts: 0 or 1, or a number of bytes.
     facts: HashMap<Question, u64>,
-    /// What was known before, to go back to.
+    /// Previous facts, to go back to.
     learnt: Vec<(Question, Option<u64>)>,
 }
 
@@ -127,7 +128,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Where a packet's start was moved it has an Ethernet header still, or it was not moved.
+    /// Learns a length: after a successful move of the packet's start an Ethernet header is left.
     fn learn_length(&mut self, block: Block, condition: Value, holds: bool) {
         let Some(&Op::Compare(cond, result, zero)) = self.op(condition) else { return };
         let is_zero = if holds { Cond::Eq } else { Cond::Ne };
@@ -150,7 +151,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Of `address + bytes > end` and `<= end` with an address in the packet: what is asked.
+    /// The fact about `address + bytes > end` or `<= end`, with an address in the packet.
     ///
     /// The verifier keeps such addresses close to the packet, so the sum does not wrap.
     fn bytes_before(&self, cond: Cond, x: Value, end: Value) -> Option<(Question, u64)> {
@@ -180,7 +181,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether a condition holds, where that is known.
+    /// Whether a condition holds, if that is known.
     fn known(&self, condition: Value) -> Option<bool> {
         let answer = |question| self.facts.get(&question).map(|answer| *answer != 0);
         answer(Question::Holds(condition)).or_else(|| match *self.op(condition)? {
@@ -192,7 +193,7 @@ impl Walker<'_> {
         })
     }
 
-    /// What a value is here: an operand of the select it was, if the condition is known.
+    /// Value at this point: an operand of the select that defined it, if the condition is known.
     fn resolved(&self, mut value: Value) -> Value {
         while let Some(&Op::Select(condition, a, b)) = self.op(value) {
             match self.known(condition) {

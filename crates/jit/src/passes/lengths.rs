@@ -1,7 +1,7 @@
-//! `data + 14 > data_end` asks whether the packet has fewer than 14 bytes: its length is computed
-//! once, and comparisons with constants need no address.
+//! Turns `data + 14 > data_end` into a test whether the packet has fewer than 14 bytes: the length
+//! is computed once, and comparisons with constants need no address.
 //!
-//! Not for guests: their checks know the comparison by its first form.
+//! Not for guests: their checks recognise the comparison by its first form.
 
 use super::emit::Emitter;
 use super::{Context, emit};
@@ -29,7 +29,7 @@ pub(super) fn compare(function: &mut Function, context: Context<'_>) {
             let bytes = emitter.constant(Type::I64, bytes);
             Some(Op::Compare(cond, length, bytes))
         }
-        // What is left behind a header.
+        // The number of bytes behind a header.
         Op::Binary(BinaryOp::Sub, end, address) => {
             let (data, bytes) = ends(emitter, end, address)?;
             let length = emitter.binary(BinaryOp::Sub, end, data);
@@ -40,7 +40,7 @@ pub(super) fn compare(function: &mut Function, context: Context<'_>) {
     });
 }
 
-/// The packet's start, and how far behind it an address is, where `end` is the packet's end.
+/// The packet's start, and the offset of an address from it, if `end` is the packet's end.
 fn ends(emitter: &Emitter<'_>, end: Value, address: Value) -> Option<(Value, u64)> {
     let Op::CtxLoad(CtxField::DataEnd) = emitter.definition(end)? else { return None };
     let Op::Binary(BinaryOp::Add, data, bytes) = *emitter.definition(address)? else {

@@ -1,4 +1,4 @@
-//! The passes over XIR, in the order they run; each can be switched off by name.
+//! Passes over XIR, in the order they run; each can be switched off by name.
 
 mod ahead;
 mod assemble;
@@ -46,23 +46,23 @@ use crate::xir::{Dominators, Function, Inst, Module, Op, Value};
 
 pub(crate) use ahead::slice;
 
-/// What a pass may look at besides the function it changes.
+/// Information for a pass besides the function that it changes.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The program the module was built from.
     pub program: &'a Verified,
-    /// The program's maps: where they are and how they are laid out.
+    /// The program's maps, with their addresses and layouts.
     pub maps: &'a [Arc<Map>],
-    /// How far the verifier is trusted.
+    /// Trust in the verifier.
     pub trust: Trust,
 }
 
-/// One pass: its name and what it does to a function.
+/// One pass: its name and its effect on a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Pass {
-    /// What `--without PASS` calls it.
+    /// Name for `--without PASS`.
     pub name: &'static str,
-    /// One sentence.
+    /// Its effect, in one sentence.
     pub summary: &'static str,
     run: Work,
 }
@@ -84,18 +84,18 @@ impl Pass {
     }
 }
 
-/// Which passes run. All of [`PASSES`] by default; anything else is for finding out what a pass
-/// does, or does wrong.
+/// Choice of passes: by default all of [`PASSES`]. Other choices help to find out the effect, or
+/// the fault, of a pass.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// Passes to leave out, by name; [`LOOK_AHEAD`] can be among them.
     pub without: BTreeSet<String>,
-    /// How many of the passes run, counted from the first (`more` behind [`PASSES`]); all of them
-    /// when `None`.
+    /// Number of passes that run, from the first (`more` behind [`PASSES`]); `None` for all of
+    /// them.
     pub first: Option<usize>,
-    /// Passes behind [`PASSES`]: tests put a wrong one here, to see that it is found.
+    /// Passes behind [`PASSES`]: tests put a wrong one here, to check that it is found.
     pub more: Vec<Pass>,
-    /// Run the checker after each pass in release builds too.
+    /// Whether the checker runs after each pass in release builds, too.
     pub check: bool,
 }
 
@@ -107,7 +107,7 @@ impl Choice {
     }
 }
 
-/// Every pass, in order. Some run twice: what a later one uncovers, an earlier one cleans up.
+/// Every pass, in order. Some run twice: an earlier one cleans up after a later one.
 pub const PASSES: &[Pass] = &[
     PARAMS,
     FOLD,
@@ -228,16 +228,16 @@ const UNROLL: Pass = Pass::new(
 );
 const DEAD: Pass = Pass::new("dead", "instructions without effect or use go", dead::remove);
 
-/// What makes the functions that fetch hash buckets for a whole burst. No pass: the program stays
-/// as it is. It can be left out by this name all the same.
+/// Name of the step that makes functions which prefetch hash buckets for a whole burst. It is no
+/// pass, as the program stays unchanged, but it can be left out by this name.
 pub const LOOK_AHEAD: &str = "look-ahead";
 
 /// Runs the chosen passes, in order.
 ///
 /// # Panics
 ///
-/// In debug builds, and where [`Choice::check`] asks for it, when a pass leaves a function the
-/// checker refuses: a bug in that pass.
+/// In debug builds, and if [`Choice::check`] is set, if the checker refuses a function after a
+/// pass: a bug in that pass.
 pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
     let check = cfg!(debug_assertions) || choice.check;
     if check {
@@ -260,13 +260,13 @@ pub fn run(module: &mut Module, context: Context<'_>, choice: &Choice) {
 ///
 /// # Panics
 ///
-/// As [`run`] with [`Choice::check`]: these checks are the last line.
+/// As [`run`] with [`Choice::check`]: these checks are the last line of defence.
 pub(crate) fn guard(module: &mut Module, context: Context<'_>, budget: u32) {
     guard::insert(module, context, budget);
     check_after("guard", module);
 }
 
-/// Has a module's machine code masked against speculation; nothing may run behind it.
+/// Masks a module's machine code against speculation; no pass may run behind it.
 ///
 /// # Panics
 ///
@@ -289,7 +289,7 @@ fn definitions(function: &Function, dominators: &Dominators) -> Vec<Option<Inst>
     definitions
 }
 
-/// What defines a value, as far as `definitions` go: values that came later are in none.
+/// The operation that defines a value, if it existed when `definitions` were made.
 fn definition<'a>(
     function: &'a Function,
     definitions: &[Option<Inst>],

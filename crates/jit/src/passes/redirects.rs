@@ -1,4 +1,4 @@
-//! Redirect calls of which only one effect is left: to write where the frame goes.
+//! Redirect calls, reduced to their only effect: the store of the frame's target.
 
 use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
@@ -12,8 +12,8 @@ use crate::xir::{
     UnaryOp, Value, Width,
 };
 
-/// Redirects to interfaces are lowered everywhere; those by maps where the frame is surely one of
-/// the program's own bursts, since maps are written down by their numbers in the program.
+/// Redirects to interfaces are lowered everywhere; those by maps only if the frame is certainly in
+/// one of the program's own bursts, since a cell has the map's number in the program.
 pub(super) fn lower(module: &mut Module, context: Context<'_>) {
     if let Some(entry) = module.functions.first().filter(|entry| redirects_by_map(entry)) {
         let mut own = entry.clone();
@@ -35,7 +35,7 @@ fn redirects_by_map(function: &Function) -> bool {
 }
 
 impl Emitter<'_> {
-    /// `bpf_redirect`
+    /// Lowers `bpf_redirect`.
     fn redirect(&mut self, op: &Op) -> Option<Op> {
         let Op::CallRuntime { function: RuntimeFunction::Redirect, args } = op else { return None };
         let [Arg::Value(ifindex), flags] = args.as_slice() else { return None };
@@ -47,7 +47,7 @@ impl Emitter<'_> {
         Some(self.leads(RedirectCell::INTERFACE, words))
     }
 
-    /// `__bpf_xdp_redirect_map`
+    /// Lowers `bpf_redirect_map` (`__bpf_xdp_redirect_map`).
     fn redirect_map(&mut self, op: &Op) -> Option<Op> {
         let Op::CallRuntime { function: RuntimeFunction::RedirectMap, args } = op else {
             return None;
@@ -68,7 +68,7 @@ impl Emitter<'_> {
         }
         let key = self.low(*key);
         if values == Values::Packets {
-            // Whether it fits is found out when the frame comes.
+            // Whether the packet fits the queue turns out when it arrives there.
             let words = [self.by_key(number, key), self.constant(Type::I64, 0)];
             return Some(self.leads(RedirectCell::ENTRY, words));
         }
@@ -81,7 +81,7 @@ impl Emitter<'_> {
         Some(Op::Select(found, hit, miss))
     }
 
-    /// The entry of a map as a word, 0 where there is none.
+    /// The entry of a map as a word, 0 if there is none.
     fn entry(&mut self, map: &Map, number: u32, key: Value) -> Option<Value> {
         if map.kind() == MapType::DevmapHash {
             let map = self.value(Type::I64, Op::MapRef(number));
@@ -92,12 +92,12 @@ impl Emitter<'_> {
         Some(self.target(number, entries, key).1)
     }
 
-    /// The place of an entry in a map whose entries lie side by side, and the entry as a word, 0
-    /// where there is none.
+    /// Address of an entry in a map whose entries are contiguous, and the entry as a word, 0 if
+    /// there is none.
     pub(super) fn target(&mut self, map: u32, entries: u32, key: Value) -> (Value, Value) {
         let (limit, none) = (self.constant(Type::I32, entries.into()), self.constant(Type::I32, 0));
         let inside = self.value(Type::I32, Op::Compare(Cond::Ult, key, limit));
-        // Outside, the first entry is read in vain.
+        // For a key outside, the first entry is read without use.
         let index = self.value(Type::I32, Op::Select(inside, key, none));
         let (index, what) = (self.zext(index), MapMeta::Targets);
         let offset = self.binary_const(BinaryOp::Shl, index, 3);
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         (base, self.value(Type::I64, Op::Select(inside, entry, none)))
     }
 
-    /// The first word of an entry's cell: the map's number, then the key.
+    /// First word of an entry's cell: the map's number, then the key.
     fn by_key(&mut self, map: u32, key: Value) -> Value {
         let key = self.zext(key);
         let high = self.binary_const(BinaryOp::Shl, key, 32);
@@ -125,18 +125,18 @@ impl Emitter<'_> {
         }
     }
 
-    /// The frame goes there, whatever else is true.
+    /// Stores a target that always exists.
     fn leads(&mut self, kind: u32, words: [Value; 2]) -> Op {
         self.push(None, Op::SetRedirect { kind, words, found: None });
         Op::Const(XDP_REDIRECT)
     }
 }
 
-/// What the calls return.
+/// Result of successful calls.
 const XDP_REDIRECT: u64 = 4;
-/// Flags that name what a miss returns (`BPF_F_ACTION_MASK`).
+/// Flags that hold the result for a miss (`BPF_F_ACTION_MASK`).
 const ACTION_MASK: u64 = 3;
-/// `BPF_F_BROADCAST`
+/// `BPF_F_BROADCAST`.
 const BROADCAST: u64 = 1 << 3;
-/// `BPF_F_EXCLUDE_INGRESS`
+/// `BPF_F_EXCLUDE_INGRESS`.
 const EXCLUDE_INGRESS: u64 = 1 << 4;

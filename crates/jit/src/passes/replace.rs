@@ -1,4 +1,4 @@
-//! Values that stand for others, and putting them in their place.
+//! Replacements of values by others.
 
 use crate::xir::{Function, Value};
 
@@ -13,7 +13,7 @@ impl Replacements {
         Replacements { by_value: vec![None; function.values.len()] }
     }
 
-    /// From now on `old` means `new`.
+    /// Replaces `old` by `new` from now on.
     pub(super) fn set(&mut self, old: Value, new: Value) {
         let new = self.resolve(new);
         if old != new {
@@ -24,7 +24,7 @@ impl Replacements {
         }
     }
 
-    /// What `value` means.
+    /// The value that finally replaces `value`.
     pub(super) fn resolve(&self, mut value: Value) -> Value {
         while let Some(Some(next)) = self.by_value.get(value.0 as usize) {
             value = *next;

@@ -1,9 +1,10 @@
-//! Copies the code after a join for ways that bring many constants.
+//! Copies the code after a join for edges that bring many constants.
 //!
-//! Where a parser's ways for IPv4 and IPv6 meet, the first brings zeroes for most of the address,
-//! the protocol's number and what it did not find. Behind the join all of that is unknown, takes
-//! registers, and is hashed, compared and put into keys word by word. In a copy for the first way
-//! it is folded. Blocks behind the join that other ways reach are not copied: both lead there.
+//! Where a parser's paths for IPv4 and IPv6 meet, the first brings zeroes for most of the address,
+//! the protocol's number and absent fields. Behind the join all of that is unknown, takes
+//! registers, and is hashed, compared and put into keys word by word. In a copy for the first path
+//! it is folded. Blocks behind the join that other paths reach are not copied: both versions lead
+//! there.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,19 +13,19 @@ use super::copy::Copy;
 use super::{Context, blocks, definitions, fold, params};
 use crate::xir::{Block, Dominators, Function, Inst, Jump};
 
-/// Copies that are made in one function, at most.
+/// Largest number of copies in one function.
 const COPIES_MAX: usize = 4;
-/// Ways to a join that are looked at, at most.
+/// Largest number of edges to a join that are considered.
 const WAYS_MAX: usize = 16;
-/// Constants that ways must have in common.
+/// Smallest number of constants that edges must share.
 const CONSTANTS_MIN: usize = 4;
-/// Instructions that a copy must save.
+/// Smallest number of instructions that a copy must save.
 const GAIN_MIN: usize = 24;
-/// Instructions that a copy may have for each one that it saves.
+/// Largest number of a copy's instructions for each one that it saves.
 const SIZE_PER_GAIN: usize = 64;
-/// Instructions up to which a function grows, those included that go later.
+/// Largest number of instructions of the grown function, including those that are removed later.
 const SIZE_MAX: usize = 5_000;
-/// Instructions that are followed to find one copy, at most.
+/// Largest number of instructions that are followed to find one copy.
 const FOLLOWED_MAX: usize = 50_000;
 
 pub(super) fn specialize(function: &mut Function, context: Context<'_>) {
@@ -42,13 +43,13 @@ pub(super) fn specialize(function: &mut Function, context: Context<'_>) {
     }
 }
 
-/// Something that is worth a copy.
+/// A copy that is worth making.
 struct Found {
-    /// The join, and what it dominates.
+    /// The join, and the blocks that it dominates.
     region: Vec<Block>,
-    /// Jumps to it that go to the copy: in which block, which of its jumps.
+    /// Jumps to the join that go to the copy: block, and index of the jump in it.
     ways: Vec<(Block, usize)>,
-    /// Instructions saved on all of these.
+    /// Number of instructions saved on all of these jumps.
     gain: usize,
 }
 
@@ -71,14 +72,14 @@ impl Finder<'_> {
         joins.filter_map(|&join| self.at(join, &mut time)).max_by_key(|found| found.gain)
     }
 
-    /// Whether ways meet in a block, of a loop none.
+    /// Whether several edges meet in a block that is not the head of a loop.
     fn is_join(&self, block: Block) -> bool {
         self.dominators.predecessors(block).len() > 1
             && !self.function.block(block).params.is_empty()
             && self.dominators.latches(block).next().is_none()
     }
 
-    /// What to copy for which ways to a join.
+    /// The region to copy, and the edges to a join that use the copy.
     fn at(&self, join: Block, time: &mut usize) -> Option<Found> {
         let ways = self.ways(join);
         let sets = shared(&ways);
@@ -128,7 +129,7 @@ impl Finder<'_> {
     }
 }
 
-/// The sets of constants to try: what each way brings, and what each two of them have in common.
+/// Sets of constants to try: those of each edge, and those that each two edges share.
 fn shared(ways: &[Way]) -> BTreeSet<Known> {
     if ways.len() > WAYS_MAX {
         return BTreeSet::new();
@@ -145,13 +146,13 @@ fn brings(way: &Way, wanted: &Known) -> bool {
     way.brings.iter().zip(wanted).all(|(brought, wanted)| wanted.is_none() || brought == wanted)
 }
 
-/// Finds out what constants save.
+/// Computes the gain from constants.
 struct Follower<'a> {
     function: &'a Function,
     dominators: &'a Dominators,
     region: &'a [Block],
     constants: Constants<'a>,
-    /// How much each block has to do.
+    /// Number of instructions of each block without the constants.
     plain: HashMap<Block, usize>,
 }
 
@@ -164,8 +165,8 @@ impl<'a> Follower<'a> {
         Follower { function, dominators, region, constants, plain }
     }
 
-    /// How many instructions go, of blocks that are reached, when the join's parameters are known,
-    /// and how many of them are left.
+    /// Number of instructions that are saved in reached blocks if the join's parameters are known,
+    /// and number of those that remain.
     fn follow(&mut self, params: &Known) -> (usize, usize) {
         self.constants.clear();
         let mut reached: HashMap<Block, Known> = HashMap::from([(self.region[0], params.clone())]);
@@ -173,7 +174,7 @@ impl<'a> Follower<'a> {
         for &block in self.region {
             let Some(mut params) = reached.remove(&block) else { continue };
             if self.dominators.latches(block).next().is_some() {
-                // Other rounds bring others.
+                // Further rounds bring other values.
                 params.fill(None);
             }
             let left = self.constants.block(block, &params);

@@ -1,7 +1,7 @@
-//! The checker: what every function must keep to, between any two passes.
+//! The checker of the invariants of functions, for use between any two passes.
 //!
-//! Run after each pass in debug builds and tests, so that a broken pass is named by the first rule
-//! it breaks and not by wrong machine code.
+//! It runs after each pass in debug builds and tests, so that a broken pass is reported with the
+//! first rule that it breaks, and not by wrong machine code.
 
 use super::cfg::Dominators;
 use super::function::{Function, Module};
@@ -14,9 +14,9 @@ use super::ir::{Arg, Block, Inst, InstData, Jump, Op, Terminator, Type, UnaryOp,
 pub struct CheckError {
     /// Name of the function.
     pub function: String,
-    /// Where.
+    /// Block in which the rule is broken.
     pub block: Block,
-    /// Which rule, and the values concerned.
+    /// The rule, and the values concerned.
     pub what: String,
 }
 
@@ -24,9 +24,9 @@ pub struct CheckError {
 ///
 /// # Errors
 ///
-/// The first broken rule: a value defined twice, used where its definition doesn't dominate, of the
-/// wrong type; a jump with the wrong arguments; a stack access outside the stack; a call out of
-/// range.
+/// Fails with the first broken rule: a value defined twice, used where its definition doesn't
+/// dominate, or of the wrong type; a jump with the wrong arguments; a stack access outside the
+/// stack; a call out of range.
 pub fn check(module: &Module) -> Result<(), CheckError> {
     module.all().try_for_each(|function| Checker::new(module, function).run())
 }
@@ -35,7 +35,7 @@ struct Checker<'a> {
     module: &'a Module,
     function: &'a Function,
     dominators: Dominators,
-    /// Where each value is defined: block and position (0 for parameters).
+    /// Definition of each value: block and position (0 for parameters).
     definitions: Vec<Option<(Block, usize)>>,
 }
 
@@ -272,7 +272,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A stored value has the type that a load of the width gives.
+    /// Checks that a stored value has the type that a load of the width gives.
     fn holds(&self, value: Value, width: Width) -> Outcome {
         self.all(Some(width.value_type()), &[value])
     }

@@ -1,4 +1,4 @@
-//! The words of XIR: values, instructions, and how blocks end.
+//! The elements of XIR: values, instructions, and terminators of blocks.
 
 use towpath_bpf::insn::STACK_BYTES;
 
@@ -26,7 +26,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// Bits in a value of this type.
+    /// Number of bits of a value of this type.
     pub const fn bits(self) -> u32 {
         match self {
             Type::I32 => 32,
@@ -57,7 +57,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// Bytes touched.
+    /// Number of accessed bytes.
     pub const fn bytes(self) -> u32 {
         match self {
             Width::W8 => 1,
@@ -67,7 +67,7 @@ impl Width {
         }
     }
 
-    /// The width of `bytes` bytes, when there is one.
+    /// The width of `bytes` bytes, if there is one.
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         match bytes {
             1 => Some(Width::W8),
@@ -78,7 +78,7 @@ impl Width {
         }
     }
 
-    /// The type a load of this width gives: narrow loads are zero-extended to 32 bits.
+    /// The type that a load of this width gives: narrow loads are zero-extended to 32 bits.
     pub const fn value_type(self) -> Type {
         match self {
             Width::W64 => Type::I64,
@@ -87,26 +87,26 @@ impl Width {
     }
 }
 
-/// What a memory access may touch. Accesses of different classes never overlap (but see `Other`);
-/// two of one class may, unless base and offset tell otherwise.
+/// Memory that an access may touch. Accesses of different classes never overlap (except for
+/// `Other`); two of one class may, unless base and offset exclude it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alias {
     /// The frame's linear bytes and its metadata.
     Packet,
     /// The context and the worker's own area.
     Ctx,
-    /// The BPF stack, where it stayed memory.
+    /// The BPF stack, as far as it stays in memory.
     Stack,
     /// Values of one map (index into the program's maps).
     Map(u32),
     /// The bookkeeping of one map: buckets, elements' headers, slots.
     MapMeta(u32),
-    /// Anything else: ring-buffer records, dynptr slices, allocated and kernel-typed objects. May
-    /// overlap with every class but `Ctx` and `MapMeta`.
+    /// Any other memory: ring-buffer records, dynptr slices, allocated and kernel-typed objects.
+    /// May overlap with every class but `Ctx` and `MapMeta`.
     Other,
 }
 
-/// Two-operand arithmetic, with BPF's meaning for the corners: division by zero gives 0, remainder
+/// Two-operand arithmetic, with BPF's results in corner cases: division by zero gives 0, remainder
 /// by zero the dividend, `MIN / -1` wraps, shift counts are taken modulo the width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the operations")]
@@ -129,7 +129,7 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// Operands may be swapped.
+    /// Whether operands may be swapped.
     pub const fn is_commutative(self) -> bool {
         use BinaryOp::{Add, And, Mul, Or, Xor};
         matches!(self, Add | Mul | And | Or | Xor)
@@ -174,7 +174,7 @@ pub enum Cond {
 }
 
 impl Cond {
-    /// True exactly where `self` is false.
+    /// The comparison that holds exactly if `self` does not.
     pub const fn negated(self) -> Self {
         use Cond::{Eq, Ne, Sge, Sgt, Sle, Slt, Uge, Ugt, Ule, Ult};
         match self {
@@ -192,7 +192,7 @@ impl Cond {
     }
 }
 
-/// Read-modify-write operations on memory; the old value comes back.
+/// Read-modify-write operations on memory, which give the old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the operations")]
 pub enum AtomicOp {
@@ -201,7 +201,8 @@ pub enum AtomicOp {
     Or,
     Xor,
     Exchange,
-    /// An exchange for 0 that orders nothing else: where there is nothing, there is nothing to do.
+    /// An exchange for 0 without ordering of other accesses: if the old value is 0, nothing needs
+    /// to be ordered.
     Take,
 }
 
@@ -210,20 +211,20 @@ pub enum AtomicOp {
 pub struct Place {
     /// Address, `I64`.
     pub base: Value,
-    /// Bytes added to it.
+    /// Offset that is added to it, in bytes.
     pub offset: i32,
-    /// Bytes touched.
+    /// Width of the access.
     pub width: Width,
-    /// What it may overlap with.
+    /// Class of memory that it may overlap.
     pub alias: Alias,
 }
 
-/// A run of bytes of the BPF stack, by distance from the frame pointer.
+/// A range of bytes of the BPF stack, by offset from the frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackRange {
-    /// First byte, `-512..0`.
+    /// Offset of the first byte, `-512..0`.
     pub offset: i16,
-    /// Bytes; the range ends at or below 0.
+    /// Number of bytes; the range ends at or below 0.
     pub len: u16,
 }
 
@@ -246,13 +247,13 @@ impl StackRange {
 pub enum Arg {
     /// A value in a register.
     Value(Value),
-    /// The address of stack bytes the callee reads; it keeps no pointer to them.
+    /// Address of stack bytes that the callee reads; it keeps no pointer to them.
     StackRead(StackRange),
-    /// The address of stack bytes the callee may read and write.
+    /// Address of stack bytes that the callee may read and write.
     StackReadWrite(StackRange),
 }
 
-/// Fields of the context a program may load (`struct xdp_md`).
+/// Fields of the context that a program may load (`struct xdp_md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are struct xdp_md's")]
 pub enum CtxField {
@@ -262,12 +263,13 @@ pub enum CtxField {
     IngressIfindex,
     RxQueueIndex,
     EgressIfindex,
-    /// Bytes behind the linear part: no field of the structure, but changed where they are.
+    /// Number of bytes behind the linear part: no field of the structure, but it changes with the
+    /// fields.
     FragsLen,
 }
 
 impl CtxField {
-    /// From the byte offset in `struct xdp_md`.
+    /// The field at a byte offset in `struct xdp_md`.
     pub const fn from_offset(offset: u32) -> Option<Self> {
         Some(match offset {
             0 => CtxField::Data,
@@ -280,7 +282,7 @@ impl CtxField {
         })
     }
 
-    /// Pointers are 64 bits wide, numbers 32.
+    /// Type of the field: pointers have 64 bits, numbers 32.
     pub const fn value_type(self) -> Type {
         match self {
             CtxField::Data | CtxField::DataEnd | CtxField::DataMeta => Type::I64,
@@ -289,104 +291,104 @@ impl CtxField {
     }
 }
 
-/// What a run-time check asks for.
+/// Right that a run-time check requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Need {
-    /// To read.
+    /// Reading.
     Read,
-    /// To write.
+    /// Writing.
     Write,
-    /// To change at once, aligned.
+    /// Atomic change, aligned.
     Atomic,
-    /// More time: the budget is used up.
+    /// Time: the check is for a used-up budget.
     Time,
 }
 
-/// Parts of a map that code refers to. Their addresses differ from process to process.
+/// Parts of a map that code refers to. Their addresses differ between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapMeta {
     /// `towpath_maps::HashView` of a hash table.
     HashView,
     /// The handles in an array of maps.
     Handles,
-    /// The entries of a map that redirects lead by.
+    /// The entries of a map of redirect targets.
     Targets,
     /// The addresses of programs in a program array (`towpath_maps::ProgramSlots`).
     Programs,
-    /// The memory of an arena, with what is around it (`towpath_maps::ArenaLayout`).
+    /// The memory of an arena, with the words around it (`towpath_maps::ArenaLayout`).
     ArenaMemory,
-    /// The bytes that say which pages of an arena are there.
+    /// The bytes that tell which pages of an arena exist.
     ArenaPages,
-    /// Upper half of the addresses that user space has for an arena's bytes.
+    /// The upper half of the addresses that user space has for an arena's bytes.
     ArenaUser,
     /// The keys of a small array in memory, one after the other.
     Keys,
 }
 
-/// What an instruction does. Operands come first to last as the text form prints them.
+/// Operation of an instruction. Operands are in the order in which the text form prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A constant, of the instruction's type.
     Const(u64),
-    /// `op a`
+    /// `op a`.
     Unary(UnaryOp, Value),
     /// `op a, b`, both of the result's type.
     Binary(BinaryOp, Value, Value),
-    /// 1 when the comparison holds, else 0.
+    /// 1 if the comparison holds, else 0.
     Compare(Cond, Value, Value),
-    /// The second operand when the first is not 0, else the third.
+    /// The second operand if the first is not 0, else the third.
     Select(Value, Value, Value),
     /// A field of the context.
     CtxLoad(CtxField),
-    /// Loads, zero-extended. `probe`: a bad address gives 0 (`BPF_PROBE_MEM`).
+    /// Loads, zero-extended. With `probe`, a bad address gives 0 (`BPF_PROBE_MEM`).
     Load {
-        /// From where.
+        /// Place to load from.
         place: Place,
-        /// The address is not proved valid.
+        /// Whether the address is not proved valid.
         probe: bool,
     },
     /// Stores the low bytes of a value.
     Store {
-        /// To where.
+        /// Place to store to.
         place: Place,
-        /// What.
+        /// Value to store.
         value: Value,
     },
     /// Loads stack bytes at a constant offset.
     StackLoad(StackRange),
     /// Stores the low bytes of a value at a constant offset.
     StackStore(StackRange, Value),
-    /// Address of the byte at this distance from the frame pointer: the stack around it stays
+    /// Address of the byte at this offset from the frame pointer: the stack around it stays in
     /// memory.
     StackAddr(i16),
-    /// Reads, changes, writes back; gives the old value.
+    /// Reads, changes and writes back; gives the old value.
     AtomicRmw {
-        /// Where.
+        /// Place of the operation.
         place: Place,
-        /// How.
+        /// Kind of operation.
         op: AtomicOp,
-        /// The operand.
+        /// Operand.
         value: Value,
     },
-    /// Stores `new` when memory holds `expected`; gives the old value.
+    /// Stores `new` if memory holds `expected`; gives the old value.
     CompareExchange {
-        /// Where.
+        /// Place of the operation.
         place: Place,
-        /// Compared with.
+        /// Value to compare with.
         expected: Value,
-        /// Stored on equality.
+        /// Value to store if equal.
         new: Value,
     },
     /// Load with acquire ordering.
     LoadAcquire(Place),
     /// Store with release ordering.
     StoreRelease {
-        /// Where.
+        /// Place to store to.
         place: Place,
-        /// What.
+        /// Value to store.
         value: Value,
     },
-    /// The address a program holds for a map.
+    /// The address that a program has for a map.
     MapRef(u32),
     /// The address of a byte in a single-entry map's value.
     MapValueAddr {
@@ -395,11 +397,11 @@ pub enum Op {
         /// Byte offset in the value.
         offset: u32,
     },
-    /// The address of a part of a map that is not its values.
+    /// Address of a part of a map outside of its values.
     MapMetaAddr {
         /// Map index.
         map: u32,
-        /// Which part.
+        /// Part of the map.
         what: MapMeta,
     },
     /// `bpf_map_lookup_elem` on a map known at compile time: address of the value or 0.
@@ -409,73 +411,74 @@ pub enum Op {
         /// The key.
         key: Arg,
     },
-    /// A helper, by number. Unused arguments are absent.
+    /// Calls a helper, by number. Unused arguments are absent.
     CallHelper {
         /// Helper id.
         id: u32,
-        /// Up to five.
+        /// Up to five arguments.
         args: Vec<Arg>,
     },
-    /// A kfunc, by index into the program's kfuncs.
+    /// Calls a kfunc, by index into the program's kfuncs.
     CallKfunc {
-        /// Index.
+        /// Index of the kfunc.
         kfunc: u32,
-        /// Up to five.
+        /// Up to five arguments.
         args: Vec<Arg>,
     },
-    /// A function of the runtime, called directly. Stack arguments are addresses.
+    /// Calls a function of the runtime directly. Stack arguments are addresses.
     CallRuntime {
-        /// Which.
+        /// The function.
         function: RuntimeFunction,
-        /// As many as it takes, at most five if it takes the machine, else six.
+        /// Its arguments: at most five if it takes the machine, else six.
         args: Vec<Arg>,
     },
-    /// A function of this program.
+    /// Calls a function of this program.
     Call {
         /// Index into the module's functions.
         function: u32,
-        /// r1 to r5 as far as the callee takes them.
+        /// Values of r1 to r5, as many as the callee takes.
         args: Vec<Value>,
     },
     /// The address of a function of this program, for callbacks.
     FunctionRef(u32),
     /// The running worker's number.
     WorkerId,
-    /// Says where the running frame goes if the program returns `XDP_REDIRECT`: writes its
+    /// Sets the running frame's target for the result `XDP_REDIRECT`: writes its
     /// [`crate::RedirectCell`].
     SetRedirect {
-        /// What the words are ([`crate::RedirectCell::kind`]).
+        /// Meaning of the words ([`crate::RedirectCell::kind`]).
         kind: u32,
-        /// Both of 64 bits.
+        /// Both words, of 64 bits.
         words: [Value; 2],
-        /// 0 when there is nothing, and the frame goes nowhere.
+        /// 0 if there is no target, and the frame goes nowhere.
         found: Option<Value>,
     },
-    /// Asks the runtime whether the program may do something; ends the run when it may not.
+    /// Asks the runtime whether the program may access memory; ends the run if it may not.
     Guard {
-        /// First byte.
+        /// Address of the first byte.
         address: Value,
-        /// How many; for [`Need::Time`] the budget.
+        /// Number of bytes; for [`Need::Time`] the budget.
         bytes: u32,
-        /// What for.
+        /// Required right.
         need: Need,
     },
-    /// Says which helper is called next, for who charges for it.
+    /// Stores the number of the helper that is called next, for the charge of the call.
     Callee(u32),
-    /// The same, of a kfunc, by index into the program's kfuncs.
+    /// As [`Op::Callee`], for a kfunc, by index into the program's kfuncs.
     CalleeKfunc(u32),
     /// Ends the run if it was asked to end.
     Look,
-    /// Keeps a processor from executing what follows ahead of what came before.
+    /// Keeps a processor from executing later instructions before earlier ones are complete.
     Barrier,
-    /// Starts a run with so much time.
+    /// Starts a run with this budget.
     BudgetSet(u32),
-    /// Takes from the run's time; gives 1 when nothing is left, else 0.
+    /// Subtracts from the run's budget; gives 1 if nothing is left, else 0.
     BudgetSpend(u32),
 }
 
 impl Op {
-    /// Can be dropped when the result is unused, and merged with an equal one that dominates it.
+    /// Whether it can be dropped if the result is unused, and merged with an equal one that
+    /// dominates it.
     pub fn is_pure(&self) -> bool {
         use Op::{
             Binary, Compare, Const, FunctionRef, MapMetaAddr, MapRef, MapValueAddr, Select,
@@ -497,7 +500,7 @@ impl Op {
         )
     }
 
-    /// Reads memory but changes nothing: can be dropped when the result is unused.
+    /// Whether it reads memory but changes nothing: it can be dropped if the result is unused.
     pub fn is_read_only(&self) -> bool {
         match self {
             Op::Load { .. } | Op::StackLoad(_) | Op::CtxLoad(_) => true,
@@ -508,8 +511,8 @@ impl Op {
 
     /// Calls `f` with each operand.
     pub fn for_each_operand(&self, mut f: impl FnMut(Value)) {
-        // Operands are visited through the mutable walk on a copy of the values, so that there is
-        // one list of operands to keep right.
+        // Operands are visited through the mutable walk on a copy, so that only one list of
+        // operands has to be maintained.
         let mut copy = self.clone();
         copy.for_each_operand_mut(|value| f(*value));
     }
@@ -573,45 +576,45 @@ fn arg_operand(arg: &mut Arg, f: &mut impl FnMut(&mut Value)) {
     }
 }
 
-/// An instruction with its results.
+/// An instruction with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstData {
-    /// What it does.
+    /// Operation of the instruction.
     pub op: Op,
     /// The value it defines, if any.
     pub result: Option<Value>,
-    /// BPF instruction it came from, for messages and line tables.
+    /// BPF instruction that it came from, for messages and line tables.
     pub origin: u32,
 }
 
-/// Where control goes, with the arguments for the target's parameters.
+/// A control-flow edge, with the arguments for the target's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jump {
-    /// The block.
+    /// Target block.
     pub target: Block,
-    /// One per parameter of the block.
+    /// Arguments, one for each parameter of the block.
     pub args: Vec<Value>,
 }
 
-/// How a block ends.
+/// The end of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Terminator {
-    /// Goes on.
+    /// Continues in another block.
     Jump(Jump),
-    /// Goes to the first when the value is not 0, else to the second.
+    /// Goes to the first target if the value is not 0, else to the second.
     Branch(Value, Jump, Jump),
-    /// Leaves the function with r0.
+    /// Returns from the function with this value as r0.
     Return(Value),
-    /// `bpf_tail_call`: context, map, index; falls through to the block when there is no target.
+    /// `bpf_tail_call`: context, map, index; continues in the block if there is no target.
     TailCall {
-        /// Map address.
+        /// Address of the map.
         map: Value,
-        /// Slot.
+        /// Index of the slot.
         index: Value,
-        /// Taken when the slot is empty or the limit is reached.
+        /// Taken if the slot is empty or the limit is reached.
         otherwise: Jump,
     },
-    /// Cannot be reached: the verifier proved it.
+    /// Never reached, as the verifier proved.
     Unreachable,
 }
 
@@ -627,7 +630,7 @@ impl Terminator {
         first.into_iter().chain(second)
     }
 
-    /// The jumps it may take, to change them.
+    /// The jumps it may take, mutable.
     pub fn jumps_mut(&mut self) -> impl Iterator<Item = &mut Jump> {
         let (first, second) = match self {
             Terminator::Jump(jump) => (Some(jump), None),
@@ -653,7 +656,7 @@ impl Terminator {
         }
     }
 
-    /// Calls `f` with each operand that is no argument of a jump.
+    /// Calls `f` with each operand except arguments of jumps.
     pub fn for_each_own_operand(&self, mut f: impl FnMut(Value)) {
         match self {
             Terminator::Branch(value, _, _) | Terminator::Return(value) => f(*value),

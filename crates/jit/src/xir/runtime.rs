@@ -1,7 +1,7 @@
-//! Functions of the runtime that code calls directly, and what a call may change.
+//! Functions of the runtime that code calls directly, and the effects of a call.
 //!
-//! Unlike a helper, such a function takes its arguments as the machine does, states its effects,
-//! and is known to every pass: a call is no barrier for what it does not touch.
+//! Unlike a helper, such a function takes its arguments as the machine does, declares its effects,
+//! and is known to every pass: memory that it does not access can be optimized across the call.
 
 use towpath_bpf::proto::id;
 
@@ -25,35 +25,35 @@ pub enum RuntimeFunction {
     MapPop,
     /// `(map, value address)`: `bpf_map_peek_elem`.
     MapPeek,
-    /// `(view, words of the key)`: the inner map in a hash table of them or 0.
+    /// `(view, words of the key)`: the inner map in a hash table of maps, or 0.
     HandleLookup {
-        /// Words of a key.
+        /// Number of words of a key.
         words: u8,
     },
-    /// `(map, words of the key)`: as `HashLookup`, for a map that is not known when code is made.
+    /// `(map, words of the key)`: as `HashLookup`, for a map that is unknown at compile time.
     InnerHashLookup {
-        /// Words of a key.
+        /// Number of words of a key.
         words: u8,
-        /// The element counts as used (LRU kinds).
+        /// Whether the element is marked as used (LRU kinds).
         marks: bool,
     },
-    /// `(map, words of the key)`: the value of the longest prefix in a trie or 0.
+    /// `(map, words of the key)`: the value of the longest prefix in a trie, or 0.
     TrieLookup {
-        /// Words of a key of [`towpath_maps::PREFIX_BYTES_MAX`] bytes or fewer.
+        /// Number of words of a key, which has at most [`towpath_maps::PREFIX_BYTES_MAX`] bytes.
         words: u8,
     },
     /// `(from, from_size, to, to_size, seed)`: `bpf_csum_diff`.
     CsumDiff,
-    /// `(address, count)`: the sum of so many neighbouring numbers.
+    /// `(address, count)`: the sum of this many adjacent numbers.
     Sum {
-        /// Of 32 bits, else of 16.
+        /// Whether the numbers have 32 bits; else 16.
         wide: bool,
-        /// Big-endian, else little-endian.
+        /// Whether the numbers are big-endian; else little-endian.
         swapped: bool,
     },
     /// `()`: `bpf_ktime_get_ns`.
     Ktime,
-    /// `()`: `bpf_jiffies64`; the first call of a burst decides for all of them.
+    /// `()`: `bpf_jiffies64`; the first call of a burst fixes the result for all of them.
     Jiffies,
     /// `()`: `bpf_get_prandom_u32`.
     Random,
@@ -69,7 +69,7 @@ pub enum RuntimeFunction {
     StoreBytes,
     /// `(ifindex, address of a length, change, flags)`: `bpf_check_mtu`.
     CheckMtu,
-    /// `(map, size)`: `bpf_ringbuf_reserve`, the record's address or 0.
+    /// `(map, size)`: `bpf_ringbuf_reserve`, the record's address, or 0.
     RingReserve,
     /// `(record address)`: `bpf_ringbuf_submit`; gives 0.
     RingSubmit,
@@ -79,56 +79,55 @@ pub enum RuntimeFunction {
     SpinLock,
     /// `(lock address)`: `bpf_spin_unlock`.
     SpinUnlock,
-    /// `(view, words of the key)`: the address of a value in a hash table (of CPU 0, for per-CPU
-    /// kinds) or 0.
+    /// `(view, words of the key)`: address of a value in a hash table (for per-CPU kinds that of
+    /// CPU 0), or 0.
     HashLookup {
-        /// Words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
+        /// Number of words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
         words: u8,
-        /// The element counts as used (LRU kinds).
+        /// Whether the element is marked as used (LRU kinds).
         marks: bool,
     },
-    /// `(view, words of the key)`: asks the processor to fetch what [`Self::HashLookup`] will want;
-    /// gives 0.
+    /// `(view, words of the key)`: prefetches memory for [`Self::HashLookup`]; gives 0.
     HashAhead {
-        /// Words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
+        /// Number of words of a key, 1 to [`towpath_maps::KEY_WORDS_MAX`].
         words: u8,
-        /// What to fetch.
+        /// Memory to prefetch.
         stage: Stage,
     },
 }
 
-/// What one pass over a burst fetches before the burst is run.
+/// Memory that one pass over a burst prefetches before the burst is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The bucket of the key.
     Bucket,
-    /// The first element in it, when the bucket has arrived.
+    /// The first element in the bucket, once the bucket has arrived.
     Element,
 }
 
-/// Memory beside its own bookkeeping that a function reaches through its arguments.
+/// Memory that a function accesses through its arguments, besides its own bookkeeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// None, or only stack bytes its arguments name.
+    /// None, or only stack bytes that its arguments name.
     Nothing,
-    /// Values of maps, and none of the rest.
+    /// Values of maps, and no other memory.
     MapValues,
-    /// Whatever an argument points to; not the context.
+    /// Any memory that an argument points to, but not the context.
     Arguments,
 }
 
-/// What a call may do.
+/// Effects of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects {
     /// Memory it reads.
     pub reads: Reach,
     /// Memory it writes.
     pub writes: Reach,
-    /// It only computes its result: without use of that, the call may go.
+    /// Whether it only computes its result: if that is unused, the call may be removed.
     pub removable: bool,
-    /// It may end the run: `machine.stop` is read after it.
+    /// Whether it may end the run: `machine.stop` is read after it.
     pub stops: bool,
-    /// Its first argument, before those listed, is the machine.
+    /// Whether its first argument, before those listed, is the machine.
     pub takes_machine: bool,
 }
 
@@ -141,20 +140,20 @@ impl Effects {
 }
 
 impl Reach {
-    /// Whether memory of this class may be among it.
+    /// Whether memory of this class may be accessed.
     pub const fn includes(self, alias: Alias) -> bool {
         match (self, alias) {
             (Reach::Nothing, _) | (_, Alias::Ctx) => false,
             (Reach::MapValues, Alias::Map(_) | Alias::Other) => true,
             (Reach::MapValues, _) => false,
-            // Bookkeeping is the functions' own business; who reads it in code asks for more.
+            // Bookkeeping belongs to the functions; code that reads it has a stricter rule.
             (Reach::Arguments, _) => true,
         }
     }
 }
 
 impl RuntimeFunction {
-    /// What calling it may do.
+    /// Effects of a call of the function.
     pub const fn effects(self) -> Effects {
         use RuntimeFunction as F;
         let reading = Effects::reading(Reach::Arguments);
@@ -170,8 +169,8 @@ impl RuntimeFunction {
                 Effects { removable: !marks, ..acting }
             }
             F::HashAhead { .. } => acting,
-            // Per-CPU values are written in place; what values owned is given up in place.
-            // Values may be long: whether the run is to end is looked at after each copy of one.
+            // Per-CPU values are written in place; objects that values owned are released in place.
+            // Values may be long: after each copy of one, the run checks whether it is to end.
             F::MapUpdate => {
                 Effects { writes: Reach::MapValues, removable: false, stops: true, ..reading }
             }
@@ -185,12 +184,12 @@ impl RuntimeFunction {
             F::Ktime | F::Jiffies | F::Random | F::Redirect | F::RedirectMap | F::RingReserve => {
                 machine
             }
-            // Others read the record from then on.
+            // Other threads read the record from then on.
             F::RingSubmit | F::RingDiscard => Effects { reads: Reach::Arguments, ..machine },
             F::LoadBytes | F::StoreBytes | F::CheckMtu => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..machine }
             }
-            // What a lock protects is read after it is taken and written before it is free.
+            // Data that a lock protects is read after it is taken and written before it is free.
             F::SpinLock | F::SpinUnlock => {
                 Effects { reads: Reach::Arguments, writes: Reach::Arguments, ..acting }
             }
@@ -226,18 +225,17 @@ impl RuntimeFunction {
             | F::HandleLookup { .. }
             | F::TrieLookup { .. }
             | F::HashAhead { .. } => return None,
-            // Never made of what is not trusted.
+            // Never used in untrusted programs.
             F::InnerHashLookup { .. } | F::Sum { .. } => return None,
             F::RingReserve | F::RingSubmit | F::RingDiscard => return None,
-            // No instruction: redirects by a table are made of it.
+            // No instruction: redirects by a table become calls of it.
             F::TargetLookup => return None,
         })
     }
 
-    /// Whether it compares its arguments with what there is, and gives, copies or changes what they
-    /// name if they are right: a processor that foresees them to be right has it done all the same.
-    /// Of the others, those that look something up go by a hash or by bits of the key, and what
-    /// they give is an element whatever the key is.
+    /// Whether it compares its arguments with existing objects, and returns, copies or changes
+    /// these if they match: a processor that predicts a match does so speculatively. Other lookups
+    /// use a hash or bits of the key, and their result is an element for any key.
     pub const fn checks_arguments(self) -> bool {
         use RuntimeFunction as F;
         match self {
@@ -272,7 +270,7 @@ impl RuntimeFunction {
         }
     }
 
-    /// What the text form and symbols call it.
+    /// Name in the text form and in symbols.
     pub fn name(self) -> String {
         let name = match self {
             RuntimeFunction::MapLookup => "map_lookup",
@@ -319,7 +317,7 @@ impl RuntimeFunction {
         name.into()
     }
 
-    /// What fetches ahead for it, if anything does.
+    /// The function that prefetches for it, if there is one.
     pub const fn ahead(self, stage: Stage) -> Option<Self> {
         match self {
             RuntimeFunction::HashLookup { words, marks: _ } => {
@@ -329,7 +327,7 @@ impl RuntimeFunction {
         }
     }
 
-    /// Number of its arguments, the machine not counted.
+    /// Number of its arguments, without the machine.
     pub const fn arg_count(self) -> usize {
         use RuntimeFunction as F;
         match self {
@@ -350,8 +348,8 @@ impl RuntimeFunction {
     }
 }
 
-/// Whether a helper may end the run. What moves an end of the frame does not: what
-/// [`crate::Callees::helper`] gives for these works on the frame's record alone.
+/// Whether a helper may end the run. Helpers that move an end of the frame can't: their functions
+/// from [`crate::Callees::helper`] work on the frame's record alone.
 pub const fn may_stop(helper: u32) -> bool {
     !matches!(helper, id::XDP_ADJUST_HEAD | id::XDP_ADJUST_META | id::XDP_ADJUST_TAIL)
 }

@@ -41,14 +41,14 @@ struct Folder<'a> {
     definitions: Vec<Option<Inst>>,
     /// Pure computations seen so far and where.
     numbered: Numbered,
-    /// Bits that may be set, of block parameters, by value.
+    /// For each block parameter: bits that may be 1.
     param_bits: Vec<u64>,
 }
 
-/// Where each computation was made, by what it computes.
+/// Block and value of each computation.
 type Numbered = HashMap<(Op, Type), (Block, Value), BuildHasherDefault<Hasher>>;
 
-/// What an instruction simplifies to.
+/// Simpler form of an instruction.
 enum Simpler {
     /// Another instruction, of the same type.
     Op(Op),
@@ -77,7 +77,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Where a branch on a constant, or whose ways agree, always goes.
+    /// The jump that a branch always takes, because its condition is constant or both edges agree.
     fn known_branch(&self, block: Block) -> Option<Jump> {
         let Terminator::Branch(condition, yes, no) = &self.function.block(block).end else {
             return None;
@@ -89,9 +89,9 @@ impl Folder<'_> {
         }
     }
 
-    /// Simplifies as far as it goes; false when an existing value took the instruction's place.
+    /// Simplifies as long as a rule applies; false if an existing value replaces the instruction.
     fn simplify(&mut self, block: Block, inst: Inst, kept: &mut Vec<Inst>) -> bool {
-        // Each rule makes the instruction simpler; the bound is for rules that would chase each
+        // Each rule makes the instruction simpler; the bound is for rules that would undo each
         // other.
         for _ in 0..8 {
             let data = self.function.inst(inst).clone();
@@ -120,8 +120,8 @@ impl Folder<'_> {
                 self.replacements.set(result, same);
                 return true;
             }
-            // Of several on different paths the last one is remembered: blocks that it dominates
-            // are likely to come next.
+            // Of several on different paths the last one is kept: blocks that it dominates are
+            // likely to come next.
             Entry::Occupied(mut seen) => {
                 seen.insert((block, result));
             }

@@ -1,15 +1,15 @@
-//! Which bits of block parameters may be set: those that some jump sets in its argument.
+//! Bits of block parameters that may be 1: those that are 1 in the argument of some jump.
 
 use super::Folder;
 use super::rules::possible_bits;
 use crate::xir::Dominators;
 
-/// Walks over the function after which the search gives up; loops need a few.
+/// Largest number of walks over the function before the search gives up; loops need a few.
 const ROUNDS_MAX: usize = 6;
 
 impl Folder<'_> {
     /// Finds the possible bits of all parameters. It begins with none, and bits are only ever
-    /// added: when a walk adds nothing, what was found holds around every loop.
+    /// added: once a walk adds none, the result holds around every loop.
     pub(super) fn find_param_bits(&mut self, dominators: &Dominators) {
         self.param_bits = vec![0; self.function.values.len()];
         if let Some(entry) = self.function.blocks.first() {
@@ -22,7 +22,7 @@ impl Folder<'_> {
         }
     }
 
-    /// One walk; whether it added anything.
+    /// One walk; gives whether it added a bit.
     fn add_param_bits(&mut self, dominators: &Dominators) -> bool {
         let mut changed = false;
         for &block in dominators.order() {

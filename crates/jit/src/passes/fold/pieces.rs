@@ -1,5 +1,5 @@
-//! A value cut into pieces and put together again is the value: what stack cells that are finer
-//! than the accesses leave behind.
+//! Joins a value that was cut into pieces and put together again: stack cells that are smaller than
+//! the accesses leave such code.
 
 use super::Simpler;
 use super::rules::Rewriter;
@@ -45,8 +45,8 @@ impl Rewriter<'_, '_> {
         is_kept.then_some(Simpler::Op(Op::Binary(op, x, count)))
     }
 
-    /// What is added to bits of `x` that are 0 is shifted out with them: `(x + 7) >> 12` is
-    /// `x >> 12` when `x` is a multiple of 8.
+    /// A sum that only changes bits which a shift drops is not needed: `(x + 7) >> 12` is `x >> 12`
+    /// if `x` is a multiple of 8.
     pub(super) fn shift_of_sum(
         &mut self,
         op: BinaryOp,
@@ -87,7 +87,7 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Binary(BinaryOp::And, x, mask)))
     }
 
-    /// A value as another one of its width with some bits cleared.
+    /// A value as another one of the same width with some bits cleared.
     fn masked(&self, value: Value) -> (Value, u64) {
         let all = (value, self.ty(value).mask());
         match self.op(value) {

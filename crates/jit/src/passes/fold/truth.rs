@@ -1,4 +1,4 @@
-//! Comparisons with constants that the operand's possible bits answer, or make simpler.
+//! Comparisons with constants that follow from the operand's possible bits, or become simpler.
 
 use super::Simpler;
 use super::constant;
@@ -6,7 +6,7 @@ use super::rules::Rewriter;
 use crate::xir::{BinaryOp, Cond, Op, UnaryOp, Value};
 
 impl Rewriter<'_, '_> {
-    /// What a comparison with a constant always gives, if that is known.
+    /// The constant result of a comparison with a constant, if it is known.
     pub(super) fn known_comparison(&mut self, cond: Cond, a: Value, c: u64) -> Option<Simpler> {
         let (possible, c) = (self.possible(a), c & self.ty(a).mask());
         // No value is above its possible bits.
@@ -24,7 +24,7 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Const(holds.into())))
     }
 
-    /// `x == c` and `x != c` without what can be done to the constant instead.
+    /// Moves arithmetic of `x == c` and `x != c` from `x` to the constant.
     pub(super) fn equality(&mut self, cond: Cond, a: Value, c: u64) -> Option<Simpler> {
         if c == 1 && self.possible(a) == 1 {
             let zero = self.insert_const(self.ty(a), 0);

@@ -1,4 +1,4 @@
-//! Each access behind a check, or behind the reason why it needs none.
+//! Checks in front of accesses, unless an access is known to be valid.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,19 +48,19 @@ struct Check {
 /// The comparison that usually suffices.
 #[derive(Clone, Copy)]
 enum Quick {
-    /// With the packet's bounds; with its end alone where the start is no question.
+    /// A comparison with the packet's bounds; with its end alone if the start is known to be below.
     Packet { start: bool },
-    /// With an array's memory: so many bytes.
+    /// A comparison with an array's memory of this number of bytes.
     Map(u32, u64),
-    /// With the function's frame.
+    /// A comparison with the function's frame.
     Stack,
-    /// The address came out of a lookup: it is good unless it is null.
+    /// A test for null: the address is the result of a lookup.
     NotNull,
-    /// There is none.
+    /// No comparison: the runtime checks.
     None,
 }
 
-/// What an instruction needs.
+/// Requirements of an instruction.
 struct Access {
     place: Place,
     need: Need,
@@ -106,7 +106,7 @@ fn is_call(op: &Op) -> bool {
     matches!(op, Op::CallHelper { .. } | Op::CallKfunc { .. } | Op::Call { .. })
 }
 
-/// Whether the packet's bounds may be others behind an instruction.
+/// Whether the packet's bounds may change at an instruction.
 fn moves_packet(op: &Op) -> bool {
     match op {
         Op::CallHelper { id, .. } => proto::helper(*id).is_none_or(|proto| {
@@ -128,7 +128,7 @@ impl Planner<'_> {
     fn block(&mut self, block: Block) -> Vec<Check> {
         let mut checks: Vec<Check> = Vec::new();
         let ops: Vec<(usize, &Op)> = self.pointers.ops(block).collect();
-        // Up to the next call, one check stands for all accesses around an address.
+        // Up to the next call, one check serves all accesses around an address.
         for part in ops.split_inclusive(|(_, op)| is_call(op)) {
             for (index, (position, op)) in part.iter().enumerate() {
                 let Some(access) = access(op) else { continue };
@@ -156,7 +156,7 @@ impl Planner<'_> {
         let covers = |known: Range| known.0 <= range.0 && range.1 <= known.1;
         let find = |area| self.facts.find(self.dominators, block, root, area);
         let known = match area {
-            // What may be written may be read.
+            // Writable memory is readable.
             Area::Any { write: false } => {
                 let written = find(Area::Any { write: true }).filter(|&known| covers(known));
                 written.or_else(|| find(area))
@@ -197,7 +197,7 @@ impl Planner<'_> {
         (root, (low, low + i64::from(place.width.bytes())))
     }
 
-    /// Whether the start of a range is no question.
+    /// Whether the start of a range is known to be inside the packet.
     fn is_behind(&self, block: Block, root: Value, range: Range, known: Option<Range>) -> bool {
         let above = |limit: Range| limit.0 <= range.0;
         let computed = !self.facts.may_have_moved(block)
@@ -206,7 +206,7 @@ impl Planner<'_> {
         computed || known.is_some_and(above)
     }
 
-    /// How an access is checked, and what it shows when it holds. `None`: it needs no check.
+    /// The area and the comparison for an access. `None` if it needs no check.
     fn quick(&self, root: Value, range: Range, access: &Access) -> Option<(Area, Quick)> {
         let any = Area::Any { write: access.need != Need::Read };
         match access.place.alias {
@@ -238,7 +238,7 @@ impl Planner<'_> {
                 Some(bytes) => Some((Area::Map(map), Quick::Map(map, bytes))),
                 None => Some((any, Quick::None)),
             },
-            // Most often a key that lies in the packet; what else there is, the runtime knows.
+            // Usually a key that lies in the packet; the runtime handles all other cases.
             _ => Some((any, Quick::Packet { start: true })),
         }
     }
@@ -264,13 +264,13 @@ impl Planner<'_> {
         self.context.maps.get(map as usize).is_some_and(|map| map.kind().values() == Values::Pages)
     }
 
-    /// Programs may read and write the map's values: a rule about one is not in question.
+    /// Whether programs may read and write the map's values, so that no rule forbids the access.
     fn allows(&self, map: u32) -> bool {
         let map = self.context.maps.get(map as usize);
         map.is_some_and(|map| map.def().flags & PROGRAM_ACCESS == 0)
     }
 
-    /// Bytes from a worker's part of a value to the next one's, in a hash table.
+    /// Bytes from one worker's part of a value to the next one's, in a hash table.
     fn percpu_stride(&self, map: u32) -> Option<u64> {
         match self.context.maps.get(map as usize)?.layout()? {
             Layout::Hash { percpu: Some((_, _, stride)), .. } => Some(stride),
@@ -278,7 +278,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Bytes of all values of an array, which lie side by side.
+    /// Size in bytes of all values of an array, which are contiguous.
     fn array_bytes(&self, map: u32) -> Option<u64> {
         let found = self.context.maps.get(map as usize)?;
         let plain = found.kind().spec().shape == Shape::Array;
@@ -348,7 +348,7 @@ fn packet(writer: &mut Writer<'_>, address: Value, bytes: u64, start: bool) -> V
     writer.value(Type::I32, Op::Binary(BinaryOp::And, fine, behind))
 }
 
-/// `address - first <= size - bytes`, as one comparison of numbers without sign.
+/// `address - first <= size - bytes`, as one unsigned comparison.
 fn below(writer: &mut Writer<'_>, address: Value, first: Value, size: u64, bytes: u64) -> Value {
     if bytes > size {
         return writer.value(Type::I32, Op::Const(0));
@@ -358,12 +358,12 @@ fn below(writer: &mut Writer<'_>, address: Value, first: Value, size: u64, bytes
     writer.value(Type::I32, Op::Compare(Cond::Ule, distance, most))
 }
 
-/// Kinds whose lookups give values.
+/// Whether lookups in maps of this kind give values.
 fn has_values(kind: MapType) -> bool {
     matches!(kind.spec().shape, Shape::Array | Shape::Table | Shape::Trie)
 }
 
-/// Accesses further apart than this have checks of their own.
+/// Largest distance in bytes of accesses that share a check.
 const SPAN_MAX: u64 = 4096;
-/// Flags that restrict programs.
+/// Flags that restrict programs' accesses.
 const PROGRAM_ACCESS: u32 = BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG;

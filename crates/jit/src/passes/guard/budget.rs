@@ -1,4 +1,4 @@
-//! The time limit: functions and loops take their length from the run's budget.
+//! The time limit: functions and loops subtract their length from the run's budget.
 
 use super::Writer;
 use crate::trust::CALL_COST;
@@ -11,7 +11,8 @@ pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
         let (mut writer, old) = Writer::new(function, block);
         writer.origin = old.first().map_or(0, |&inst| writer.function.inst(inst).origin);
         if is_entry && block == entry {
-            // A run begins with all of it: whether the first piece is too much is known now.
+            // A run begins with the full budget: whether the first part exceeds it is known at
+            // compile time.
             let is_loop = dominators.latches(block).next().is_some();
             let left = budget.checked_sub(cost).filter(|_| !is_loop);
             writer.push(None, Op::BudgetSet(left.unwrap_or(budget)));
@@ -33,8 +34,8 @@ pub(super) fn limit(function: &mut Function, is_entry: bool, budget: u32) {
     }
 }
 
-/// Where time is taken, and how much: at the function's start for all of it, at the start of each
-/// loop for a round of it.
+/// Blocks that are charged, and their costs: the function's start for all of it, the start of each
+/// loop for one round of it.
 fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
     let length = |block: &Block| {
         let insts = function.block(*block).insts.iter();
@@ -44,7 +45,7 @@ fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
     let mut costs = Vec::new();
     for (index, block) in order.iter().enumerate() {
         let last = dominators.latches(*block).filter_map(|latch| dominators.position(latch)).max();
-        // All that lies between is at least a round: too much is taken, never too little.
+        // All blocks in between are at least one round: the charge may be too high, never too low.
         let round = last.map(|last| order[index..=last as usize].iter().map(length).sum::<u32>());
         let whole = (index == 0).then(|| order.iter().map(length).sum::<u32>());
         if let Some(cost) = whole.or(round) {
@@ -54,7 +55,7 @@ fn costs(function: &Function, dominators: &Dominators) -> Vec<(Block, u32)> {
     costs
 }
 
-/// What an instruction takes. Calls say at run time what they do beside that.
+/// Cost of an instruction. Calls add further costs at run time.
 fn cost(op: &Op) -> u32 {
     match op {
         Op::CallHelper { .. }

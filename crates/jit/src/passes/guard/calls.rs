@@ -1,6 +1,6 @@
-//! The runtime's functions trust their arguments; where an argument is not known to be right by the
-//! way it was made, the helper is called instead, which checks it. Before each call of a helper the
-//! code says which one it is: what a call does is taken from the run's budget before it is done.
+//! The runtime's functions trust their arguments; if an argument is not valid by construction, the
+//! helper is called instead, which checks it. In front of each call of a helper the code stores the
+//! helper's number: the cost of the call is taken from the run's budget before the call.
 
 use towpath_bpf::proto::{self, ArgKind, id};
 
@@ -19,7 +19,7 @@ pub(super) fn check_arguments(function: &mut Function) {
                 Op::CallRuntime { function: callee, ref args } => callee
                     .checked()
                     .and_then(|helper| as_helper(function, &definitions, helper, args)),
-                // As no pass replaced it; its key may be anywhere.
+                // The form before any pass replaced it; its key may be anywhere.
                 Op::MapLookup { map, key: key @ Arg::Value(_) } => {
                     let result = function.add_value(Type::I64);
                     let map = InstData { op: Op::MapRef(map), result: Some(result), ..data };
@@ -47,8 +47,8 @@ pub(super) fn check_arguments(function: &mut Function) {
     }
 }
 
-/// The helper's call, unless all arguments are right: a map of this program, named stack bytes,
-/// numbers.
+/// The helper's call, unless all arguments are valid by construction: a map of this program, named
+/// stack bytes, numbers.
 fn as_helper(
     function: &Function,
     definitions: &[Option<Inst>],
@@ -67,9 +67,10 @@ fn as_helper(
         ArgKind::ConstMapPtr => is_map(arg),
         _ => !matches!(arg, Arg::Value(_)),
     };
-    // What copies as much as its arguments say is charged for that, which only the helper is.
+    // Functions that copy as much as their arguments say are charged for it, which only helpers
+    // are.
     let is_right = |it| is_right(it) && !copies(helper);
-    // Behind the helper's own there may be the worker's number.
+    // The worker's number may follow the helper's own arguments.
     let own = args.iter().take(kinds.len());
     let all_right = own.zip(kinds.iter().map(|kind| kind.kind)).all(is_right);
     let args = args.iter().take(kinds.len()).cloned().collect();

@@ -1,11 +1,11 @@
-//! Checks made on every way to a point: ranges around addresses.
+//! Checks made on every path to a point: valid ranges around addresses.
 
 use std::collections::HashMap;
 
 use super::pointers::Pointers;
 use crate::xir::{Block, Cond, Dominators, Function, Op, Terminator, Value};
 
-/// Memory without holes: what lies between two good places is good.
+/// Memory without holes: all bytes between two valid places are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Area {
     /// The frame's metadata and linear bytes.
@@ -14,9 +14,9 @@ pub(super) enum Area {
     Map(u32),
     /// The function's own frame.
     Stack,
-    /// Around an address that is not null.
+    /// Memory around an address that is not null.
     NotNull,
-    /// One object, whichever, until the next call, which may end it.
+    /// One unknown object, until the next call, which may end it.
     Any {
         /// Whether the memory may be written.
         write: bool,
@@ -24,28 +24,28 @@ pub(super) enum Area {
 }
 
 impl Area {
-    /// What may be read of it may be written.
+    /// Whether readable memory of this kind is also writable.
     pub(super) fn is_all_writable(self) -> bool {
         !matches!(self, Area::Any { .. })
     }
 }
 
-/// Bytes around an address, first and one past the last.
+/// Bytes around an address: offsets of the first and of one past the last.
 pub(super) type Range = (i64, i64);
 
-/// Checks by block.
+/// Valid ranges by block.
 pub(super) struct Facts {
     known: Vec<HashMap<(Value, Area), Range>>,
-    /// Blocks behind which nothing that was known of the packet holds.
+    /// Blocks behind which no fact about the packet holds.
     moved: Vec<bool>,
-    /// Blocks with a call: nothing that was known of objects holds behind it.
+    /// Blocks with a call: no fact about objects holds behind it.
     called: Vec<bool>,
-    /// Blocks that may be entered when the packet was moved.
+    /// Blocks that may be entered after the packet was moved.
     behind: Vec<bool>,
 }
 
 impl Facts {
-    /// No facts, about a function of which some blocks move the packet.
+    /// No facts, for a function in which the `moving` blocks move the packet.
     pub(super) fn new(function: &Function, dominators: &Dominators, moving: &[bool]) -> Self {
         let none = vec![false; moving.len()];
         let behind = behind(function, dominators, moving);
@@ -57,12 +57,12 @@ impl Facts {
         }
     }
 
-    /// Whether the packet may have been moved before the instruction of a block that is looked at.
+    /// Whether the packet may have been moved before the current instruction of a block.
     pub(super) fn may_have_moved(&self, block: Block) -> bool {
         self.behind[block.0 as usize] || self.moved[block.0 as usize]
     }
 
-    /// What is known of an address here: one range, from all checks on the way.
+    /// The valid range of an address here: one range, from all checks on the path.
     pub(super) fn find(
         &self,
         dominators: &Dominators,
@@ -77,7 +77,7 @@ impl Facts {
                 found = Some(joined(area, found, (low, high)));
             }
             let Some(above) = dominators.immediate(at) else { break };
-            // Whether it ends in this block, and whether on another way to it there may be an end.
+            // Whether facts end in this block, and whether they may end on another path to it.
             let (ends, can_end) = match area {
                 Area::Any { .. } => (self.called[at.0 as usize], true),
                 Area::Packet => (self.moved[at.0 as usize], self.behind[at.0 as usize]),
@@ -96,7 +96,7 @@ impl Facts {
         *known = joined(area, Some(*known), range);
     }
 
-    /// There was a call; the packet's bounds may be others from here on if it `moves` them.
+    /// Records a call; the packet's bounds may change if it `moves` them.
     pub(super) fn called(&mut self, block: Block, moves: bool) {
         self.known[block.0 as usize].retain(|(_, area), _| match area {
             Area::Any { .. } => false,
@@ -107,7 +107,7 @@ impl Facts {
         self.called[block.0 as usize] = true;
     }
 
-    /// What the branch that leads to a block says.
+    /// Records the condition of the branch that leads to a block.
     pub(super) fn enter(
         &mut self,
         function: &Function,
@@ -124,11 +124,11 @@ impl Facts {
         let Some(Op::Compare(cond, a, b)) = pointers.op(*condition) else { return };
         let cond = if taken { *cond } else { cond.negated() };
         self.not_null(pointers, block, cond, (*a, *b));
-        // Where the program moved the packet, `end` may be one of before.
+        // If the program moved the packet, `end` may be an old one.
         if self.behind[block.0 as usize] {
             return;
         }
-        // Everything as `low <= high` or `low < high`.
+        // All comparisons are brought into the form `low <= high` or `low < high`.
         let (low, high, beyond) = match cond {
             Cond::Ule => (*a, *b, 0),
             Cond::Ult => (*a, *b, 1),
@@ -158,7 +158,7 @@ impl Facts {
     }
 }
 
-/// Blocks with a way to them through one that moves the packet.
+/// Blocks that are reachable through one that moves the packet.
 fn behind(function: &Function, dominators: &Dominators, moving: &[bool]) -> Vec<bool> {
     let mut behind = vec![false; moving.len()];
     let mut changed = true;
@@ -176,11 +176,11 @@ fn behind(function: &Function, dominators: &Dominators, moving: &[bool]) -> Vec<
     behind
 }
 
-/// What two checks show together.
+/// The range that two checks give together.
 fn joined(area: Area, known: Option<Range>, other: Range) -> Range {
     match (area, known) {
         (_, None) => other,
-        // The object of each is unknown.
+        // The ranges may be of different objects.
         (Area::Any { .. }, Some(known)) => {
             if other.1 - other.0 > known.1 - known.0 {
                 other
@@ -192,5 +192,5 @@ fn joined(area: Area, known: Option<Range>, other: Range) -> Range {
     }
 }
 
-/// Blocks looked at for what is known.
+/// Largest number of blocks to search for facts.
 const ANCESTORS_MAX: usize = 100;

@@ -6,27 +6,28 @@ use crate::xir::{
     UnaryOp, Value,
 };
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// Found in a hash table, or null.
+    /// Result of a lookup in a hash table, or null.
     Lookup(u32),
-    /// The running worker's part of what a lookup found, so many bytes a worker; or null.
+    /// The running worker's part of a lookup's result, with this number of bytes for each worker;
+    /// or null.
     Percpu(u32, u64),
     /// Null.
     Null,
-    /// This far from the frame pointer.
+    /// An offset from the frame pointer.
     Stack(i64),
-    /// This far into the value of a map of one entry.
+    /// An offset in the value of a map of one entry.
     Value(u32, i64),
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
 pub(super) struct Pointers<'a> {
     function: &'a Function,
     definitions: Vec<Option<Inst>>,
-    /// What jumps hand over, by parameter.
+    /// Arguments of jumps, by parameter.
     incoming: Vec<Vec<Value>>,
 }
 
@@ -56,7 +57,7 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// A value as another one plus a constant.
+    /// A value as a base and a constant offset.
     pub(super) fn root(&self, mut value: Value) -> (Value, i64) {
         let mut offset = 0i64;
         for _ in 0..STEPS_MAX {
@@ -82,7 +83,7 @@ impl<'a> Pointers<'a> {
         self.origin_among(value, &mut Vec::new()).unwrap_or(Origin::Unknown)
     }
 
-    /// `None`: nothing but values that are being looked at already.
+    /// The origin; `None` if it depends only on values that are being examined already.
     fn origin_among(&self, value: Value, seen: &mut Vec<Value>) -> Option<Origin> {
         if seen.contains(&value) {
             return None;
@@ -115,7 +116,7 @@ impl<'a> Pointers<'a> {
             | Op::CallHelper { id: towpath_bpf::proto::id::MAP_LOOKUP_ELEM, args } => {
                 self.found_in(args.first())
             }
-            // Where nothing is found that is never used: null is selected, or branched on.
+            // If nothing was found, this is never used: null is selected, or branched on.
             Op::Binary(BinaryOp::Add, a, b) => match self.origin_among(*a, seen)? {
                 Origin::Lookup(map) => {
                     self.by_worker(*b).map_or(Origin::Unknown, |by| Origin::Percpu(map, by))
@@ -163,8 +164,8 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// Whether a value is `data` or `data_meta` with nothing but numbers of 32 bits added: it can't
-    /// lie in front of the packet.
+    /// Whether a value is `data` or `data_meta` plus numbers of 32 bits: it can't lie in front of
+    /// the packet.
     pub(super) fn is_behind_start(&self, value: Value) -> bool {
         self.behind(value, &mut Vec::new())
     }
@@ -192,7 +193,7 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// A number from 0 to 2^32 - 1, so that no sum that a budget allows comes round.
+    /// Whether a value is from 0 to 2^32 - 1, so that no sum that a budget allows wraps.
     fn is_small(&self, value: Value) -> bool {
         match self.op(value) {
             Some(Op::Const(constant)) => *constant <= u64::from(u32::MAX),
@@ -227,7 +228,7 @@ fn both(a: Origin, b: Origin) -> Origin {
     }
 }
 
-/// Values looked at for one question.
+/// Largest number of values to examine for one answer.
 const STEPS_MAX: usize = 64;
-/// Constants beyond this are not offsets.
+/// Largest constant that counts as an offset.
 const DISTANCE_MAX: u64 = 1 << 30;

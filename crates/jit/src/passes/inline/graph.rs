@@ -5,18 +5,18 @@ use towpath_bpf::insn::STACK_BYTES;
 use super::Call;
 use crate::xir::{Dominators, Function, Module, Op};
 
-/// Frames start at multiples of this.
+/// Alignment of frames, in bytes.
 const FRAME_ALIGN: u32 = 16;
 
-/// The calls of a module, kept up to date while they disappear.
+/// The calls of a module, updated when calls are inlined.
 pub(super) struct Graph {
     /// Calls of each function, in order of their blocks.
     pub(super) calls: Vec<Vec<Call>>,
-    /// Instructions of each function.
+    /// Number of instructions of each function.
     pub(super) sizes: Vec<usize>,
-    /// How often each function is called.
+    /// Number of calls of each function.
     called: Vec<usize>,
-    /// Functions that are handed over as callbacks.
+    /// Whether each function is passed as a callback.
     referred: Vec<bool>,
 }
 
@@ -55,7 +55,7 @@ impl Graph {
         self.sizes.push(size);
     }
 
-    /// How often a function's code is asked for.
+    /// Number of uses of a function's code.
     pub(super) fn uses(&self, callee: u32) -> usize {
         self.called[callee as usize] + usize::from(self.referred[callee as usize])
     }
@@ -65,7 +65,7 @@ impl Graph {
         let mut order = Vec::with_capacity(self.calls.len());
         let mut seen = vec![false; self.calls.len()];
         for root in 0..self.calls.len() as u32 {
-            // Depth first without recursion: a function and how many of its calls were visited.
+            // Depth first without recursion: a function and the number of its calls visited so far.
             let mut path = vec![(root, 0)];
             while let Some((function, visited)) = path.pop() {
                 if visited == 0 && std::mem::replace(&mut seen[function as usize], true) {
@@ -80,18 +80,20 @@ impl Graph {
         order
     }
 
-    /// Where a callee's frame goes in the caller's: below what the caller's own bytecode uses, not
-    /// below what it has taken in already. All of that has ended when another call begins.
+    /// Position of a callee's frame in the caller's: below the stack that the caller's own bytecode
+    /// uses, but not below frames of other inlined callees, which have ended when another call
+    /// begins.
     fn frame(&self, module: &Module, caller: usize) -> u32 {
         module.functions[caller].own_stack_bytes.next_multiple_of(FRAME_ALIGN)
     }
 
-    /// Whether all chains of calls still fit the stack when the callee's frame is the caller's.
+    /// Whether all chains of calls still fit the stack if the callee's frame is part of the
+    /// caller's.
     pub(super) fn stack_fits(&self, module: &Module, caller: usize, call: &Call) -> bool {
         let bytes = |function: usize| module.functions[function].stack_bytes;
         let aligned = |bytes: u32| bytes.next_multiple_of(FRAME_ALIGN);
         let order = self.callees_first();
-        // What each function needs for itself and those it calls.
+        // Stack bytes that each function needs for itself and its callees.
         let mut below = vec![0; order.len()];
         for &function in &order {
             let function = function as usize;
@@ -109,13 +111,13 @@ impl Graph {
         below.into_iter().all(|bytes| bytes <= STACK_BYTES as u32)
     }
 
-    /// The callee is about to become part of the caller; gives its frame pointer's distance from
-    /// the caller's.
+    /// Updates the graph for a callee that becomes part of the caller; gives the offset of its
+    /// frame pointer from the caller's.
     pub(super) fn take_in(&mut self, module: &Module, caller: usize, call: &Call) -> i16 {
         let callee = call.callee as usize;
         self.sizes[caller] += self.sizes[callee];
         self.called[callee] -= 1;
-        // They are elsewhere in the caller, but that is asked for no more.
+        // The calls have another place in the caller, which is not used any more.
         let taken: Vec<Call> = self.calls[callee].clone();
         for call in &taken {
             self.called[call.callee as usize] += 1;
@@ -127,7 +129,7 @@ impl Graph {
                 self.called[call.callee as usize] -= 1;
             }
         }
-        // Two frames and what they hold fit the stack, so this fits too.
+        // Both frames fit the stack, so this fits, too.
         -(self.frame(module, caller) as i16)
     }
 }

@@ -1,9 +1,9 @@
-//! Functions of the program become part of their callers.
+//! Inlines functions of the program into their callers.
 //!
-//! A call costs more than the jump: nothing is known of what it does, stack bytes whose address is
-//! an argument stay memory, and all registers are saved. In their callers' frames, callees keep the
-//! stack that the verifier gave them, below the caller's own; facts of the verifier go on to be
-//! found by the instruction they are about.
+//! A call costs more than the jump: its effects are unknown, stack bytes whose address is an
+//! argument stay memory, and all registers are saved. In their callers' frames, callees keep the
+//! stack that the verifier gave them, below the caller's own; facts of the verifier are still found
+//! by the instruction that they belong to.
 
 mod body;
 mod graph;
@@ -14,11 +14,11 @@ use super::{Context, blocks, dead, fold, params};
 use crate::xir::{Block, Function, Module, Terminator, Type};
 use graph::Graph;
 
-/// Instructions of a function that is put into every caller.
+/// Largest number of instructions of a function that is inlined into every caller.
 const SMALL: usize = 40;
-/// Instructions of a function that is put into its only caller.
+/// Largest number of instructions of a function that is inlined into its only caller.
 const ONLY_CALL_MAX: usize = 4_000;
-/// Instructions up to which a caller grows.
+/// Largest number of instructions of a caller after inlining.
 const GROWN_MAX: usize = 20_000;
 
 /// A call of a function of the program.
@@ -26,7 +26,7 @@ const GROWN_MAX: usize = 20_000;
 struct Call {
     callee: u32,
     block: Block,
-    /// Of the call in the block.
+    /// Position of the call in the block.
     position: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn inline_calls(module: &mut Module, context: Context<'_>) {
     for caller in graph.callees_first() {
         let caller = caller as usize;
         let mut changed = false;
-        // From the last to the first: what stands before a call keeps its place.
+        // From the last to the first: positions before a call don't change.
         for call in graph.calls[caller].clone().into_iter().rev() {
             if is_worth(module, &graph, caller, &call, context) {
                 let callee = module.functions[call.callee as usize].clone();
@@ -67,7 +67,7 @@ fn is_worth(
     let callee = call.callee as usize;
     let grown = graph.sizes[callee];
     let pays = grown <= SMALL || (grown <= ONLY_CALL_MAX && graph.uses(call.callee) == 1);
-    // A tail call leaves its callers' frames where they are: they must not grow.
+    // A tail call leaves its callers' frames on the stack: they must not grow.
     let steady = facts(&module.functions[caller], context)
         .is_some_and(|facts| facts.reachable && !facts.tail_call_reachable);
     pays && steady
@@ -81,7 +81,7 @@ fn facts<'a>(function: &Function, context: Context<'a>) -> Option<&'a Subprogram
     context.program.subprograms().iter().find(|facts| facts.start == start)
 }
 
-/// Whether a function is only ever called, and returns to its caller or ends the run.
+/// Whether a function is only called, and returns to its caller or ends the run.
 fn is_plain(callee: &Function, context: Context<'_>) -> bool {
     use SubprogramKind::{AsyncCallback, Entry, ExceptionCallback};
     let is_called = facts(callee, context).is_some_and(|facts| {

@@ -6,17 +6,17 @@ use super::super::assemble::Bytes;
 use super::super::stack::Reached;
 use crate::xir::{Alias, CtxField, StackRange, Value, Width};
 
-/// Places known at the same time; the oldest are forgotten first.
+/// Largest number of places known at the same time; the oldest are forgotten first.
 const KNOWN_MAX: usize = 64;
 
-/// Loads that are worth replacing by this many pieces.
+/// Largest number of pieces that replace a load.
 const PIECES_MAX: usize = 8;
 
-/// Where some bytes start.
+/// Address of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) alias: Alias,
-    /// The address it is relative to; `None`: the frame pointer.
+    /// Base of the offset; `None` for the frame pointer.
     pub(super) base: Option<Value>,
     pub(super) offset: i32,
 }
@@ -26,7 +26,7 @@ pub(super) struct Spot {
 struct Entry {
     spot: Spot,
     bytes: Bytes,
-    /// They were stored, so that a load of another width would wait for the store.
+    /// Whether the bytes were stored, so that a load of another width would wait for the store.
     is_stored: bool,
 }
 
@@ -43,7 +43,7 @@ impl Entry {
         self.start() < end && start < self.end()
     }
 
-    /// The part of it in `start..end`.
+    /// The part of the entry in `start..end`.
     fn cut(&self, start: i64, end: i64) -> Option<Entry> {
         let (start, end) = (start.max(self.start()), end.min(self.end()));
         if start >= end {
@@ -63,7 +63,7 @@ impl Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     context: Vec<(CtxField, Value)>,
-    /// Oldest first.
+    /// Entries, oldest first.
     entries: Vec<Entry>,
 }
 
@@ -76,7 +76,7 @@ impl Known {
         self.context.push((field, value));
     }
 
-    /// The value whose low bytes are all that is there, if they were read or written as a whole.
+    /// The value whose low bytes are the contents, if they were read or written as a whole.
     pub(super) fn exact(&self, spot: Spot, width: Width) -> Option<Value> {
         let is_exact = |entry: &&Entry| {
             entry.spot == spot && entry.bytes.first == 0 && entry.bytes.count == width.bytes()
@@ -84,8 +84,8 @@ impl Known {
         self.entries.iter().rev().find(is_exact).map(|entry| entry.bytes.value)
     }
 
-    /// The pieces of values that make up these bytes, lowest first. `None` when they are not all
-    /// known, or when loading them is as good.
+    /// Pieces of values that make up these bytes, lowest first. `None` if some are unknown, or if
+    /// loading them is as good.
     pub(super) fn pieces(&self, spot: Spot, width: Width) -> Option<Vec<Bytes>> {
         let start = i64::from(spot.offset);
         let end = start + i64::from(width.bytes());
@@ -102,7 +102,8 @@ impl Known {
         ((is_whole || any_stored) && pieces.len() <= PIECES_MAX).then_some(pieces)
     }
 
-    /// The entry that holds the byte at `at`; one that holds more of what follows is better.
+    /// The entry that holds the byte at `at`; preferably one that holds more of the bytes that
+    /// follow.
     fn covering(&self, spot: Spot, at: i64, end: i64) -> Option<&Entry> {
         let holds = |entry: &&Entry| {
             entry.spot.alias == spot.alias
@@ -117,7 +118,7 @@ impl Known {
         self.add(Entry { spot, bytes, is_stored: false });
     }
 
-    /// After [`Known::overwritten`] or [`Known::forget_stack`].
+    /// Records a store, after [`Known::overwritten`] or [`Known::forget_stack`].
     pub(super) fn stored(&mut self, spot: Spot, width: Width, value: Value) {
         // A narrow store keeps only the low bits of its value; a load would clear the rest.
         let is_clean = matches!(width, Width::W32 | Width::W64);
@@ -132,7 +133,8 @@ impl Known {
         self.entries.push(entry);
     }
 
-    /// Bytes at a known address were overwritten: others of the class may be the same.
+    /// Forgets bytes at an address that were overwritten: other entries of the class may be the
+    /// same.
     pub(super) fn overwritten(&mut self, spot: Spot, width: Width) {
         let start = i64::from(spot.offset);
         let other_base =
@@ -146,7 +148,7 @@ impl Known {
         self.cut_out(Alias::Stack, start, start + i64::from(range.len));
     }
 
-    /// Keeps what entries of a class hold outside of `start..end`; all have one base.
+    /// Keeps the parts of a class's entries outside of `start..end`; all entries have one base.
     fn cut_out(&mut self, alias: Alias, start: i64, end: i64) {
         let is_hit = |entry: &Entry| entry.spot.alias == alias && entry.overlaps(start, end);
         if !self.entries.iter().any(is_hit) {
@@ -164,7 +166,7 @@ impl Known {
         self.entries.drain(..excess);
     }
 
-    /// Stack bytes that addresses reach were perhaps overwritten.
+    /// Forgets stack bytes that are reached through addresses, as they may have been overwritten.
     pub(super) fn forget_reached(&mut self, reached: &Reached) {
         let is_reached = |entry: &Entry| {
             let byte = |offset: i64| (offset + STACK_BYTES as i64) as usize;
@@ -182,7 +184,7 @@ impl Known {
         self.entries.retain(|entry| !matches!(entry.spot.alias, Alias::Map(_) | Alias::MapMeta(_)));
     }
 
-    /// The packet's start was moved, and the metadata with it.
+    /// Forgets the packet's start and its metadata's after a move.
     pub(super) fn forget_start(&mut self) {
         let moves = |field| matches!(field, CtxField::Data | CtxField::DataMeta);
         self.context.retain(|(field, _)| !moves(*field));
@@ -192,12 +194,12 @@ impl Known {
         self.context.clear();
     }
 
-    /// What is known at the start of a block of what was known before it.
+    /// Drops knowledge that does not hold across the start of a block.
     pub(super) fn enter_block(&mut self) {
         self.forget_maps();
     }
 
-    /// Forgets what `other` doesn't know too.
+    /// Forgets knowledge that `other` lacks.
     pub(super) fn keep_common(&mut self, other: &Known) {
         self.context.retain(|field| other.context.contains(field));
         self.entries.retain(|entry| other.entries.contains(entry));

@@ -1,11 +1,12 @@
-//! Loads of what is known already: bytes read or written before.
+//! Replaces loads of known contents: bytes that were read or written before.
 //!
-//! Packet, context and stack are this run's alone: what was loaded or stored once is known until
-//! something overwrites it, also where paths meet that agree. Map values may be updated by other
-//! workers at any time, and a program that reads one twice may want to see that: of those only the
-//! program's own stores are known, within a block. So is the bookkeeping of maps, which is read for
-//! one access or lookup at a time, up to the next call. A load of bytes that were stored in pieces
-//! is assembled from them: machines wait for such stores to reach the cache.
+//! Packet, context and stack belong to this run alone: loaded or stored contents are known until an
+//! instruction overwrites them, also where paths with equal knowledge meet. Map values may be
+//! updated by other workers at any time, and a program that reads a value twice may want to see
+//! that: only the program's own stores to them are known, within a block. The bookkeeping of maps
+//! is known up to the next call, since it is read for one access or lookup at a time. A load of
+//! bytes that were stored in pieces is assembled from them: machines wait for such stores to reach
+//! the cache.
 
 mod known;
 
@@ -44,7 +45,7 @@ pub(super) fn forward(function: &mut Function, context: Context<'_>) {
     replacements.apply(function);
 }
 
-/// What all predecessors agree on, but for what the rounds of a loop may change at its top.
+/// Knowledge that all predecessors share, without contents that the rounds of a loop may change.
 fn at_start(
     function: &Function,
     dominators: &Dominators,
@@ -71,8 +72,8 @@ fn at_start(
     known
 }
 
-/// The blocks that lead from the top of a loop to it again; none where `block` is no such top, and
-/// `None` where it is not known which these are.
+/// Blocks that lead from the head of a loop back to it; empty if `block` is no head, and `None` if
+/// these blocks are unknown.
 fn rounds(dominators: &Dominators, ends: &[Option<Known>], block: Block) -> Option<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut work: Vec<Block> = dominators.predecessors(block).to_vec();
@@ -93,10 +94,10 @@ fn rounds(dominators: &Dominators, ends: &[Option<Known>], block: Block) -> Opti
     Some(blocks)
 }
 
-/// Of loops with more blocks nothing is known.
+/// Largest number of blocks of a loop that keeps knowledge.
 const LOOP_BLOCKS_MAX: usize = 64;
 
-/// Takes into account what an instruction may overwrite or move.
+/// Forgets contents that an instruction may overwrite or move.
 fn forget(known: &mut Known, op: &Op, reached: &stack::Reached, context: Context<'_>) {
     match op {
         Op::Store { place, .. } => overwritten(known, *place, reached),
@@ -128,7 +129,7 @@ fn overwritten(known: &mut Known, place: Place, reached: &stack::Reached) {
 fn called(known: &mut Known, op: &Op, reached: &stack::Reached, context: Context<'_>) {
     let Some(writes) = effects::of_call(op) else { return };
     match op {
-        // Guests' checks know the end of the packet by its last load.
+        // Guests' checks recognise the end of the packet by its last load.
         Op::CallHelper { id: id::XDP_ADJUST_HEAD, .. } if context.trust == Trust::Verified => {
             known.forget_start();
         }
@@ -165,7 +166,7 @@ impl Forwarder<'_> {
                 width_of(*range).and_then(|width| self.load(spot_of_stack(*range), width))
             }
             Op::StackStore(range, value) => {
-                // The same value again, for the next call.
+                // The same value is already there, for the next call.
                 let held = width_of(*range)
                     .and_then(|width| self.known.exact(spot_of_stack(*range), width));
                 if held == Some(*value) {
@@ -199,7 +200,7 @@ impl Forwarder<'_> {
         Some(value)
     }
 
-    /// Takes an instruction's effect into account.
+    /// Records an instruction's effect.
     fn after(&mut self, op: &Op, result: Option<Value>) {
         forget(&mut self.known, op, self.reached, self.context);
         match op {
@@ -230,7 +231,7 @@ impl Forwarder<'_> {
     }
 
     fn loaded(&mut self, spot: Spot, width: Width, result: Option<Value>) {
-        // What a map holds now says nothing about later.
+        // The contents of a map may change at any time.
         if let Some(result) = result
             && !matches!(spot.alias, Alias::Map(_))
             && is_tracked(spot)
@@ -240,7 +241,8 @@ impl Forwarder<'_> {
     }
 }
 
-/// Stack places with a computed address are not: an access may mean any reached byte.
+/// Whether the place is tracked. Stack places with a computed address are not: such an access may
+/// reach any byte.
 fn is_tracked(spot: Spot) -> bool {
     match spot.alias {
         Alias::Packet | Alias::Map(_) | Alias::MapMeta(_) => true,

@@ -1,4 +1,5 @@
-//! Loops that are one chain of blocks, each of which goes on or out, and how their values change.
+//! Loops that are one chain of blocks, each of which continues or leaves, and the changes of their
+//! values.
 
 use super::super::{definition, definitions};
 use super::is_in;
@@ -7,52 +8,52 @@ use crate::xir::{
     Width,
 };
 
-/// Blocks of a loop, at most.
+/// Largest number of blocks of a loop.
 const BLOCKS_MAX: usize = 6;
 
-/// A loop that calls nothing, and whose exits depend on counters only.
+/// A loop without calls, whose exits depend on counters only.
 pub(super) struct Chain {
-    /// In order; the last one jumps to the first.
+    /// Blocks in order; the last one jumps to the first.
     pub(super) blocks: Vec<Block>,
-    /// What the last one hands to the first.
+    /// Arguments of the jump from the last block to the first.
     pub(super) back: Vec<Value>,
-    /// Besides counters there are sums only, and nothing is stored.
+    /// Whether there are only counters and sums, and no stores.
     pub(super) is_sum: bool,
-    /// What a round does to each parameter of the first block.
+    /// Change of each parameter of the first block in a round.
     pub(super) changes: Vec<Change>,
-    /// What must hold for a round to be done.
+    /// Conditions that must hold for a round to be done.
     pub(super) conditions: Vec<Condition>,
     /// BPF instruction of the loop's start.
     pub(super) origin: u32,
 }
 
-/// What a round does to a value.
+/// Change of a value in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     None,
-    /// Adds a constant, in so many bits.
+    /// Adds a constant, in this number of bits.
     Step {
         step: i64,
         bits: u32,
     },
     Sum(Sum),
-    /// Something else.
+    /// Any other change.
     Other,
 }
 
-/// Adds what is loaded.
+/// Adds a loaded number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) address: Affine,
     pub(super) offset: i32,
     pub(super) width: Width,
-    /// Its bytes are reversed before.
+    /// Whether its bytes are reversed before.
     pub(super) swapped: bool,
-    /// Of the addition.
+    /// Number of bits of the addition.
     pub(super) bits: u32,
 }
 
-/// A parameter plus a constant, plus another value from outside of the loop: the low bits of that.
+/// A parameter plus a constant, plus the low bits of another value from outside of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Affine {
     pub(super) param: usize,
@@ -61,7 +62,7 @@ pub(super) struct Affine {
     pub(super) bits: u32,
 }
 
-/// `value cond limit`, on values of one type.
+/// A condition `value cond limit`, on values of one type.
 #[derive(Debug, Clone)]
 pub(super) struct Condition {
     pub(super) cond: Cond,
@@ -70,22 +71,22 @@ pub(super) struct Condition {
     pub(super) ty: Type,
 }
 
-/// Something that is the same in each round.
+/// A limit that is the same in each round.
 #[derive(Debug, Clone)]
 pub(super) enum Limit {
-    /// From outside of the loop.
+    /// A value from outside of the loop.
     Value(Value),
-    /// Computed in it, from nothing.
+    /// A computation in the loop that has no operands.
     Op(Op),
 }
 
 impl Chain {
-    /// Instructions of a round.
+    /// Number of instructions of a round.
     pub(super) fn size(&self, function: &Function) -> usize {
         ops(function, &self.blocks).count()
     }
 
-    /// The loops of a function.
+    /// The chains of a function.
     pub(super) fn find_all(function: &Function, dominators: &Dominators) -> Vec<Chain> {
         let definitions = definitions(function, dominators);
         let heads = dominators.order().iter().filter_map(|&head| {
@@ -102,7 +103,7 @@ impl Chain {
 /// The blocks from a loop's head to its end, if each leads to the next one only.
 fn blocks(function: &Function, head: Block, latch: Block) -> Option<Vec<Block>> {
     let mut blocks = vec![head];
-    // Backwards from the end: who leads there, without other ways in.
+    // Forwards from the head: the successor that leads to the end, and that has no other way in.
     while *blocks.last()? != latch {
         let at = *blocks.last()?;
         let next = function.block(at).end.jumps().map(|jump| jump.target).find(|&target| {
@@ -131,7 +132,7 @@ fn is_store(op: &Op) -> bool {
     matches!(op, Op::Store { .. } | Op::StackStore(..))
 }
 
-/// Whether `latch` is few straight steps behind a block.
+/// Whether `latch` is a few straight steps behind a block.
 fn reaches(function: &Function, block: Block, latch: Block, seen: &[Block]) -> bool {
     if block == latch {
         return true;
@@ -215,7 +216,7 @@ impl Finder<'_> {
         }
     }
 
-    /// `param + load`, or the same in 32 bits.
+    /// The sum `param + load`, or the same in 32 bits.
     fn sum(&self, param: Value, arg: Value) -> Option<Sum> {
         let ty = self.function.ty(param);
         let (a, b, bits) = match self.op(arg)? {
@@ -238,7 +239,7 @@ impl Finder<'_> {
         Some(Sum { address, offset: place.offset, width: place.width, swapped, bits })
     }
 
-    /// The place a value was loaded from in this round, and whether its bytes are reversed.
+    /// Place that a value was loaded from in this round, and whether its bytes are reversed.
     fn loaded(&self, value: Value) -> Option<(Place, bool)> {
         match *self.op(value)? {
             Op::Unary(UnaryOp::Zext, inner) => self.loaded(inner),
@@ -280,7 +281,7 @@ impl Finder<'_> {
             Some(of) => (of, b),
             None => (self.affine(b)?, a),
         };
-        // With fewer bits than the addition: its wrap is unknown.
+        // With fewer bits than the addition's, its wrap would be unknown.
         if of.bits != ty.bits() {
             return None;
         }
@@ -334,7 +335,7 @@ impl Finder<'_> {
                 let plain = of.offset == 0 && of.base.is_none();
                 forward && (bits >= of.bits || plain)
             }
-            // Without a sign that a wrap would turn over.
+            // The addition must not wrap into the sign.
             Cond::Slt | Cond::Sle => forward && of.bits == ty.bits() && bits >= of.bits,
             Cond::Ne => step == 1 && bits >= of.bits,
             _ => false,

@@ -1,11 +1,11 @@
-//! Loops whose next rounds can be foreseen: how many there are at least, and what they amount to.
+//! Loops with a computable number of rounds: at least this number is done in front of the loop.
 //!
-//! `for (i = 0; i < n; i++) { if (p + 2 > end) break; sum += *p++; }` counts pointer, number and
-//! sum. In front of such a loop, the rounds that no exit can cut short are done without asking each
-//! time. Where they only sum numbers up, they are done at once: pointers and numbers move on by a
-//! multiple, sums grow by what a function of the runtime finds. Else a copy of the loop does them,
-//! which knows how often it runs. The loop stays and does the rest, so that nothing has to be known
-//! of how it ends.
+//! `for (i = 0; i < n; i++) { if (p + 2 > end) break; sum += *p++; }` changes pointer, counter and
+//! sum. In front of such a loop, the rounds that no exit can cut short are done without tests. If
+//! they only sum numbers up, they are done at once: pointers and counters advance by a multiple,
+//! and sums grow by the result of a function of the runtime. Else they are done by a copy of the
+//! loop with a known number of rounds. The loop stays and does the rest, so that its end need not
+//! be known.
 
 mod chain;
 mod trips;
@@ -20,9 +20,9 @@ use crate::xir::{
 };
 use chain::{Chain, Change, Sum};
 
-/// Fewer rounds than this are left to the loop.
+/// Smallest number of rounds that are done in front; fewer are left to the loop.
 const ROUNDS_MIN: u64 = 8;
-/// Instructions of a round that is written twice.
+/// Largest number of instructions of a round that is copied.
 const REPEATED_MAX: usize = 100;
 
 pub(super) fn count_rounds(function: &mut Function, context: Context<'_>) {
@@ -40,7 +40,7 @@ pub(super) fn count_rounds(function: &mut Function, context: Context<'_>) {
     }
 }
 
-/// Writes what is done in front of a loop.
+/// Writes the code in front of a loop.
 fn foresee(function: &mut Function, dominators: &Dominators, chain: &Chain) {
     let head = chain.blocks[0];
     let origin = chain.origin;
@@ -71,7 +71,7 @@ fn foresee(function: &mut Function, dominators: &Dominators, chain: &Chain) {
     }
 }
 
-/// Writes what all rounds amount to.
+/// Writes the combined effect of all rounds.
 fn sum_at_once(
     function: &mut Function,
     chain: &Chain,
@@ -88,7 +88,7 @@ fn sum_at_once(
     data.end = Terminator::Jump(Jump { target: chain.blocks[0], args });
 }
 
-/// Writes a loop of so many rounds, in one block.
+/// Writes a loop of this number of rounds, in one block.
 fn repeat(function: &mut Function, chain: &Chain, bulk: Block, rounds: Value, first: Vec<Value>) {
     let head = chain.blocks[0];
     let from = function.clone();
@@ -116,7 +116,7 @@ fn repeat(function: &mut Function, chain: &Chain, bulk: Block, rounds: Value, fi
 }
 
 impl Assembler<'_> {
-    /// What a value has become after so many rounds.
+    /// A value after this number of rounds.
     fn changed(&mut self, change: &Change, value: Value, rounds: Value, first: &[Value]) -> Value {
         match change {
             Change::None => value,
@@ -128,12 +128,12 @@ impl Assembler<'_> {
                 let by = self.sum(sum, rounds, first);
                 self.grown(value, by, sum.bits)
             }
-            // No such loop is a sum.
+            // A loop with such a change is never a sum.
             Change::Other => value,
         }
     }
 
-    /// `value + by` in so many bits.
+    /// `value + by`, in this number of bits.
     fn grown(&mut self, value: Value, by: Value, bits: u32) -> Value {
         let ty = self.function.ty(value);
         if bits == ty.bits() {

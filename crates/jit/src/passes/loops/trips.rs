@@ -1,10 +1,10 @@
-//! How many rounds of a loop no exit cuts short, at least.
+//! Lower bound of the number of rounds that no exit cuts short.
 
 use super::super::assemble::Assembler;
 use super::chain::{Affine, Chain, Change, Condition, Limit};
 use crate::xir::{BinaryOp, Cond, Op, Type, UnaryOp, Value};
 
-/// The least over all conditions, from the values that the loop starts with.
+/// The least bound of all conditions, from the initial values of the loop.
 pub(super) fn at_least(code: &mut Assembler<'_>, chain: &Chain, first: &[Value]) -> Value {
     let mut least: Option<Value> = None;
     for condition in &chain.conditions {
@@ -22,8 +22,8 @@ pub(super) fn at_least(code: &mut Assembler<'_>, chain: &Chain, first: &[Value])
     least.unwrap_or_else(|| code.constant(Type::I64, 0))
 }
 
-/// Rounds for which `value cond limit` holds. The last of them may be missing: it is left to the
-/// loop.
+/// Number of rounds for which `value cond limit` holds, or one less: the last one may be left to
+/// the loop.
 fn rounds(code: &mut Assembler<'_>, condition: &Condition, step: i64, first: &[Value]) -> Value {
     let signed = matches!(condition.cond, Cond::Slt | Cond::Sle);
     let start = start(code, condition.value, first, condition.ty);
@@ -38,7 +38,7 @@ fn rounds(code: &mut Assembler<'_>, condition: &Condition, step: i64, first: &[V
         Type::I32 => code.zext(value),
     });
     let mut distance = code.binary(BinaryOp::Sub, limit, start);
-    // Of 32 bits that have wrapped, too; they never become a limit of more bits.
+    // Also for 32-bit values that have wrapped; they are never compared with wider limits.
     if condition.cond == Cond::Ne && condition.value.bits == Type::I32.bits() {
         distance = code.binary_const(BinaryOp::And, distance, u32::MAX.into());
     }
@@ -50,7 +50,7 @@ fn rounds(code: &mut Assembler<'_>, condition: &Condition, step: i64, first: &[V
     code.value(Type::I64, Op::Select(holds, rounds, none))
 }
 
-/// What is compared in the first round.
+/// The compared value in the first round.
 fn start(code: &mut Assembler<'_>, of: Affine, first: &[Value], ty: Type) -> Value {
     let mut value = first[of.param];
     if of.bits == 32 {

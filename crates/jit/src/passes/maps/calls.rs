@@ -1,7 +1,7 @@
 //! Helpers on maps: direct calls of the map's own functions.
 //!
-//! A map in a register is the address of that map, whichever it is: the verifier proved that it is
-//! one, of a kind that has the operation, and that key and value are accessible.
+//! A map in a register is the address of some map: the verifier proved that it is one, of a kind
+//! that has the operation, and that key and value are accessible.
 
 use towpath_bpf::MapDef;
 use towpath_bpf::proto::id;
@@ -11,7 +11,7 @@ use crate::trust::Trust;
 use crate::xir::{Arg, Op, RuntimeFunction};
 
 impl<'a> Emitter<'a> {
-    /// What a helper call becomes, if it is one on a map.
+    /// The replacement of a helper call on a map.
     pub(super) fn map_helper(&mut self, helper: u32, args: &[Arg]) -> Option<Op> {
         let function = match helper {
             id::MAP_LOOKUP_ELEM => RuntimeFunction::MapLookup,
@@ -36,11 +36,11 @@ impl<'a> Emitter<'a> {
         (args.len() == function.arg_count()).then(|| call(function, args))
     }
 
-    /// What the map is like that the running call works on: an inner map, or one of several; with
-    /// the number of the map that it is in, or of one of these.
+    /// Properties of the map that the current call works on if it is an inner map or one of
+    /// several; with the number of the outer map, or of one of the several.
     fn template(&self) -> Option<(u32, &'a MapDef)> {
         if self.context.trust == Trust::Guest {
-            // The helper asks whether it is one.
+            // For guests the helper checks whether it is one.
             return None;
         }
         let program = self.context.program;

@@ -1,4 +1,4 @@
-//! `bpf_map_lookup_elem` on maps known at compile time, and on those of which the kind is known.
+//! `bpf_map_lookup_elem` on maps known at compile time, and on maps of a known kind.
 
 use std::mem::offset_of;
 
@@ -13,14 +13,14 @@ use crate::xir::{
     Alias, Arg, BinaryOp, Cond, MapMeta, Op, Place, RuntimeFunction, Type, Value, Width,
 };
 
-/// What is constant about an array.
+/// Constant properties of an array.
 #[derive(Clone, Copy)]
 struct Array {
     map: u32,
     entries: u32,
-    /// Bytes from value to value.
+    /// Distance from value to value, in bytes.
     stride: u64,
-    /// Bytes from CPU to CPU; 0 when all share the values.
+    /// Distance from CPU to CPU in bytes; 0 if all CPUs share the values.
     cpu_stride: u64,
 }
 
@@ -51,8 +51,8 @@ impl Emitter<'_> {
         self.trie(Arg::Value(handle), key_size, key)
     }
 
-    /// A lookup in a map of which only what it is like is known, its kind and the size of its keys,
-    /// not which one it is: `known`, or one in that.
+    /// A lookup in a map that is not known itself, only its kind and key size: it is like `known`,
+    /// or an inner map of it.
     pub(super) fn lookup_in_any(
         &mut self,
         known: u32,
@@ -89,7 +89,7 @@ impl Emitter<'_> {
         (!is_array || def.key_size == 4).then_some(layout)
     }
 
-    /// `index < entries ? base + index * stride + worker * cpu_stride : 0`
+    /// `index < entries ? base + index * stride + worker * cpu_stride : 0`.
     fn array(&mut self, array: Array, key: &Arg) -> Op {
         let Array { map, entries, stride, cpu_stride } = array;
         let (index, inside) = self.index(key, entries);
@@ -103,8 +103,8 @@ impl Emitter<'_> {
         Op::Select(inside, address, null)
     }
 
-    /// The same for an array whose memory and size are to be read. `known` is the map that it is
-    /// in, or is like.
+    /// As [`Emitter::array`], for an array whose address and size are read at run time. `known` is
+    /// the map that it is like, or that contains it.
     fn any_array(&mut self, known: u32, template: &MapDef, map: Value, key: &Arg) -> Op {
         let entries = offset_of!(ArrayView, entries);
         let entries = self.view_field(known, map, entries, Width::W32);
@@ -125,15 +125,15 @@ impl Emitter<'_> {
         Op::Select(inside, address, null)
     }
 
-    /// A field of the view in a map, which is never written.
+    /// Loads a field of a map's view, which is never written.
     fn view_field(&mut self, known: u32, map: Value, offset: usize, width: Width) -> Value {
         let (offset, alias) = ((ArrayView::OFFSET + offset) as i32, Alias::MapMeta(known));
         let place = Place { base: map, offset, width, alias };
         self.value(width.value_type(), Op::Load { place, probe: false })
     }
 
-    /// `index < entries ? *(base + index * 8) : 0`: the inner map at an index. Outside, slot 0 is
-    /// read in vain.
+    /// `index < entries ? *(base + index * 8) : 0`: the inner map at an index. For an index
+    /// outside, slot 0 is read without use.
     fn handle(&mut self, map: u32, entries: u32, key: &Arg) -> Op {
         let (index, inside) = self.index(key, entries);
         let zero = self.constant(Type::I32, 0);
@@ -147,8 +147,8 @@ impl Emitter<'_> {
         Op::Select(inside, handle, null)
     }
 
-    /// The address of a devmap's, cpumap's or xskmap's entry, 0 where it is empty. A guest's code
-    /// asks the map, as what it reads through the address is checked.
+    /// Address of a devmap's, cpumap's or xskmap's entry, 0 if it is empty. A guest's code calls
+    /// the map, since reads through the address are checked.
     fn target_address(&mut self, map: u32, entries: u32, key: &Arg) -> Op {
         let key = self.load_part(key, 0, Width::W32);
         let (address, entry) = self.target(map, entries, key);
@@ -165,8 +165,8 @@ impl Emitter<'_> {
         (index, inside)
     }
 
-    /// A call with the key's words; for per-CPU kinds the value is so many bytes further for each
-    /// worker.
+    /// A call with the key's words; for per-CPU kinds the value of each worker follows at a
+    /// distance of `cpu_stride` bytes.
     fn hash(&mut self, map: u32, key: &Arg, cpu_stride: Option<u64>) -> Op {
         let known = self.context.maps.get(map as usize);
         let Some(key_size) = known.and_then(|map| Some((map.hash_view()?, map.key_size()))) else {
@@ -192,7 +192,7 @@ impl Emitter<'_> {
         Op::Select(found, address, null)
     }
 
-    /// A call with the key's words, length and data, as they lie in memory.
+    /// A call with the key's words, length and data, as they are in memory.
     fn trie(&mut self, map: Arg, key_size: u32, key: &Arg) -> Option<Op> {
         if key_size as usize > PREFIX_BYTES_MAX {
             return None;
@@ -207,7 +207,7 @@ impl Emitter<'_> {
         call(RuntimeFunction::MapLookup, args)
     }
 
-    /// `base + index * stride`
+    /// `base + index * stride`.
     fn scaled(&mut self, index: Value, stride: u64, base: Value) -> Value {
         let wide = self.zext(index);
         let stride = self.constant(Type::I64, stride);
@@ -216,7 +216,7 @@ impl Emitter<'_> {
     }
 }
 
-/// A call with a map, or what leads to one, and the words of a key.
+/// A call with a map, or the address of its view, and the words of a key.
 fn by_words(function: RuntimeFunction, map: Arg, words: Vec<Value>) -> Op {
     call(function, std::iter::once(map).chain(words.into_iter().map(Arg::Value)).collect())
 }

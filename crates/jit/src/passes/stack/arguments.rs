@@ -1,5 +1,5 @@
-//! Arguments that point to the stack become the range of bytes the callee touches, and accesses
-//! through an address on the stack name theirs.
+//! Arguments that point to the stack become the range of bytes that the callee accesses, and
+//! accesses through an address on the stack become accesses to named bytes.
 
 use towpath_bpf::program::MapDef;
 use towpath_bpf::proto::{self, ArgKind, Flags};
@@ -48,7 +48,7 @@ impl Namer<'_> {
                 let args = self.helper_args(*id, args)?;
                 Some(Op::CallHelper { id: *id, args })
             }
-            // What a callee did through a pointer, before it became part of its caller.
+            // An access of a callee through a pointer, before the callee was inlined.
             Op::Load { place, probe: false } => Some(Op::StackLoad(self.place(*place)?)),
             Op::Store { place, value } => Some(Op::StackStore(self.place(*place)?, *value)),
             _ => None,
@@ -78,7 +78,7 @@ impl Namer<'_> {
         Some(new.into_iter().zip(args).map(|(new, old)| new.unwrap_or(old.clone())).collect())
     }
 
-    /// The map this call works on, or one like it: an inner map's template.
+    /// The map that this call works on, or one like it: an inner map's template.
     fn map(&self) -> Option<&MapDef> {
         let origin = self.function.inst(self.inst).origin as usize;
         let program = self.context.program;

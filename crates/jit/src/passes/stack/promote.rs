@@ -1,9 +1,9 @@
-//! Stack cells become SSA values.
+//! Promotes stack cells to SSA values.
 //!
-//! As with registers, a block takes the cells that are live into it as parameters and the pass that
-//! removes redundant parameters does the rest. Where a call reads stack bytes they are written to
-//! memory in front of it, where it may write them they are read back behind it: the memory is used
-//! by calls only, for as long as they run.
+//! As with registers, a block takes the cells that are live into it as parameters, and the pass
+//! that removes redundant parameters does the rest. If a call reads stack bytes, they are written
+//! to memory in front of it; if it may write them, they are read back behind it: only calls use the
+//! memory, while they run.
 
 use super::super::Context;
 use super::super::assemble::{Assembler, Bytes};
@@ -11,7 +11,7 @@ use super::cells::{Cells, arg_range, ranges};
 use super::reach::{Reached, reached, touches};
 use crate::xir::{Arg, BinaryOp, Block, Dominators, Function, Inst, Op, StackRange, Value, Width};
 
-/// Cells times blocks beyond which promotion would cost more time than it is worth.
+/// Largest product of cells and blocks; above it, promotion would take too long.
 const CELLS_BY_BLOCKS_MAX: usize = 1 << 18;
 
 pub(in super::super) fn promote(function: &mut Function, context: Context<'_>) {
@@ -68,12 +68,12 @@ fn live_into_blocks(
 }
 
 struct Promoter<'a> {
-    /// The block's new instructions.
+    /// New instructions of the block.
     code: Assembler<'a>,
     cells: &'a Cells,
-    /// Accesses to these bytes stay as they are.
+    /// Bytes that stay in memory: accesses to them are kept.
     reached: &'a Reached,
-    /// What each cell holds at this point of the block; `None` where nothing was stored.
+    /// Value of each cell at this point of the block; `None` if it was not stored to.
     values: Vec<Option<Value>>,
 }
 

@@ -1,9 +1,8 @@
-//! Stack bytes that may be touched through an address, and so stay memory.
+//! Stack bytes that may be accessed through an address, and so stay in memory.
 //!
-//! The verifier followed every pointer, so nothing has to be guessed: it lists the bytes that
-//! callees, callbacks and variable offsets reach, and for each call the bytes it gets to see. What
-//! a call names as its argument is written for it and read back, so that alone keeps nothing in
-//! memory.
+//! The verifier followed every pointer and lists the bytes that callees, callbacks and variable
+//! offsets reach, and for each call the bytes that it can access. The bytes that a call names as
+//! its argument are written for it and read back, so a call alone keeps no bytes in memory.
 
 use std::collections::HashMap;
 
@@ -14,10 +13,10 @@ use super::super::Context;
 use super::cells::{arg_range, ranges};
 use crate::xir::{Dominators, Function, Inlined, Op, StackRange};
 
-/// For each byte of the stack, lowest first, whether it has to stay memory.
+/// For each byte of the stack, lowest first, whether it has to stay in memory.
 pub(in super::super) type Reached = [bool; STACK_BYTES];
 
-/// Bytes of the function's stack that are touched by other instructions than those that name them.
+/// Bytes of the function's stack that are accessed otherwise than by instructions that name them.
 pub(in super::super) fn reached(
     function: &Function,
     dominators: &Dominators,
@@ -46,7 +45,7 @@ pub(in super::super) fn reached(
     reached
 }
 
-/// Whether any byte of the range has to stay memory.
+/// Whether any byte of the range has to stay in memory.
 pub(super) fn touches(reached: &Reached, range: StackRange) -> bool {
     reached[bytes(range)].iter().any(|reached| *reached)
 }
@@ -56,10 +55,11 @@ fn has_address(function: &Function, dominators: &Dominators) -> bool {
     insts.any(|&inst| matches!(function.inst(inst).op, Op::StackAddr(_)))
 }
 
-/// A range that an instruction names, and the register it stands for if the call is still one.
+/// A range that an instruction names, and the register that holds it if the instruction is still a
+/// call.
 type Named = (Option<u8>, StackRange);
 
-/// The stack bytes that instructions name, by the BPF instruction they come from.
+/// Stack bytes that instructions name, by the BPF instruction that they come from.
 fn named_ranges(function: &Function, dominators: &Dominators) -> HashMap<usize, Vec<Named>> {
     let mut named: HashMap<usize, Vec<Named>> = HashMap::new();
     for &inst in dominators.order().iter().flat_map(|&block| &function.block(block).insts) {
@@ -79,8 +79,8 @@ fn named_ranges(function: &Function, dominators: &Dominators) -> HashMap<usize, 
     named
 }
 
-/// What calls of one part of the function, with its frame pointer at `frame`, see of the stack
-/// without saying so.
+/// Stack bytes that calls of one part of the function, with its frame pointer at `frame`, access
+/// without naming them.
 fn unnamed_args(
     named: &HashMap<usize, Vec<Named>>,
     context: Context<'_>,
@@ -99,7 +99,7 @@ fn unnamed_args(
     unnamed
 }
 
-/// Whether the instructions made of a call name all bytes it sees through an argument.
+/// Whether the instructions made from a call name all bytes that it accesses through an argument.
 fn is_named(arg: &StackArg, all: &[StackArg], named: &[Named]) -> bool {
     let inside = |byte: i32, range: StackRange| {
         let start = i32::from(range.offset);
@@ -110,8 +110,8 @@ fn is_named(arg: &StackArg, all: &[StackArg], named: &[Named]) -> bool {
     bytes.all(|byte| {
         named.iter().any(|&(register, range)| match register {
             Some(register) => register == arg.register && inside(byte, range),
-            // A lowered call: its loads can't be told apart by register, so another one must not
-            // see the byte.
+            // A lowered call: its loads can't be distinguished by register, so no other argument
+            // may reach the byte.
             None => {
                 let other = all.iter().any(|other| {
                     let range = StackRange { offset: other.offset, len: other.len };
@@ -123,7 +123,7 @@ fn is_named(arg: &StackArg, all: &[StackArg], named: &[Named]) -> bool {
     })
 }
 
-/// An access becomes values whole or stays memory whole.
+/// Makes an access either promoted as a whole or kept in memory as a whole.
 fn keep_whole_accesses(function: &Function, dominators: &Dominators, reached: &mut Reached) {
     let insts = dominators.order().iter().flat_map(|&block| &function.block(block).insts);
     let accesses: Vec<StackRange> = insts
@@ -149,7 +149,7 @@ fn fill(reached: &mut Reached, range: StackRange) {
     reached[bytes(range)].fill(true);
 }
 
-/// Indices of a range's bytes; what lies outside of the stack is left out.
+/// Indices of a range's bytes; bytes outside of the stack are left out.
 fn bytes(range: StackRange) -> std::ops::Range<usize> {
     let start = (i32::from(range.offset) + STACK_BYTES as i32).clamp(0, STACK_BYTES as i32);
     let end = (start + i32::from(range.len)).min(STACK_BYTES as i32);

@@ -1,4 +1,4 @@
-//! Where the bytes of neighbouring stores come from, and how to make them at once.
+//! Sources of the bytes of neighbouring stores, and a way to compute them at once.
 
 use std::collections::HashMap;
 
@@ -7,37 +7,37 @@ use super::super::definition;
 use super::{Group, Pending};
 use crate::xir::{Alias, BinaryOp, Function, Inst, Op, Place, Type, UnaryOp, Value, Width};
 
-/// How far back a byte is followed through shifts and masks.
+/// Largest number of shifts and masks through which a byte is followed.
 const DEPTH_MAX: u32 = 6;
 
-/// What a chunk's stores become.
+/// The wide store that replaces a chunk's stores.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) offset: i64,
     pub(super) width: Width,
-    /// The stores it replaces, as indices into the group.
+    /// The replaced stores, as indices into the group.
     pub(super) stores: Vec<usize>,
-    /// Bytes that are constant, in their places.
+    /// Constant bytes, in their positions.
     constant: u64,
-    /// The rest, if any: these bytes at this one.
+    /// All other bytes, if any, and their position.
     part: Option<(Bytes, u32)>,
     swapped: bool,
-    /// Two values side by side; then there is nothing else.
+    /// Two values side by side; then there are no other bytes.
     pair: Option<[Bytes; 2]>,
-    /// Loads `part`'s value.
+    /// The wide load that gives the value of `part`.
     pub(super) load: Option<WideLoad>,
 }
 
-/// A load to be made in place of narrow ones.
+/// A load that replaces narrow ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WideLoad {
-    /// Where in the block: at the first of them.
+    /// Position in the block: that of the first of them.
     pub(super) position: usize,
     pub(super) place: Place,
 }
 
 impl Chunk {
-    /// The value of [`Chunk::load`], now that it exists.
+    /// Sets the value of [`Chunk::load`], once it exists.
     pub(super) fn use_loaded(&mut self, value: Value) {
         if let Some((bytes, _)) = &mut self.part {
             bytes.value = value;
@@ -60,7 +60,7 @@ impl Chunk {
             };
             return assembler.value(ty, Op::Unary(op, value));
         }
-        // The store cuts off what is above its width.
+        // The store cuts off the bits above its width.
         let is_top = at + bytes.count == self.width.bytes();
         let bytes = Bytes { is_clean: bytes.is_clean || is_top, ..bytes };
         let mut value = assembler.extracted(bytes, ty);
@@ -74,7 +74,7 @@ impl Chunk {
     }
 }
 
-/// Where one byte comes from.
+/// Source of one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Constant(u8),
@@ -90,11 +90,11 @@ enum Source {
     },
 }
 
-/// Looks for stores that can be made at once.
+/// Finds stores that can be combined.
 pub(super) struct Finder<'a> {
     pub(super) function: &'a Function,
     pub(super) insts: &'a [Inst],
-    /// Where in the block each value is defined.
+    /// Position in the block at which each value is defined.
     pub(super) positions: &'a HashMap<Value, usize>,
     /// Instruction that defines each value.
     pub(super) definitions: &'a [Option<Inst>],
@@ -105,7 +105,7 @@ pub(super) struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// The `bytes` bytes from `at` on, if writing them at once is right and pays.
+    /// The `bytes` bytes from `at` on, if writing them at once is correct and pays.
     pub(super) fn chunk(&self, at: usize, bytes: usize) -> Option<Chunk> {
         let owners: Vec<usize> =
             self.owners.get(at..at + bytes)?.iter().copied().collect::<Option<_>>()?;
@@ -143,7 +143,7 @@ impl Finder<'_> {
         pays.then_some(chunk)
     }
 
-    /// Two words of a key on the stack: its reader reads both at once, and would wait for two
+    /// Two words of a key on the stack: the reader loads both at once, and would wait for two
     /// stores.
     fn pair(&self, chunk: &Chunk) -> Option<[Bytes; 2]> {
         let stores: Vec<Pending> =
@@ -160,7 +160,7 @@ impl Finder<'_> {
         is_pair.then_some([word(low), word(high)])
     }
 
-    /// Whether some byte of a store is the last of its place outside of the chunk.
+    /// Whether a store is the last one to some byte outside of the chunk.
     fn is_elsewhere(&self, store: usize, at: usize, bytes: usize) -> bool {
         let Pending { offset, width, .. } = self.group.stores[store];
         let start = (offset - self.low) as usize;
@@ -169,7 +169,7 @@ impl Finder<'_> {
             .any(|byte| !(at..at + bytes).contains(&byte) && self.owners[byte] == Some(store))
     }
 
-    /// Splits the bytes into constants and one piece of a value; `None` when there are more.
+    /// Splits the bytes into constants and one piece of a value; `None` if there are more pieces.
     fn fill(&self, chunk: &mut Chunk, sources: &[Source]) -> Option<()> {
         for (index, source) in sources.iter().enumerate() {
             if let Source::Constant(byte) = source {
@@ -190,7 +190,7 @@ impl Finder<'_> {
             chunk.swapped = true;
         } else {
             let load = self.wide_load(run)?;
-            // The load's value takes the place of this one when it is made.
+            // The load's value replaces this one when it exists.
             let value = self.group.stores[chunk.stores[0]].value;
             chunk.part = Some((Bytes { value, first: 0, count, is_clean: true }, first as u32));
             chunk.load = Some(load);
@@ -215,7 +215,7 @@ impl Finder<'_> {
         follows.then_some(Bytes { value, first, count, is_clean: false })
     }
 
-    /// The bytes as consecutive ones in memory, loaded when the first of them was.
+    /// The bytes as consecutive ones in memory, loaded at the first of their loads.
     fn wide_load(&self, run: &[Source]) -> Option<WideLoad> {
         let byte = |source: &Source| match *source {
             Source::Loaded { load, index } => match self.op(load) {
@@ -261,7 +261,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Where a byte of a value comes from.
+    /// Source of a byte of a value.
     fn source(&self, value: Value, index: u32, depth: u32) -> Source {
         let here = Source::Part { value, index };
         let (Some(op), Some(depth)) = (self.definition(value), depth.checked_sub(1)) else {
@@ -311,7 +311,7 @@ impl Finder<'_> {
     }
 }
 
-/// Whether a store leaves the bytes at `place` alone.
+/// Whether a store does not overlap the bytes at `place`.
 fn is_apart(store: Place, place: Place) -> bool {
     if store.alias != place.alias {
         return store.alias != Alias::Other;
@@ -321,7 +321,7 @@ fn is_apart(store: Place, place: Place) -> bool {
     store.base == place.base && !overlaps
 }
 
-/// The bytes as those of one value, highest first.
+/// The bytes as those of one value in reverse order.
 fn reversed(run: &[Source]) -> Option<Bytes> {
     let Source::Part { value, index } = *run.last()? else { return None };
     let count = run.len() as u32;

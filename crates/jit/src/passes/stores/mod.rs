@@ -1,11 +1,11 @@
-//! Stores to neighbouring bytes become one wide store; stores that are overwritten before anyone
-//! looks go.
+//! Merges stores to neighbouring bytes into one wide store, and removes stores that are overwritten
+//! before they are read.
 //!
 //! Clang copies and clears packed structures byte by byte or word by word, and writes headers by
-//! clearing them first. Within a block, stores to one base are collected until something may read
-//! or write the same memory; what is left of them then is written with as few stores as possible.
-//! Values of maps are visible to other workers: there only stores that follow each other without a
-//! gap are put together, so that none is seen earlier than one before it.
+//! clearing them first. Within a block, stores to one base are collected until an instruction may
+//! read or write the same memory; the remaining ones are then written with as few stores as
+//! possible. Values of maps are visible to other workers: there only stores that follow each other
+//! without a gap are merged, so that none becomes visible earlier than the one before it.
 
 mod bytes;
 
@@ -16,7 +16,7 @@ use super::{Context, definitions};
 use crate::xir::{Alias, Block, Dominators, Function, Inst, Op, Place, StackRange, Value, Width};
 use bytes::{Chunk, Finder};
 
-/// A group reaches over no more bytes than this.
+/// Largest number of bytes that a group spans.
 const SPAN_MAX: i64 = 512;
 
 pub(super) fn merge_stores(function: &mut Function, _: Context<'_>) {
@@ -35,18 +35,18 @@ fn is_store(op: &Op) -> bool {
     matches!(op, Op::Store { .. } | Op::StackStore(..))
 }
 
-/// Where a store goes.
+/// Target of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StoreBase {
     alias: Alias,
-    /// `None`: the frame pointer.
+    /// Base address; `None` for the frame pointer.
     base: Option<Value>,
 }
 
 /// One store of a group.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
-    /// Index in the block.
+    /// Position in the block.
     position: usize,
     offset: i64,
     width: Width,
@@ -63,7 +63,7 @@ impl Pending {
     }
 }
 
-/// Stores that nothing came between.
+/// Stores that can be merged, as no conflicting instruction is between them.
 #[derive(Debug)]
 struct Group {
     target: StoreBase,
@@ -71,18 +71,18 @@ struct Group {
 }
 
 impl Group {
-    /// Bytes from the first to the last that the group and this range reach over.
+    /// Number of bytes from the first to the last of the group and this range.
     fn span_with(&self, start: i64, end: i64) -> i64 {
         let low = self.stores.iter().map(|store| store.offset).fold(start, i64::min);
         self.stores.iter().map(Pending::end).fold(end, i64::max) - low
     }
 }
 
-/// What is to be changed in a block, by position.
+/// Changes to a block, by position.
 #[derive(Debug, Default)]
 struct Edits {
     removed: BTreeSet<usize>,
-    /// Instructions to go in front of a position.
+    /// Instructions to insert in front of a position.
     before: BTreeMap<usize, Vec<Inst>>,
 }
 
@@ -125,7 +125,7 @@ fn merge_in_block(function: &mut Function, block: Block, definitions: &[Option<I
     function.block_mut(block).insts = new;
 }
 
-/// The store an instruction is, if it is one that can be merged.
+/// The store that an instruction performs, if it can be merged.
 fn pending(op: &Op, position: usize) -> Option<(StoreBase, Pending)> {
     match op {
         Op::Store { place, value } if matches!(place.alias, Alias::Packet | Alias::Map(_)) => {
@@ -143,8 +143,8 @@ fn pending(op: &Op, position: usize) -> Option<(StoreBase, Pending)> {
     }
 }
 
-/// Whether a group can't go on behind this instruction: it may look at the group's memory, or
-/// write it by another name.
+/// Whether a group ends at this instruction: it may read the group's memory, or write it through
+/// another base.
 fn ends(group: &Group, op: &Op) -> bool {
     match op {
         Op::Store { place, .. } => store_ends(group, *place),
@@ -160,7 +160,7 @@ fn store_ends(group: &Group, place: Place) -> bool {
     let same_base = group.target.base == Some(place.base);
     let (start, end) = span(place);
     if same_base && group.target.alias == place.alias && group.span_with(start, end) > SPAN_MAX {
-        // The next stores are a group of their own.
+        // The next stores form a new group.
         return true;
     }
     match (group.target.alias, place.alias) {
@@ -198,7 +198,7 @@ fn span(place: Place) -> (i64, i64) {
     (start, start + i64::from(place.width.bytes()))
 }
 
-/// How to write what is left of a group.
+/// Wide stores that replace the remaining stores of a group.
 fn plan(
     function: &Function,
     insts: &[Inst],
@@ -232,7 +232,7 @@ fn plan(
     chunks
 }
 
-/// Puts one wide store in the place of a chunk's last.
+/// Replaces a chunk's last store by one wide store.
 fn write(
     function: &mut Function,
     insts: &[Inst],

@@ -1,9 +1,9 @@
-//! Loops whose number of rounds is known, and small, become that many copies of their body.
+//! Unrolls small loops with a known number of rounds into as many copies of their body.
 //!
-//! Rounds are followed with what is constant in them: a counter, whatever is computed from it, and
-//! the branches it decides. When a round can't come back to the loop's start, the rounds are known,
-//! and so is how much they leave to do. In a copy the counter is a number: stack bytes at an index
-//! get a place of their own, calls a constant argument.
+//! Rounds are followed with their constants: a counter, all values computed from it, and the
+//! branches that it decides. If a round can't come back to the loop's head, the number of rounds is
+//! known, and so is the size of the unrolled code. In a copy the counter is a constant: stack bytes
+//! at an index get a fixed offset, calls a constant argument.
 
 mod close;
 mod rounds;
@@ -15,20 +15,20 @@ use super::{Context, blocks, definitions, fold, params};
 use crate::xir::{Block, Dominators, Function, Inst, Terminator};
 use rounds::Rounds;
 
-/// Rounds of a loop that is unrolled, at most.
+/// Largest number of rounds of a loop that is unrolled.
 const ROUNDS_MAX: usize = 40;
-/// What all rounds of one may leave to do, in instructions.
+/// Largest number of instructions that remain of all rounds.
 const SIZE_MAX: usize = 250;
-/// Instructions that are written for a loop, those included that fold away.
+/// Largest number of instructions that are written for a loop, including those that are folded.
 const WRITTEN_MAX: usize = 4_000;
-/// Loops around one another that are unrolled, at most.
+/// Largest number of nested loops that are unrolled.
 const DEPTH_MAX: usize = 8;
-/// Blocks of a function up to which it grows.
+/// Largest number of blocks of the grown function.
 const BLOCKS_MAX: usize = 4_000;
 
 pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
     let mut refused = BTreeSet::new();
-    // Innermost loops first: without them, those around may be small enough.
+    // Innermost loops first: once they are unrolled, the loops around them may be small enough.
     for _ in 0..DEPTH_MAX {
         if !unroll_innermost(function, &mut refused) {
             return;
@@ -43,7 +43,7 @@ pub(super) fn unroll(function: &mut Function, context: Context<'_>) {
     }
 }
 
-/// Whether there was anything to do.
+/// Unrolls innermost loops; gives whether there was one.
 fn unroll_innermost(function: &mut Function, refused: &mut BTreeSet<Block>) -> bool {
     let dominators = Dominators::new(function);
     let bodies = innermost(&dominators, refused);
@@ -70,7 +70,7 @@ fn unroll_innermost(function: &mut Function, refused: &mut BTreeSet<Block>) -> b
     changed
 }
 
-/// What is known of a function as it is.
+/// Analyses of a function in its current form.
 struct Shape {
     dominators: Dominators,
     definitions: Vec<Option<Inst>>,
@@ -82,13 +82,12 @@ impl Shape {
     }
 }
 
-/// A loop without another one in it.
+/// A loop without inner loops.
 #[derive(Debug)]
 struct Body {
-    /// Its first block, which alone is reached from outside, then the others in an order in which
-    /// predecessors come first.
+    /// Its head, which alone is reached from outside, then the other blocks, predecessors first.
     blocks: Vec<Block>,
-    /// The same.
+    /// The same blocks, as a set.
     members: BTreeSet<Block>,
 }
 
@@ -98,7 +97,7 @@ impl Body {
     }
 }
 
-/// The loops that were not refused, nor are around one that was. They share no block.
+/// Loops that were not refused and contain no refused one. They share no block.
 fn innermost(dominators: &Dominators, refused: &BTreeSet<Block>) -> Vec<Body> {
     let order = dominators.order().iter().copied();
     let heads: BTreeSet<Block> =
@@ -110,7 +109,7 @@ fn innermost(dominators: &Dominators, refused: &BTreeSet<Block>) -> Vec<Body> {
         .collect()
 }
 
-/// The blocks from which a loop's start is reached again; `None` where they are entered elsewhere.
+/// Blocks from which a loop's head is reached again; `None` if they have another entry.
 fn body(dominators: &Dominators, head: Block) -> Option<Body> {
     let mut found = BTreeSet::from([head]);
     let mut open: Vec<Block> = dominators.latches(head).collect();
@@ -127,7 +126,7 @@ fn body(dominators: &Dominators, head: Block) -> Option<Body> {
     Some(Body { blocks, members: found })
 }
 
-/// How many rounds a loop takes, where that is known and they are worth writing down.
+/// Number of rounds of a loop, if it is known and unrolling pays.
 fn rounds(function: &Function, shape: &Shape, body: &Body) -> Option<usize> {
     let written: usize = body.blocks.iter().map(|&block| function.block(block).insts.len()).sum();
     let mut rounds = Rounds::new(function, shape, body);
@@ -150,7 +149,7 @@ fn write(function: &mut Function, dominators: &Dominators, body: &Body, rounds: 
     close::pass_on(function, dominators, body);
     let head = body.blocks[0];
     let from = function.clone();
-    // Nothing goes on behind the last round.
+    // No code follows the last round.
     let none = function.add_block();
     let mut next = none;
     for _ in 1..rounds {
@@ -169,7 +168,7 @@ fn write(function: &mut Function, dominators: &Dominators, body: &Body, rounds: 
     }
 }
 
-/// Turns jumps to a round's start into jumps to the next one's, which `none` is not.
+/// Redirects jumps from a round's start to the next round's; `none` stands for no further round.
 fn go_on(end: &mut Terminator, head: Block, next: Block, none: Block) {
     for jump in end.jumps_mut().filter(|jump| jump.target == head) {
         jump.target = next;

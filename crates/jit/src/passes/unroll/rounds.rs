@@ -1,4 +1,4 @@
-//! Following a loop's rounds with what is constant in them.
+//! Evaluation of a loop's rounds with their constants.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use crate::xir::{Block, Function};
 pub(super) struct Rounds<'a> {
     function: &'a Function,
     body: &'a Body,
-    /// What the next round starts with.
+    /// Constants at the start of the next round.
     start: Known,
-    /// Constants of this round. What is known of others was forgotten.
+    /// Constants of this round; those of earlier rounds were forgotten.
     constants: Constants<'a>,
 }
 
@@ -26,7 +26,8 @@ impl<'a> Rounds<'a> {
         Rounds { function, body, start, constants }
     }
 
-    /// The next round: how many instructions it leaves to do, and whether another may follow.
+    /// Evaluates the next round: gives the number of its remaining instructions, and whether
+    /// another round may follow.
     pub(super) fn follow(&mut self) -> (usize, bool) {
         self.constants.clear();
         let head = self.body.blocks[0];

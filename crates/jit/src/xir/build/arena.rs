@@ -1,11 +1,13 @@
-//! Accesses to an arena: the low half of a pointer is a distance in its memory, whatever the upper
-//! half says, and a page that isn't there reads as 0 and swallows what is stored.
+//! Accesses to an arena: the low half of a pointer is an offset in its memory, the upper half is
+//! ignored; an unallocated page reads as 0 and drops stores.
 //!
-//! The kernel lets such accesses fault. Here the arena has a byte for each page (see
-//! `towpath_maps::Arena`): when one of those an access touches is 0, it goes to a word that stays
-//! 0, or to one that is never read. That makes two loads and a select in front of each access, no
-//! branches and no calls; it cannot leave the arena's memory, whatever the pointer is, so that the
-//! checks of `--trust guest` need not look at it. What other passes know of maps' values they may
+//! The kernel lets such accesses fault. In Towpath the arena has a byte for each page (see
+//! `towpath_maps::Arena`): if that of a page which an access touches is 0, the access goes to a
+//! word that stays 0, or to one that is never read. That makes two loads and a select in front of
+//! each access, no branches and no calls; no pointer can leave the arena's memory, so the checks of
+//! `--trust guest` can skip these accesses. Knowledge of other passes about maps' values stays
+//! valid: loads and stores have different addresses, so a stored value is never taken for the
+//! memory's contents.
 //! use: addresses of loads and stores differ, so what is stored is never taken for what is there.
 
 use towpath_bpf::Insn;
@@ -17,16 +19,16 @@ use super::super::ir::{
 };
 use super::{BuildError, FunctionBuilder};
 
-/// An access: where it goes, and whether that is what the program meant.
+/// An access: its place, and whether its pages exist.
 pub(super) struct ArenaAccess {
     pub(super) place: Place,
-    /// Not 0 when its pages are there.
+    /// Not 0 if its pages exist.
     pub(super) present: Value,
 }
 
 impl FunctionBuilder<'_> {
-    /// `addr_space_cast`: to the arena (imm 1) the low half, to user space the address that its
-    /// mapping has, where null stays null.
+    /// `addr_space_cast`: to the arena (imm 1) the low half; to user space the address in its
+    /// mapping, with null unchanged.
     pub(super) fn cast_address(&mut self, value: Value, imm: i32) -> Result<Value, BuildError> {
         let low = self.push(Type::I32, Op::Unary(UnaryOp::Trunc, value));
         let wide = self.push(Type::I64, Op::Unary(UnaryOp::Zext, low));
@@ -41,19 +43,19 @@ impl FunctionBuilder<'_> {
         Ok(self.push(Type::I64, Op::Select(is_some, address, wide)))
     }
 
-    /// Where a load goes.
+    /// Place of a load.
     pub(super) fn arena_load(&mut self, insn: Insn, width: Width) -> Result<Place, BuildError> {
         let distance = self.arena_distance(insn.src, insn);
         Ok(self.arena_access(distance, width, false, ArenaLayout::ZERO)?.place)
     }
 
-    /// Where a store goes.
+    /// Place of a store.
     pub(super) fn arena_store(&mut self, insn: Insn, width: Width) -> Result<Place, BuildError> {
         let distance = self.arena_distance(insn.dst, insn);
         Ok(self.arena_access(distance, width, false, ArenaLayout::SINK)?.place)
     }
 
-    /// Where an atomic operation goes: it ends the run when it is not aligned to its size.
+    /// Place of an atomic operation, which ends the run if it is not aligned to its size.
     pub(super) fn arena_atomic(
         &mut self,
         base: u8,
@@ -65,14 +67,14 @@ impl FunctionBuilder<'_> {
         self.arena_access(distance, width, true, ArenaLayout::SINK)
     }
 
-    /// What a register is after an atomic operation: what it was when the page is not there.
+    /// Sets a register after an atomic operation: unchanged if the page does not exist.
     pub(super) fn arena_result(&mut self, access: &ArenaAccess, reg: u8, value: Value) {
         let old = self.reg(reg);
         let value = self.push(Type::I64, Op::Select(access.present, value, old));
         self.set_reg(reg, value);
     }
 
-    /// How far into the arena's memory, offset included, an access begins.
+    /// Offset in the arena's memory at which an access begins, with the instruction's offset.
     fn arena_distance(&mut self, base: u8, insn: Insn) -> Value {
         let low = self.reg_as(base, Type::I32);
         let wide = self.push(Type::I64, Op::Unary(UnaryOp::Zext, low));
@@ -101,7 +103,7 @@ impl FunctionBuilder<'_> {
         Ok(ArenaAccess { place: Place { base, offset: 0, width, alias: Alias::Map(map) }, present })
     }
 
-    /// Whether the page of a byte is there.
+    /// The byte that tells whether the page of a byte exists.
     fn arena_page(&mut self, map: u32, distance: Value, byte: u32) -> Value {
         let byte = self.constant(Type::I64, byte.into());
         let at = self.push(Type::I64, Op::Binary(BinaryOp::Add, distance, byte));
@@ -113,7 +115,7 @@ impl FunctionBuilder<'_> {
         self.push(Type::I32, Op::Load { place, probe: false })
     }
 
-    /// Asks the runtime about an operation that is not aligned, which ends the run.
+    /// Calls the runtime for an unaligned operation, which ends the run.
     fn arena_alignment(&mut self, distance: Value, width: Width) -> Result<(), BuildError> {
         let mask = self.constant(Type::I64, u64::from(width.bytes()) - 1);
         let rest = self.push(Type::I64, Op::Binary(BinaryOp::And, distance, mask));
@@ -132,7 +134,7 @@ impl FunctionBuilder<'_> {
         Ok(())
     }
 
-    /// The program's arena: it has one at most.
+    /// The program's arena: it has at most one.
     fn arena(&self) -> Result<u32, BuildError> {
         let mut maps = self.program.linked().maps.iter();
         let found = maps.position(|map| map.kind.values() == Values::Pages);

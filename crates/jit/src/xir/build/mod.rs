@@ -2,8 +2,8 @@
 //! classes, stack offsets, map numbers and missing branches.
 //!
 //! Each block takes the registers that are live into it as parameters; the pass that removes
-//! parameters all of whose arguments agree brings that down to the joins that matter. So no
-//! incremental SSA construction is needed here.
+//! parameters with equal arguments reduces them to the joins that matter. So no incremental SSA
+//! construction is needed here.
 
 mod alu;
 mod arena;
@@ -28,24 +28,24 @@ use super::function::{Function, Module};
 use super::ir::{BinaryOp, Block, Cond, Jump, Op, Terminator, Type, UnaryOp, Value};
 use blocks::{Flow, REGS, ROUNDS, RegSet};
 
-/// Why a program has no XIR: it runs in the interpreter instead.
+/// Reason why a program has no XIR: the interpreter runs it instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// An instruction the compiler has no translation for.
+    /// The compiler has no translation for an instruction.
     #[error("insn {insn}: {what} is not compiled; the interpreter runs this program")]
     Unsupported {
-        /// Instruction slot.
+        /// Slot of the instruction.
         insn: usize,
-        /// Which.
+        /// Name of the instruction or operand.
         what: &'static str,
     },
-    /// The verifier's facts and the bytecode disagree: a bug of ours, found before it can do harm.
+    /// The verifier's facts contradict the bytecode: a bug in Towpath, found before it can do harm.
     #[error("insn {insn}: {what}")]
     Inconsistent {
-        /// Instruction slot.
+        /// Slot of the instruction.
         insn: usize,
-        /// How.
+        /// Description of the contradiction.
         what: &'static str,
     },
 }
@@ -54,7 +54,7 @@ pub enum BuildError {
 ///
 /// # Errors
 ///
-/// [`BuildError`] when an instruction has no translation.
+/// Fails with a [`BuildError`] if an instruction has no translation.
 pub fn build(program: &Verified) -> Result<Module, BuildError> {
     let flows: Vec<Flow> = program
         .subprograms()
@@ -71,8 +71,8 @@ pub fn build(program: &Verified) -> Result<Module, BuildError> {
     Ok(Module { functions, own: None, masked: false })
 }
 
-/// Parameters each function takes: the entry its context, callbacks whatever the caller has (five),
-/// others the registers they read.
+/// Number of parameters of each function: the entry takes its context, callbacks all five
+/// arguments, others the registers that they read.
 fn param_counts(program: &Verified, flows: &[Flow]) -> Vec<usize> {
     let insns = program.linked().insns.iter().zip(1i64..);
     let references = insns.filter(|(insn, _)| insn.is_func_ref());
@@ -95,7 +95,7 @@ struct FunctionBuilder<'a> {
     program: &'a Verified,
     subprogram: &'a SubprogramFacts,
     flow: Flow,
-    /// Of each function of the program.
+    /// Number of parameters of each function of the program.
     params: &'a [usize],
     function: Function,
     /// Values of the registers at this point of the running block; r10 is materialised on use.
@@ -169,7 +169,7 @@ impl<'a> FunctionBuilder<'a> {
         self.slot = start;
         while self.slot < end {
             if !self.fact().reachable {
-                // Behind a call that always throws.
+                // Code behind a call that always throws.
                 self.function.block_mut(self.block).end = Terminator::Unreachable;
                 return Ok(());
             }
@@ -189,7 +189,7 @@ impl<'a> FunctionBuilder<'a> {
         Ok(())
     }
 
-    /// Translates one instruction; `Some` when it ends the block.
+    /// Translates one instruction; `Some` if it ends the block.
     fn translate(&mut self, insn: Insn, next: usize) -> Result<Option<Terminator>, BuildError> {
         match insn.class() {
             BPF_ALU | BPF_ALU64 => self.alu(insn)?,
@@ -270,7 +270,8 @@ impl<'a> FunctionBuilder<'a> {
         Ok(())
     }
 
-    /// The kernel has variables; we have none. Functions are only asked for.
+    /// Address of a kernel symbol: the kernel has variables, Towpath has none, and functions are
+    /// only tested for existence.
     fn kernel_symbol(&self, type_id: u32) -> Result<Op, BuildError> {
         match self.program.linked().kernel_btf.get(type_id).map(|ty| &ty.kind) {
             Some(Kind::Func { .. }) => Ok(Op::Const(kfunc_address(type_id))),
@@ -297,7 +298,7 @@ impl<'a> FunctionBuilder<'a> {
         }
         match self.regs[usize::from(reg)] {
             Some(value) => value,
-            // Read on no path the verifier found possible: any value will do.
+            // The verifier found no path that reads it: any value will do.
             None => {
                 let value = self.constant(Type::I64, 0);
                 self.regs[usize::from(reg)] = Some(value);
