@@ -103,7 +103,7 @@ impl Chain {
 /// The blocks from a loop's head to its end, if each leads to the next one only.
 fn blocks(function: &Function, head: Block, latch: Block) -> Option<Vec<Block>> {
     let mut blocks = vec![head];
-    // Forwards from the head: the successor that leads to the end, and that has no other way in.
+    // Forwards from the head: the successor without parameters that leads to the end.
     while *blocks.last()? != latch {
         let at = *blocks.last()?;
         let next = function.block(at).end.jumps().map(|jump| jump.target).find(|&target| {
