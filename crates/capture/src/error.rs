@@ -1,4 +1,4 @@
-//! Mistakes in a capture file, with their place.
+//! Errors in a capture file, with their place.
 
 use std::io;
 
@@ -9,12 +9,12 @@ pub enum Error {
     /// The file system failed.
     #[error("at offset {offset}: {source}")]
     Io {
-        /// Bytes read or written before.
+        /// Number of bytes read or written before.
         offset: u64,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The first bytes belong to no capture format.
+    /// The first bytes belong to no known capture format.
     #[error(
         "not a capture file: it starts with {found}, and pcap starts with d4c3b2a1 or 4d3cb2a1 \
          (either byte order), pcapng with 0a0d0d0a; of packed ones, those of gzip and zstd are read"
@@ -23,56 +23,56 @@ pub enum Error {
         /// The first bytes, in hex.
         found: String,
     },
-    /// The file ends inside something.
+    /// The file ends inside a header, block or record.
     #[error(
         "ends at offset {end}, inside {what} that starts at offset {start}: \
              {missing} more bytes were expected; the frames before it are intact"
     )]
     Truncated {
-        /// What was being read.
+        /// Name of the part that was being read.
         what: &'static str,
-        /// Where it starts.
+        /// Offset of its start.
         start: u64,
-        /// Where the file ends.
+        /// Offset of the end of the file.
         end: u64,
-        /// Bytes that are missing at least.
+        /// Number of bytes that are missing at least.
         missing: u64,
     },
     /// A length is beyond what is accepted.
     #[error("at offset {offset}: {what} of {size} bytes, at most {limit} are accepted")]
     TooLarge {
-        /// Where.
+        /// Offset of the length, or of the data.
         offset: u64,
-        /// What is too large.
+        /// Name of the part that is too large.
         what: &'static str,
-        /// Its size according to the file.
+        /// Its size in bytes, as the file gives it.
         size: u64,
-        /// The limit.
+        /// Largest accepted size, in bytes.
         limit: u64,
     },
-    /// A field has a value it cannot have.
+    /// A field has an invalid value.
     #[error("at offset {offset}: {what} is {found}, expected {expected}")]
     Malformed {
-        /// Where.
+        /// Offset of the field.
         offset: u64,
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Value of the field.
         found: u64,
-        /// What it may be.
+        /// Allowed values.
         expected: String,
     },
-    /// A packet names an interface that no block described.
+    /// A packet refers to an interface that no block described.
     #[error(
         "at offset {offset}: the packet is from interface {interface}, \
          but only {count} were described before it"
     )]
     UnknownInterface {
-        /// Where.
+        /// Offset of the packet's block.
         offset: u64,
-        /// The interface named.
+        /// Index of the interface.
         interface: u32,
-        /// Interfaces described so far.
+        /// Number of interfaces described so far.
         count: u32,
     },
 }

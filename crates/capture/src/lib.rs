@@ -1,8 +1,8 @@
 //! Capture files: pcap and pcapng, read as a stream and written with XDP verdicts.
 //!
-//! Own code because the reader must survive any bytes with bounded memory and say where a damaged
-//! file stops being one, and because the writer records what a program decided about each frame in
-//! the pcapng packet options that `xdpdump` uses: verdict, queue and packet id.
+//! This is own code because the reader must survive any bytes with bounded memory and report where
+//! a damaged file becomes invalid, and because the writer records a program's verdict for each
+//! frame in the pcapng packet options that `xdpdump` uses: verdict, queue and packet id.
 //!
 //! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, plain or packed by gzip or zstd.
 
@@ -18,7 +18,7 @@ mod source;
 pub use error::Error;
 pub use reader::{Format, Reader};
 
-/// Longest frame read or written, in bytes: what Wireshark and tcpdump accept too.
+/// Longest frame read or written, in bytes: Wireshark and tcpdump have the same limit.
 pub const PACKET_BYTES_MAX: u32 = 262_144;
 
 /// The link type of Ethernet frames, the only one an XDP program can be run on.
@@ -27,22 +27,23 @@ pub const LINK_TYPE_ETHERNET: u16 = 1;
 /// One frame of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The bytes captured, without a frame check sequence; fewer than `original_len` when the
-    /// capture cut the frame short.
+    /// Captured bytes, without a frame check sequence; fewer than `original_len` if the capture cut
+    /// the frame short.
     pub data: &'a [u8],
     /// Length on the wire, in bytes, without a frame check sequence.
     pub original_len: u32,
-    /// Nanoseconds since 1970; 0 when the capture, or a simple packet block, has no time.
+    /// Capture time in nanoseconds since 1970; 0 if the capture, or a simple packet block, has no
+    /// time.
     pub timestamp_ns: u64,
     /// Index into the reader's or writer's interfaces.
     pub interface: u32,
-    /// Link type of that interface; not looked at when writing.
+    /// Link type of that interface; ignored when writing.
     pub link_type: u16,
-    /// What pcapng can say besides; all absent in a pcap file.
+    /// Further properties in pcapng; all absent in a pcap file.
     pub options: PacketOptions<'a>,
 }
 
-/// Takes the frame check sequence of `fcs` bytes off a frame that has one, or the beginning of one.
+/// Removes the frame check sequence of `fcs` bytes from a frame that has all of it, or a part.
 pub(crate) fn without_fcs(data: &[u8], original_len: u32, fcs: u32) -> (&[u8], u32) {
     if original_len < fcs || data.len() as u64 > u64::from(original_len) {
         return (data, original_len);
@@ -51,10 +52,10 @@ pub(crate) fn without_fcs(data: &[u8], original_len: u32, fcs: u32) -> (&[u8], u
     (&data[..data.len().min(wire as usize)], wire)
 }
 
-/// Bytes of a frame check sequence, of which a file says that it has `written` units.
+/// Size in bytes of a frame check sequence that a file gives as `written` units.
 ///
-/// draft-ietf-opsawg-pcap counts 16-bit words and pcapng bits; files have bytes in either. That of
-/// Ethernet has 4 bytes whatever the unit.
+/// draft-ietf-opsawg-pcap counts 16-bit words and pcapng bits; files have bytes in either.
+/// Ethernet's sequence has 4 bytes for any unit.
 pub(crate) fn fcs_bytes(written: u32, link_type: u16) -> u32 {
     match written {
         0 => 0,
@@ -64,7 +65,7 @@ pub(crate) fn fcs_bytes(written: u32, link_type: u16) -> u32 {
     }
 }
 
-/// IEEE 802.3 section 3.2.9.
+/// Size in bytes of Ethernet's frame check sequence (IEEE 802.3 section 3.2.9).
 const ETHERNET_FCS_BYTES: u32 = 4;
 
 impl Packet<'_> {
@@ -83,22 +84,22 @@ pub struct PacketOptions<'a> {
     pub packet_id: Option<u64>,
     /// `epb_queue`: the receive queue.
     pub queue: Option<u32>,
-    /// `epb_verdict` of type "Linux eBPF XDP": what the program returned.
+    /// `epb_verdict` of type "Linux eBPF XDP": the program's return value.
     pub xdp_verdict: Option<u64>,
     /// `opt_comment`: a sentence for the reader.
     pub comment: Option<&'a str>,
 }
 
-/// Where frames of a capture came from.
+/// Origin of frames of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// `LINKTYPE_*`; see [`LINK_TYPE_ETHERNET`].
     pub link_type: u16,
-    /// Frames are cut to so many bytes; 0 when they are not.
+    /// Number of bytes to which frames are cut; 0 if they are not cut.
     pub snaplen: u32,
-    /// `if_name`, e.g. `eth0`; empty when the file does not say.
+    /// `if_name`, e.g. `eth0`; empty if the file has none.
     pub name: String,
-    /// `if_description`; empty when the file does not say.
+    /// `if_description`; empty if the file has none.
     pub description: String,
 }
 

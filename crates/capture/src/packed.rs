@@ -1,8 +1,7 @@
-//! Captures packed by gzip or zstd, unpacked while they are read.
+//! Captures compressed by gzip or zstd, decompressed while they are read.
 //!
-//! Memory is bounded whatever the input says: a window of gzip's 32 KiB, or of at most 128 MiB,
-//! what the `zstd` command takes too. How much comes out has the limit of
-//! [`crate::Reader::limited`].
+//! Memory is bounded for any input: a window of gzip's 32 KiB, or of at most 128 MiB, as in the
+//! `zstd` command. The amount of output has the limit of [`crate::Reader::limited`].
 
 use std::fmt;
 use std::io::{self, Chain, Cursor, Read};
@@ -11,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// How a capture is packed.
+/// Compression of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
     Gzip,
@@ -19,7 +18,8 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// Told by the first bytes (RFC 1952 section 2.3.1, RFC 8878 sections 3.1.1 and 3.1.2).
+    /// The compression by the first bytes (RFC 1952 section 2.3.1, RFC 8878 sections 3.1.1 and
+    /// 3.1.2).
     pub(crate) fn of(magic: [u8; 4]) -> Option<Packing> {
         match magic {
             [0x1f, 0x8b, 8, _] => Some(Packing::Gzip),
@@ -29,7 +29,7 @@ impl Packing {
     }
 }
 
-/// An input as it is, or unpacked.
+/// An input, plain or decompressed.
 #[derive(Debug)]
 pub(crate) enum Input<R> {
     Plain(R),
@@ -38,7 +38,7 @@ pub(crate) enum Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Unpacks a plain input, of which the first four bytes have been read.
+    /// Decompresses a plain input whose first four bytes have been read.
     pub(crate) fn unpacked(input: R, packing: Packing, magic: [u8; 4]) -> Self {
         let begun = Begun { input: Cursor::new(magic).chain(input), taken: 0 };
         match packing {
@@ -47,7 +47,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Bytes taken from a packed input.
+    /// Number of bytes taken from a compressed input.
     pub(crate) fn packed_bytes(&self) -> Option<u64> {
         match self {
             Input::Plain(_) => None,
@@ -67,7 +67,7 @@ impl<R: Read> Read for Input<R> {
     }
 }
 
-/// An input whose first bytes come again.
+/// An input whose first bytes are read once more.
 #[derive(Debug)]
 pub(crate) struct Begun<R> {
     input: Chain<Cursor<[u8; 4]>, R>,
@@ -82,7 +82,7 @@ impl<R: Read> Read for Begun<R> {
     }
 }
 
-/// Frames of zstd, one behind the other; skippable ones are passed over.
+/// Frames of zstd, one behind the other; skippable ones are skipped.
 pub(crate) struct Zstd<R> {
     input: R,
     decoder: FrameDecoder,
@@ -122,7 +122,7 @@ impl<R: Read> Zstd<R> {
         Ok(true)
     }
 
-    /// A frame was given out to its end.
+    /// Ends a frame whose contents were all returned, and checks its checksum.
     fn end_frame(&mut self) -> io::Result<()> {
         self.is_in_frame = false;
         let written = self.decoder.get_checksum_from_data();
@@ -157,5 +157,6 @@ fn damaged(error: &dyn fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("damaged zstd data: {error}"))
 }
 
-/// What `zstd --long` makes, and the `zstd` command takes without being asked to.
+/// Largest window, in bytes: `zstd --long` makes such windows, and the `zstd` command accepts them
+/// by default.
 const WINDOW_BYTES_MAX: u64 = 128 << 20;

@@ -15,10 +15,10 @@ pub(crate) struct Decoder<R> {
     endian: Endian,
     /// Nanoseconds in one unit of a record's fraction of a second: 1000 or 1.
     fraction_ns: u64,
-    /// Bytes of a record's header.
+    /// Size of a record's header, in bytes.
     record_bytes: usize,
     lengths: Lengths,
-    /// Bytes of the frame check sequence that frames end with.
+    /// Size of the frame check sequence that frames end with, in bytes.
     fcs: u32,
     interface: Interface,
     buffer: Vec<u8>,
@@ -118,7 +118,7 @@ fn parse_header(fields: &mut Fields<'_>) -> Option<Header> {
     Some(Header { version, fcs, snaplen, link_type })
 }
 
-/// Byte order, nanoseconds in a fraction's unit, and bytes of a record's header.
+/// Byte order, nanoseconds in a fraction's unit, and size of a record's header in bytes.
 fn by_magic(magic: [u8; 4]) -> Option<(Endian, u64, usize)> {
     let of = |magic| match magic {
         MAGIC_MICROSECONDS => Some((1000, RECORD_BYTES)),
@@ -132,13 +132,13 @@ fn by_magic(magic: [u8; 4]) -> Option<(Endian, u64, usize)> {
     little.or_else(big)
 }
 
-/// Which of a record's two lengths comes first, as libpcap has it (`pcap_check_header`).
+/// Order of a record's two lengths, as in libpcap (`pcap_check_header`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lengths {
     CapturedFirst,
-    /// Files of before version 2.3, and of DG/UX (543.0).
+    /// Original length first: files before version 2.3, and those of DG/UX (543.0).
     OriginalFirst,
-    /// Version 2.3 had both: the smaller one is what was captured.
+    /// Version 2.3 had both: the smaller one is the captured length.
     Either,
 }
 
@@ -213,12 +213,12 @@ impl<W: Write> Writer<W> {
         self.put(data)
     }
 
-    /// Flushes what is buffered.
+    /// Flushes buffered bytes.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })
     }
 
-    /// Flushes what is buffered and gives the output back.
+    /// Flushes buffered bytes and gives the output back.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
         Ok(self.output)
@@ -233,9 +233,9 @@ impl<W: Write> Writer<W> {
 
 const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// Alexey Kuznetzov's: records say interface, protocol and direction besides.
+/// Alexey Kuznetzov's format, whose records also have interface, protocol and direction.
 const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
-/// In the header's last word: its top four bits say how long the frame check sequence is.
+/// Flag in the header's last word: its top four bits give the length of the frame check sequence.
 const FCS_IS_KNOWN: u32 = 1 << 26;
 const HEADER_BYTES: usize = 24;
 const RECORD_BYTES: usize = 16;
@@ -277,7 +277,7 @@ mod tests {
         assert!(!packet.is_cut_short());
     }
 
-    /// A file of one frame of 8 bytes, of which its lengths say 8 and 12.
+    /// A file of one frame of 8 bytes, with these lengths in its record.
     fn file(
         magic: u32,
         version: [u16; 2],
@@ -324,7 +324,7 @@ mod tests {
             read_one(&file(MAGIC_MICROSECONDS, [2, 4], network, [8, original], 0))
         };
         let first = |count| (1..=count).collect::<Vec<u8>>();
-        // In words as the draft has it, and in bytes.
+        // In words as in the draft, and in bytes.
         for length in [2, 4] {
             assert_eq!(of(length << 28 | FCS_IS_KNOWN | 1, 8), (first(4), 4));
         }

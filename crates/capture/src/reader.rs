@@ -1,4 +1,4 @@
-//! Reads a capture of either format, told apart by the first four bytes.
+//! Reads a capture of either format, recognised by the first four bytes.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -19,8 +19,8 @@ pub enum Format {
 
 /// A stream of frames from a capture file.
 ///
-/// Frames come one at a time out of one buffer, so memory is bounded by the longest frame accepted.
-/// After an error the stream is at its end: what came before is good, what follows is unknown.
+/// Frames come one at a time from one buffer, so memory is bounded by the longest accepted frame.
+/// After an error the stream is at its end: frames before it are intact, the rest is unknown.
 ///
 /// ```
 /// # fn main() -> Result<(), towpath_capture::Error> {
@@ -54,7 +54,7 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header that tells the format; what gzip or zstd packed is unpacked.
+    /// Reads the header that identifies the format; gzip and zstd are decompressed.
     pub fn new(input: R) -> Result<Self, Error> {
         let mut source = Source::new(input);
         let mut magic = [0; 4];
@@ -75,7 +75,8 @@ impl<R: Read> Reader<R> {
         Ok(Reader { decoder, ended: false })
     }
 
-    /// Ends with an error after so many bytes of the capture, unpacked: for who keeps all of it.
+    /// Ends with an error after this number of decompressed bytes: for callers that keep all of
+    /// them.
     #[must_use]
     pub fn limited(mut self, bytes: u64) -> Self {
         match &mut self.decoder {
@@ -85,7 +86,7 @@ impl<R: Read> Reader<R> {
         self
     }
 
-    /// Which format the file has.
+    /// Format of the file.
     pub fn format(&self) -> Format {
         match self.decoder {
             Decoder::Pcap(_) => Format::Pcap,
@@ -109,7 +110,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Bytes taken from the input so far, for a progress bar.
+    /// Number of bytes taken from the input so far, for a progress bar.
     pub fn offset(&self) -> u64 {
         match &self.decoder {
             Decoder::Pcap(decoder) => decoder.offset(),
@@ -122,7 +123,7 @@ impl<R: Read> Reader<R> {
         if self.ended {
             return Ok(None);
         }
-        // Set before decoding and cleared on success: an error, too, is an end.
+        // Set before decoding and cleared on success: an error ends the stream, too.
         self.ended = true;
         let packet = match &mut self.decoder {
             Decoder::Pcap(decoder) => decoder.next_packet(),

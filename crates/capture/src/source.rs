@@ -1,4 +1,4 @@
-//! A byte stream that knows its offset, so that every error can name the place.
+//! A byte stream with its offset, so that every error can name the place.
 
 use std::io::{self, Read};
 
@@ -9,9 +9,9 @@ use crate::packed::{Input, Packing};
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     inner: Input<R>,
-    /// Bytes taken so far; of a packed input, of what is in it.
+    /// Number of bytes taken so far; of a compressed input, of its contents.
     pub(crate) offset: u64,
-    /// The most that is taken.
+    /// Largest number of bytes to take.
     pub(crate) limit: u64,
 }
 
@@ -20,7 +20,7 @@ impl<R: Read> Source<R> {
         Source { inner: Input::Plain(inner), offset: 0, limit: u64::MAX }
     }
 
-    /// What is packed in an input of which only `magic` has been read.
+    /// The contents of a compressed input of which only `magic` has been read.
     pub(crate) fn unpacked(self, packing: Packing, magic: [u8; 4]) -> Self {
         let inner = match self.inner {
             Input::Plain(inner) => Input::unpacked(inner, packing, magic),
@@ -29,13 +29,12 @@ impl<R: Read> Source<R> {
         Source { inner, offset: 0, limit: UNPACKED_BYTES_MAX }
     }
 
-    /// Bytes taken from the input, as it is.
+    /// Number of bytes taken from the input, in its compressed form if it is compressed.
     pub(crate) fn taken(&self) -> u64 {
         self.inner.packed_bytes().unwrap_or(self.offset)
     }
 
-    /// Fills `buffer`, which is the beginning of `what`; `false` when the stream ends before its
-    /// first byte.
+    /// Fills `buffer`, the beginning of `what`; `false` if the stream ends before its first byte.
     pub(crate) fn begin(&mut self, buffer: &mut [u8], what: &'static str) -> Result<bool, Error> {
         let start = self.offset;
         let count = self.read_up_to(buffer)?;
@@ -60,7 +59,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Passes over `count` bytes of `what` that started at offset `start`, keeping none.
+    /// Skips `count` bytes of `what`, which started at offset `start`.
     pub(crate) fn skip(&mut self, count: u64, what: &'static str, start: u64) -> Result<(), Error> {
         let skipped = io::copy(&mut self.inner.by_ref().take(count), &mut io::sink())
             .map_err(|source| Error::Io { offset: self.offset, source })?;
@@ -94,7 +93,8 @@ impl<R: Read> Source<R> {
         Ok(count)
     }
 
-    /// A small compressed file can expand enormously, and reading it would take days.
+    /// Checks the limit: a small compressed file can expand enormously, and reading it would take
+    /// days.
     fn check_limit(&self) -> Result<(), Error> {
         if self.offset <= self.limit {
             return Ok(());
@@ -112,10 +112,10 @@ impl<R: Read> Source<R> {
     }
 }
 
-/// The most that is unpacked: an hour of frames at 100 Mbit/s, and a bomb's end.
+/// Largest decompressed size, in bytes: an hour of frames at 100 Mbit/s, and a limit for bombs.
 const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 
-/// Byte order of a file: both formats are written in the order of the machine that captured.
+/// Byte order of a file: both formats are written in the order of the capturing machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endian {
     Little,
@@ -145,7 +145,7 @@ impl Endian {
     }
 }
 
-/// Fields taken one after the other from bytes already in memory; `None` when they are used up.
+/// Fields taken one after the other from bytes in memory; `None` once they are used up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],

@@ -1,8 +1,8 @@
 //! Messages to and from a guest, over a socket: one connection at a time, by a thread of its own.
 //!
 //! A guest may send at any speed, any amount and any content. So a message takes no more memory
-//! than it may be long and no longer than a few seconds, a guest that does not read what it is
-//! answered is hung up on, and one that asks too often waits.
+//! than its largest length and no more than a few seconds, a guest that does not read its answers
+//! is disconnected, and a guest that asks too often has to wait.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -20,29 +20,29 @@ use towpath_host::socket::{Access, SocketFile, listen};
 
 use crate::guest::Guest;
 
-/// Where a guest's agent is to be found.
+/// Address of a guest's agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A socket at which we listen (QEMU: `-chardev socket,path=...,reconnect=1`), and which other
-    /// users may connect.
+    /// Path of a socket at which this process listens (QEMU: `-chardev
+    /// socket,path=...,reconnect=1`), and the users who may connect.
     Listen(PathBuf, Access),
-    /// A socket at which the monitor listens (QEMU: `server=on,wait=off`).
+    /// Path of a socket at which the monitor listens (QEMU: `server=on,wait=off`).
     Connect(PathBuf),
-    /// Port `port` of the host's virtio sockets, for the guest with that number alone.
+    /// Port `port` of the host's virtio sockets, only for the guest with this context id.
     Vsock {
         /// The guest's context id, 3 or more.
         cid: u32,
-        /// The port at which we listen.
+        /// The port at which this process listens.
         port: u32,
     },
 }
 
-/// A guest's channel, as long as it is kept.
+/// A guest's channel, closed on drop.
 #[derive(Debug)]
 pub struct Channel {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The socket that we made. It goes after the thread.
+    /// The file of the socket that this made. It is dropped after the thread has ended.
     _made: Option<SocketFile>,
 }
 
@@ -51,7 +51,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// The socket can't be made.
+    /// Fails if the socket can't be made.
     pub fn start(guest: &Arc<Guest>, endpoint: &Endpoint) -> io::Result<Channel> {
         let (acceptor, made) = Acceptor::open(endpoint)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -66,13 +66,13 @@ impl Drop for Channel {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Of one that panicked nothing is left to be done.
+            // A panic of the thread leaves nothing to clean up.
             let _ended = thread.join();
         }
     }
 }
 
-/// Where connections of guests are accepted.
+/// Source of connections from guests.
 #[derive(Debug)]
 enum Acceptor {
     Listener(OwnedFd),
@@ -81,7 +81,7 @@ enum Acceptor {
 }
 
 impl Acceptor {
-    /// With the file that is made for it.
+    /// Opens the source of connections, and the file that is made for it.
     fn open(endpoint: &Endpoint) -> io::Result<(Acceptor, Option<SocketFile>)> {
         Ok(match endpoint {
             Endpoint::Listen(path, access) => {
@@ -104,7 +104,7 @@ impl Acceptor {
                 let peer = nix::sys::socket::getpeername::<VsockAddr>(
                     std::os::fd::AsRawFd::as_raw_fd(&stream),
                 )?;
-                // Another guest, which has a channel of its own.
+                // Connections of other guests are dropped: they have channels of their own.
                 Ok((peer.cid() == *cid).then_some(stream))
             }
             Acceptor::Path(path) => {
@@ -148,10 +148,10 @@ impl Work {
     fn run(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             self.guest.look();
-            // Who can't be reached now may be later.
+            // A guest that can't be reached now may be reachable later.
             let Ok(Some(stream)) = self.acceptor.next() else { continue };
             self.guest.note_connection(true);
-            // However it ends: the guest keeps what it has.
+            // The guest keeps its objects after any end of the connection.
             let _ended = self.talk(stream);
             self.guest.note_connection(false);
         }
@@ -181,7 +181,7 @@ impl Work {
         while let Some(arrived) = receiver.next(Instant::now()) {
             let (reply, is_done) = self.guest.answer(arrived, Instant::now());
             if !is_done {
-                // A guest with refused requests is slowed down.
+                // A guest whose requests are refused is slowed down.
                 std::thread::sleep(REFUSAL_PAUSE);
             }
             stream.write_all(&reply.encode())?;
@@ -193,17 +193,17 @@ impl Work {
     }
 }
 
-/// Nothing came in time.
+/// Whether nothing arrived in time.
 fn is_early(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
-/// `VMADDR_CID_ANY`
+/// `VMADDR_CID_ANY`.
 const VMADDR_CID_ANY: u32 = u32::MAX;
-/// Period of looking whether the guest restarted, and whether to stop.
+/// Period of checks whether the guest restarted, and whether to stop.
 const TURN: Duration = Duration::from_millis(50);
-/// How long a guest may take to read an answer.
+/// Longest time for a guest to read an answer.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 const READ_BYTES: usize = 1 << 16;

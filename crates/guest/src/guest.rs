@@ -1,4 +1,4 @@
-//! One guest: what it has, and what it is answered.
+//! One guest: its objects, and the answers to its requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +17,16 @@ use crate::limits::{Bucket, Limits, Rules};
 use crate::memory::Memory;
 use crate::session::Session;
 
-/// A virtual machine, as far as it offloads programs.
+/// A virtual machine that offloads programs.
 #[derive(Debug)]
 pub struct Guest {
     pub(crate) name: String,
-    /// CPUs that per-CPU values have.
+    /// Number of CPUs of per-CPU values.
     pub(crate) workers: usize,
     env: Arc<Env>,
     pub(crate) edge: Arc<dyn Edge>,
     pub(crate) state: Mutex<State>,
-    /// The state before a program or types that are being checked, which takes long.
+    /// The status before a check of a program or types, which takes long.
     meanwhile: Mutex<Option<Status>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) bucket: Bucket,
     pub(crate) owned: Owned,
     pub(crate) counts: Counts,
-    /// [`Edge::restarts`], when it was last looked.
+    /// The value of [`Edge::restarts`] at the last check.
     restarts: u64,
     /// Whether an agent is connected, and the number of connections so far.
     is_connected: bool,
@@ -50,11 +50,11 @@ pub(crate) struct Owned {
     pub(crate) objects: Arc<Objects>,
     pub(crate) memory: Memory,
     pub(crate) made: BTreeMap<u32, Made>,
-    /// Programs that run, by direction.
+    /// Attached programs, by direction.
     pub(crate) attached: [Option<u32>; 2],
 }
 
-/// For people.
+/// Counters, for people.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
@@ -69,43 +69,44 @@ pub(crate) struct Counts {
 pub struct Status {
     /// Whether an agent is connected to its channel.
     pub is_connected: bool,
-    /// Programs that run.
+    /// Attached programs.
     pub attached: Vec<Attached>,
-    /// Everything that it has.
+    /// All of its objects.
     pub objects: Vec<ObjectRecord>,
-    /// Its limits.
+    /// Limits of the guest.
     pub limits: Vec<Limit>,
-    /// Requests so far.
+    /// Number of requests so far.
     pub requests: u64,
-    /// Refused requests.
+    /// Number of refused requests.
     pub refused: u64,
-    /// Messages that were none.
+    /// Number of damaged messages.
     pub damaged: u64,
     /// Number of times that its objects were freed at a restart.
     pub resets: u64,
-    /// The last refusal.
+    /// Text of the last refusal.
     pub refusal: Option<String>,
 }
 
-/// A program that runs.
+/// An attached program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// Which frames it sees.
+    /// Direction of the frames that it sees.
     pub direction: Direction,
-    /// Its number.
+    /// Handle of the program.
     pub handle: u32,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
     /// A hash of its instructions, in hexadecimal.
     pub tag: String,
-    /// Its counters.
+    /// Counters of the program.
     pub counters: Counters,
-    /// Why it runs no more, if it doesn't: every frame is aborted until it goes, or another comes.
+    /// Reason why it no longer runs, if it doesn't: every frame is aborted until it is detached or
+    /// replaced.
     pub halted: Option<String>,
 }
 
 impl Guest {
-    /// A guest without anything, whose programs run on so many workers.
+    /// A guest without objects, whose programs run on this number of workers.
     pub fn new(name: &str, workers: usize, limits: Limits, edge: Arc<dyn Edge>) -> Guest {
         let env = Arc::new(Env::builtin());
         let owned = Owned::new(workers, &limits, &env, &edge);
@@ -129,12 +130,12 @@ impl Guest {
         }
     }
 
-    /// Sets what it may have from now on. What it has stays, even if that is more.
+    /// Sets the limits from now on. Existing objects stay, even if they exceed the limits.
     pub fn set_limits(&self, limits: Limits) {
         self.state.lock().limits = limits;
     }
 
-    /// Takes everything away from it: programs run no more, handles mean nothing.
+    /// Frees all objects of the guest: its programs are detached, and its handles become invalid.
     pub fn reset(&self, why: &str) {
         let mut state = self.state.lock();
         self.reset_locked(&mut state, why);
@@ -169,7 +170,7 @@ impl Guest {
         }
     }
 
-    /// Notes that an agent has connected or gone. The guest's objects stay.
+    /// Records that an agent has connected or gone. The guest's objects stay.
     pub fn note_connection(&self, is_connected: bool) {
         let mut state = self.state.lock();
         state.is_connected = is_connected;
@@ -182,11 +183,11 @@ impl Guest {
         (state.is_connected, state.connections)
     }
 
-    /// Runs its programs again where they ran: on a port that is another one now.
+    /// Attaches its programs again where they were, to a port that was replaced.
     ///
     /// # Errors
     ///
-    /// The port's reason for not running them.
+    /// Fails with the port's reason for not running the programs.
     pub fn attach_again(&self) -> Result<(), String> {
         let state = self.state.lock();
         Direction::ALL.iter().try_for_each(|&direction| {
@@ -204,12 +205,12 @@ impl Guest {
             if let Some(status) = &*self.meanwhile.lock() {
                 return status.clone();
             }
-            // Everything else is done soon.
+            // All other work is short.
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// Does long work; a request for the status meanwhile gets the state before it.
+    /// Does long work; a request for the status gets the previous status meanwhile.
     pub(crate) fn take_long<R>(&self, state: &mut State, work: impl FnOnce(&mut State) -> R) -> R {
         let note = |status| {
             *self.meanwhile.lock() = status;
@@ -270,12 +271,12 @@ impl Owned {
         }
     }
 
-    /// The program of a direction.
+    /// The attached program of a direction.
     pub(crate) fn running(&self, direction: Direction) -> Option<&Arc<ProgramObject>> {
         self.program(self.attached[place(direction)]?)
     }
 
-    /// The program of a handle.
+    /// The program with this handle.
     pub(crate) fn program(&self, handle: u32) -> Option<&Arc<ProgramObject>> {
         match &self.memory.handles.get(&handle)?.object {
             Object::Program(program) => Some(program),
@@ -283,7 +284,7 @@ impl Owned {
         }
     }
 
-    /// All limits on what it has.
+    /// All limits, with the used amounts.
     pub(crate) fn limits(&self, limits: &Limits) -> Vec<Limit> {
         let named = self.used().of(limits).into_iter();
         named.map(|(name, limit, used)| Limit { name: name.to_owned(), limit, used }).collect()
@@ -296,7 +297,7 @@ impl fmt::Debug for Owned {
     }
 }
 
-/// The devices that a guest's maps may name: its targets, by its own numbers.
+/// The devices that a guest's maps may refer to: its targets, by its own numbers.
 #[derive(Debug)]
 struct GuestDevices {
     edge: Arc<dyn Edge>,
@@ -308,7 +309,7 @@ impl Devices for GuestDevices {
         is_target.then(Device::default)
     }
 
-    /// Programs of a guest run on its own port, where [`Edge`] puts them.
+    /// Does nothing: programs of a guest run on its own port, attached by [`Edge`].
     fn install(
         &self,
         _ifindex: u32,
@@ -323,12 +324,12 @@ impl Devices for GuestDevices {
     }
 }
 
-/// Why a program runs no more.
+/// Reason why a program no longer runs.
 pub(crate) fn halted(program: &ProgramObject) -> Option<String> {
     program.program().standing().halted().map(|halt| halt.why.to_string())
 }
 
-/// The place of a direction in lists.
+/// Index of a direction in arrays.
 pub(crate) fn place(direction: Direction) -> usize {
     direction as usize - 1
 }

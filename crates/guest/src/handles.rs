@@ -1,4 +1,4 @@
-//! The objects that a guest has numbers for.
+//! The objects for which a guest has handles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::guest::Owned;
 use crate::limits::Used;
 use crate::refusal::Refusal;
 
-/// How an object came to be: enough to make it again somewhere else.
+/// Origin of an object: enough to make the object again on another host.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     /// The request that made the object.
     pub(crate) command: Command,
     /// The values of that request.
     pub(crate) payload: Vec<u8>,
-    /// Other objects that it needs, by handle.
+    /// Handles of other objects that it needs.
     pub(crate) needs: Vec<u32>,
     pub(crate) name: String,
     /// Its share of the limits.
@@ -36,7 +36,7 @@ impl Made {
 }
 
 impl Owned {
-    /// Gives an object the next number.
+    /// Gives an object the next handle.
     pub(crate) fn keep(&mut self, handle: Handle, made: Made) -> Result<u32, Refusal> {
         use towpath_objects::Caller as _;
         let number = self.memory.install(handle).map_err(no_number)?;
@@ -55,12 +55,12 @@ impl Owned {
         self.made.iter().map(record).collect()
     }
 
-    /// How much of the limits is used.
+    /// Used amounts of the limits.
     pub(crate) fn used(&self) -> Used {
         self.made.values().fold(Used::default(), |sum, made| sum.and(made.used))
     }
 
-    /// The map of a handle.
+    /// The map with this handle.
     pub(crate) fn map(&self, handle: u32) -> Result<(&Handle, &MapUse), Refusal> {
         let known = self.memory.handles.get(&handle).ok_or_else(|| no_object(handle))?;
         match &known.object {
@@ -69,7 +69,7 @@ impl Owned {
         }
     }
 
-    /// The handle of the object with an id that an element of a map shows.
+    /// Handle of the object whose id an element of a map contains.
     pub(crate) fn handle_of(&self, values: MapValues, id: u32) -> Option<u32> {
         let is_it = |object: &Object| match (object, values) {
             (Object::Map(map), MapValues::Map) => map.id() == id,
@@ -80,8 +80,8 @@ impl Owned {
         handles.find(|(_, handle)| is_it(&handle.object)).map(|(&number, _)| number)
     }
 
-    /// Frees an object without references, so that the rest can always be saved. With `all` it also
-    /// frees objects that only this one refers to.
+    /// Frees an object without references, so that the remaining objects can always be saved. With
+    /// `all` it also frees objects that only this one refers to.
     pub(crate) fn close(&mut self, handle: u32, all: bool) -> Result<(), Refusal> {
         if !self.made.contains_key(&handle) {
             return Err(no_object(handle));
@@ -96,7 +96,7 @@ impl Owned {
             goes = reachable(&references, goes);
             let runs = self.attached.iter().flatten().copied();
             let outside = references.keys().copied().filter(|number| !goes.contains(number));
-            // What others refer to stays, with all that it refers to.
+            // Objects that others refer to stay, with all that they refer to themselves.
             let stays = outside.flat_map(|number| references[&number].clone()).chain(runs);
             let stays = reachable(&references, stays.collect());
             goes.retain(|number| !stays.contains(number));
@@ -113,7 +113,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Objects that an object needs, or that its elements name.
+    /// Objects that an object needs, or that its elements refer to.
     fn references(&self, number: u32) -> BTreeSet<u32> {
         let mut found: BTreeSet<u32> =
             self.made.get(&number).into_iter().flat_map(|made| made.needs.clone()).collect();
@@ -129,7 +129,7 @@ impl Owned {
     }
 }
 
-/// These, and all that they lead to.
+/// These objects, and all that they refer to directly or indirectly.
 fn reachable(references: &BTreeMap<u32, BTreeSet<u32>>, from: BTreeSet<u32>) -> BTreeSet<u32> {
     let mut left: Vec<u32> = from.iter().copied().collect();
     let mut found = from;

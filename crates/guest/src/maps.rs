@@ -1,4 +1,4 @@
-//! Maps: made, read, changed.
+//! Maps: creation, reads and changes.
 
 use towpath_bpf::Errno;
 use towpath_bpf::map::Values as MapValues;
@@ -12,8 +12,8 @@ use crate::handles::Made;
 use crate::limits::{Limits, Used};
 use crate::refusal::Refusal;
 
-/// Whether guests may make such maps: those whose contents they can read and write in full, and
-/// that lead nowhere but to what is theirs.
+/// Whether guests may make maps of this kind: kinds whose contents guests can read and write in
+/// full, and that refer only to the guest's own objects.
 pub(crate) fn is_offered(kind: MapType) -> bool {
     match kind.values() {
         MapValues::Bytes
@@ -48,7 +48,7 @@ impl Owned {
         let entries = u64::from(request.max_entries);
         let element = u64::from(request.key_size).saturating_add(value_bytes);
         let used = |bytes| Used { maps: 1, entries, bytes, ..Used::default() };
-        // Before memory is taken.
+        // The limit is checked before memory is allocated.
         let estimate = element.saturating_mul(entries);
         self.used().check(used(estimate), limits)?;
         let made = self.objects.make_map(&self.memory, &request);
@@ -70,7 +70,7 @@ impl Owned {
         Ok(Writer::new().with(Tag::Value, &self.shown(map, &value)))
     }
 
-    /// Stores elements, in order; what is wrong ends it, and the count says how many were stored.
+    /// Stores elements in order; an error ends it, and the count tells how many were stored.
     pub(crate) fn update(&self, values: Values<'_>) -> Result<Writer, Refusal> {
         let (handle, _) = self.map(values.number(Tag::Handle)?)?;
         let (flags, mut keys) = (flags(values)?, values.all(Tag::Key));
@@ -105,7 +105,7 @@ impl Owned {
         Ok(Writer::new().with(Tag::Key, &key))
     }
 
-    /// Elements behind a key, as many as are asked for and fit.
+    /// Elements behind a key: as many as requested, if they fit.
     pub(crate) fn lookup_batch(
         &self,
         values: Values<'_>,
@@ -124,14 +124,15 @@ impl Owned {
                 Err(errno) => return Err(element(errno)),
             };
             if !writer.is_empty() && take(1).is_err() {
-                // The rest is for the next request.
+                // The remaining elements are for the next request.
                 break;
             }
             if let Ok(Some(value)) = handle.lookup(&exactly(&key), &exactly(&[]), 0) {
                 writer.put(Tag::Key, &key);
                 writer.put(Tag::Value, &self.shown(map, &value));
             } else {
-                // An empty slot, or one that went meanwhile: only a place to go on from.
+                // An empty slot, or one that was removed meanwhile: its key only marks the
+                // position.
                 writer.put(Tag::Key, &key);
                 writer.put(Tag::Value, &[]);
             }
@@ -168,7 +169,7 @@ impl Owned {
             .u32(Tag::Frozen, u32::from(map.is_frozen())))
     }
 
-    /// A value as the guest knows it: handles in place of ids, CPUs side by side.
+    /// A value in the guest's form: handles instead of ids, values of CPUs side by side.
     pub(crate) fn shown(&self, map: &MapUse, value: &Value) -> Vec<u8> {
         let values = map.map().kind().values();
         if matches!(values, MapValues::Map | MapValues::Program)
@@ -180,7 +181,7 @@ impl Owned {
         flatten(value)
     }
 
-    /// Keys and ids of a map whose elements name objects.
+    /// Keys and ids of a map whose elements refer to objects.
     pub(crate) fn elements(&self, number: u32) -> Vec<(Vec<u8>, u32)> {
         let Ok((handle, map)) = self.map(number) else { return Vec::new() };
         let named = pairs(handle, map).filter_map(|(key, value)| {
@@ -245,7 +246,7 @@ fn next_key(handle: &Handle, key: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// A map's keys with their values, in the order of keys. The number is limited, because elements
+/// A map's keys with their values, in the order of keys. Their number is limited, because elements
 /// may be stored meanwhile.
 pub(crate) fn pairs<'a>(
     handle: &'a Handle,
@@ -259,10 +260,10 @@ pub(crate) fn pairs<'a>(
     })
 }
 
-/// The values of a request, kept to make the same again.
+/// The values of a request, copied so that the object can be made again.
 pub(crate) fn copied(values: Values<'_>) -> Vec<u8> {
     let mut writer = Writer::new();
-    // Which handle an object gets is not a part of it.
+    // The handle is not a part of the object.
     let kept = values.iter().map_while(Result::ok).filter(|(tag, _)| *tag != Tag::Handle);
     kept.for_each(|(tag, value)| writer.put(tag, value));
     writer.finish()
@@ -287,5 +288,5 @@ fn after(count: u32, refusal: Refusal) -> Refusal {
     Refusal { text: format!("after {count} elements: {}", refusal.text), ..refusal }
 }
 
-/// Most elements of one answer.
+/// Largest number of elements in one answer.
 const BATCH_MAX: u32 = 4096;

@@ -1,4 +1,4 @@
-//! Programs and their types: what is allowed, and loading through `bpf(2)`'s acceptor.
+//! Programs and their types: checks, and loading through `bpf(2)`'s implementation.
 
 use towpath_bpf::btf::emit::{FUNC_INFO_BYTES, LINE_INFO_BYTES};
 use towpath_bpf::insn::PSEUDO_BTF_ID;
@@ -68,7 +68,7 @@ impl Owned {
         Ok(Writer::new().u32(Tag::Handle, number).with(Tag::Text, tag.as_bytes()))
     }
 
-    /// Objects that a program names.
+    /// Objects that a program refers to.
     fn needs(&self, insns: &[Insn], btf: Option<u32>) -> Vec<u32> {
         let named = insns.iter().filter(|insn| insn.is_ld_imm64() && insn.src != 0);
         let named = named.map(|insn| insn.imm.cast_unsigned());
@@ -112,7 +112,7 @@ fn check_calls(insns: &[Insn], limits: &Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How a command is asked for its log.
+/// Fields by which a command's log is requested.
 struct Log {
     level: usize,
     size: usize,
@@ -156,7 +156,7 @@ impl<'a> Attr<'a> {
         self.bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
     }
 
-    /// The address of these bytes.
+    /// Stores the address of these bytes.
     fn bytes(&mut self, at: usize, bytes: &[u8]) {
         let address = self.memory.bytes.map_bytes(bytes);
         self.u64(at, address);
@@ -202,8 +202,8 @@ impl<'a> Attr<'a> {
         self.u32(at.2, size as u32);
     }
 
-    /// Makes the call; when it is refused once more, for what the log says. The object is not a
-    /// handle of the guest's yet.
+    /// Makes the call; if it is refused, makes it once more with a log. The object does not get a
+    /// handle of the guest yet.
     fn call(
         mut self,
         objects: &towpath_objects::Objects,
@@ -218,7 +218,7 @@ impl<'a> Attr<'a> {
         self.u32(log.level, log.verbose);
         self.u32(log.size, LOG_BYTES as u32);
         self.u64(log.buffer, address);
-        // Refused again, or else it is not what was asked for: there was not enough of something.
+        // If it isn't refused again, the first refusal was for lack of some resource.
         let _again = self.once(objects, command);
         let text = self.memory.bytes.bytes(address).unwrap_or_default();
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
@@ -231,14 +231,14 @@ impl<'a> Attr<'a> {
         let address = self.memory.bytes.map_bytes(&self.bytes);
         let next = self.memory.next;
         let made = objects.bpf(self.memory, command as u32, address, ATTR_BYTES as u32);
-        // Who keeps it gives it its number.
+        // The caller that keeps the object gives it its handle.
         self.memory.next = next;
         self.memory.handles.remove(&made?).ok_or(Errno::EBADF)
     }
 }
 
 const INSN_BYTES: usize = 8;
-/// As much of the verifier's log as a guest gets: its end.
+/// Largest part of the verifier's log for a guest, in bytes: the end of the log.
 const LOG_BYTES: usize = 1 << 18;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;

@@ -1,8 +1,9 @@
-//! A guest's objects as bytes, from which another host makes them again.
+//! A guest's objects as bytes, from which another host can make them again.
 //!
-//! A saved guest is the requests that would make it, as the protocol has them, one behind the
-//! other: objects in the order of their handles (so that what others need comes first), what maps
-//! hold, what runs. Nothing else has to be understood, and each request is checked as a guest's.
+//! A saved guest consists of the requests that would make it, in the protocol's encoding, one
+//! behind the other: objects in the order of their handles (so that referenced objects come first),
+//! contents of maps, attached programs. No other format is needed, and each request is checked like
+//! a guest's.
 
 use std::time::Instant;
 
@@ -17,32 +18,32 @@ use crate::guest::{Guest, Owned, State, place};
 use crate::maps::pairs;
 use crate::refusal::Refusal;
 
-/// Why a guest can't be made of bytes.
+/// Reason why a guest can't be restored from bytes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// It has something already.
+    /// The guest has objects already.
     #[error("guest {0} has programs or maps already: reset it first")]
     NotEmpty(String),
-    /// The bytes are not what [`Guest::save`] gave.
+    /// The bytes are not the result of [`Guest::save`].
     #[error("at message {0}: the bytes are no saved guest, or not all of one")]
     Damaged(usize),
-    /// Per-CPU values of another number of CPUs.
+    /// The per-CPU values are for another number of CPUs.
     #[error("it was saved where programs run on {0} workers, and here they run on {1}")]
     Workers(u32, usize),
-    /// Something is not allowed here, or not known.
+    /// A request is not allowed on this host, or unknown.
     #[error("at message {number}: {refusal}")]
     Refused {
-        /// Which.
+        /// Number of the message.
         number: usize,
-        /// Why.
+        /// Reason of the refusal.
         refusal: Box<Refusal>,
     },
 }
 
 impl Guest {
-    /// Everything that it has, for [`Guest::restore`]. It may go on meanwhile: each element is as
-    /// it is when it is looked at.
+    /// All objects of the guest, for [`Guest::restore`]. Programs may run meanwhile: each element
+    /// has its value at the time it is read.
     pub fn save(&self) -> Vec<u8> {
         let state = self.state.lock();
         let mut saving = Saving { bytes: Vec::new(), count: 0 };
@@ -64,12 +65,13 @@ impl Guest {
         saving.bytes
     }
 
-    /// Makes it what was saved: handles are the same, and programs run. When that fails it has
-    /// nothing.
+    /// Restores a saved guest: handles are the same, and programs are attached. After a failure it
+    /// has no objects.
     ///
     /// # Errors
     ///
-    /// It has something already; the bytes are wrong; its limits here are lower.
+    /// Fails if the guest has objects already, if the bytes are damaged, or if its limits here are
+    /// lower.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), RestoreError> {
         let mut state = self.state.lock();
         if !state.owned.made.is_empty() {
@@ -104,12 +106,12 @@ impl Guest {
             }
             number += 1;
         }
-        // Handles of objects that are gone are not used again either.
+        // Handles of freed objects are not used again either.
         state.owned.memory.next = state.owned.memory.next.max(next);
         if is_whole { Ok(()) } else { Err(RestoreError::Damaged(number)) }
     }
 
-    /// Gives the next object's handle.
+    /// Reads the header; gives the handle of the next object.
     fn replay_head(&self, state: &mut State, values: Values<'_>) -> Result<u32, RestoreError> {
         let cpus = values.u32(Tag::Cpus).ok().flatten().unwrap_or(0);
         if cpus as usize != self.workers {
@@ -137,7 +139,7 @@ impl Guest {
     }
 }
 
-/// Messages so far.
+/// The messages so far.
 struct Saving {
     bytes: Vec<u8>,
     count: u32,
@@ -160,7 +162,7 @@ impl Owned {
                 .for_each(|(tag, value)| writer.put(tag, value));
             saving.add(made.command, writer);
             if let Ok((_, map)) = self.map(handle) {
-                // Programs are verified with what constants are.
+                // Constants are stored first, as programs are verified with their values.
                 if !names_objects(map) {
                     self.save_contents(handle, saving);
                 }
@@ -195,11 +197,11 @@ impl Owned {
         }
     }
 
-    /// Keys and values as the guest has them, in the order in which they are to be stored.
+    /// Keys and values in the guest's form, in the order in which they are to be stored.
     fn contents(&self, number: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
         let Ok((handle, map)) = self.map(number) else { return Vec::new() };
         if map.map().kind().values() == MapValues::Queued {
-            // The oldest first.
+            // Oldest values first.
             let queued = map.map().user().queued().unwrap_or_default();
             let value = |value| (Vec::new(), self.shown(map, &value));
             return queued.into_iter().map(value).collect();

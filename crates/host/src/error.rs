@@ -1,31 +1,31 @@
-//! Errors between the host and this process.
+//! Errors of reading the host's tables.
 
 use std::io;
 
-/// Why the host's tables cannot be read.
+/// Reason why the host's tables cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A socket or thread cannot be had.
+    /// A socket or thread cannot be made.
     #[error("watching the host's interfaces and routes: {step}")]
     Setup {
-        /// What was being done.
+        /// Name of the failed step.
         step: &'static str,
-        /// Why it failed.
+        /// Error of the system.
         source: io::Error,
     },
     /// The kernel did not answer a request.
     #[error("reading the host's {what} by rtnetlink")]
     Read {
-        /// What was asked for.
+        /// Name of the table.
         what: &'static str,
-        /// Why it failed.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Makes an error of one that a step ended with.
+    /// Gives a function that wraps the error of a step.
     pub(crate) fn setup(step: &'static str) -> impl Fn(io::Error) -> Error {
         move |source| Error::Setup { step, source }
     }

@@ -1,5 +1,5 @@
-//! Interfaces of one network namespace by name: which there are now, and whether they are still the
-//! same ones. A thread is told by rtnetlink.
+//! Interfaces of one network namespace by name: the present ones, and whether they are still the
+//! same. A thread receives changes through rtnetlink.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -18,11 +18,12 @@ use crate::interfaces::interface;
 use crate::namespace::{self, Identity};
 use crate::netlink::{LINKS, Messages, Socket, protocols};
 
-/// An interface that has a name now. One that went, or was renamed, and came back is another one.
+/// Identity of an interface that has a name now. An interface that returns after it was removed or
+/// renamed gets another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence(u64);
 
-/// The interfaces of a network namespace, until this is dropped.
+/// The interfaces of a network namespace, followed until this is dropped.
 #[derive(Debug)]
 pub struct Names {
     shared: Arc<Shared>,
@@ -42,7 +43,7 @@ struct State {
     stopped: bool,
     /// Names that are watched.
     watched: BTreeSet<String>,
-    /// By ifindex: the name, whether it is up, and when it came.
+    /// Interfaces by ifindex: name, whether it is up, and its identity.
     interfaces: BTreeMap<u32, Known>,
     /// Ifindexes by name.
     by_name: HashMap<String, u32>,
@@ -56,12 +57,12 @@ struct Known {
 }
 
 impl Names {
-    /// Follows a namespace, the calling thread's without a name. `changed` is called, by a thread
-    /// of its own, whenever a watched interface came, went, or was set up or down.
+    /// Follows a namespace, or the calling thread's if there is no name. A thread calls `changed`
+    /// whenever a watched interface appears, disappears, or is set up or down.
     ///
     /// # Errors
     ///
-    /// There is no such namespace, or no socket or thread is to be had.
+    /// Fails if there is no such namespace, or if no socket or thread can be made.
     pub fn follow(
         namespace: Option<&str>,
         changed: impl Fn() + Send + 'static,
@@ -74,7 +75,7 @@ impl Names {
         let open = |groups| Socket::open(protocols::NETLINK_ROUTE, groups);
         let body = move || {
             let opened = file.map_or(Ok(()), |file| namespace::enter(&file));
-            // First listen, then read: nothing is missed in between.
+            // It listens before it reads, so that no change is missed in between.
             let opened = opened.and_then(|()| Ok((open(LINK_GROUP)?, open(0)?)));
             let (events, reader) = match opened {
                 Ok(sockets) => sockets,
@@ -82,7 +83,7 @@ impl Names {
             };
             events.set_backlog(BACKLOG_BYTES);
             let mut work = Work { events, reader, shared: theirs };
-            // Without a receiver, the caller has gone.
+            // Without a receiver, the caller is gone.
             let _gone = said.send(work.read().map(drop));
             work.run(changed);
         };
@@ -99,17 +100,17 @@ impl Names {
         }
     }
 
-    /// Whether the name leads to the namespace that is followed.
+    /// Whether the name refers to the namespace that is followed.
     pub fn is_of(&self, namespace: Option<&str>) -> bool {
         namespace.and_then(|name| namespace::identity(name).ok()) == self.identity
     }
 
-    /// Says which names are of interest.
+    /// Sets the names to watch.
     pub fn watch(&self, names: BTreeSet<String>) {
         self.shared.state.lock().watched = names;
     }
 
-    /// The interface of that name, if there is one now.
+    /// The interface with this name, if there is one now.
     pub fn find(&self, name: &str) -> Option<Presence> {
         let state = self.shared.state.lock();
         state.find(name)
@@ -132,14 +133,14 @@ impl State {
         self.interfaces.get(ifindex).map(|known| known.since)
     }
 
-    /// A name now belongs to another interface, or to none.
+    /// Removes a name that now belongs to another interface, or to none.
     fn forget_name(&mut self, name: &str, ifindex: u32) {
         if self.by_name.get(name) == Some(&ifindex) {
             self.by_name.remove(name);
         }
     }
 
-    /// Notes an interface as it is; says whether that is of interest.
+    /// Records an interface's state; gives whether a watched name changed.
     fn note(&mut self, interface: &Interface) -> bool {
         let Interface { ifindex, name, up, .. } = interface;
         let before = self.interfaces.get(ifindex);
@@ -158,7 +159,7 @@ impl State {
         old.iter().chain([name]).any(|name| self.watched.contains(name))
     }
 
-    /// Notes that an interface is gone.
+    /// Records that an interface is gone.
     fn forget(&mut self, ifindex: u32) -> bool {
         let gone = self.interfaces.remove(&ifindex);
         if let Some(gone) = &gone {
@@ -168,7 +169,7 @@ impl State {
     }
 }
 
-/// What the thread owns.
+/// State of the thread.
 struct Work {
     events: Socket,
     reader: Socket,
@@ -179,13 +180,13 @@ impl Work {
     fn run(&mut self, changed: impl Fn()) {
         let mut is_whole = true;
         loop {
-            // What could not be read is read again a little later.
+            // A failed read is repeated a little later.
             let timeout = (!is_whole).then_some(Timespec { tv_sec: 0, tv_nsec: RETRY_NS });
             let mut fds = [
                 PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
                 PollFd::new(&self.shared.bell, PollFlags::IN),
             ];
-            // An interrupted wait is a short one.
+            // An interrupted wait only ends early.
             let _interrupted = poll(&mut fds, timeout.as_ref());
             if self.shared.state.lock().stopped {
                 return;
@@ -203,8 +204,8 @@ impl Work {
         }
     }
 
-    /// Notes all notifications there are; gives whether one is of interest. When some were lost,
-    /// what is known is not the whole.
+    /// Records all pending notifications; gives whether one concerns a watched name. If some were
+    /// lost, `is_whole` becomes false.
     fn hear(&mut self, is_whole: &mut bool) -> bool {
         let mut is_news = false;
         loop {
@@ -216,7 +217,7 @@ impl Work {
                 }
             };
             for message in Messages(bytes) {
-                // Bridges tell of their ports in the same way, as another family.
+                // Bridges report their ports in the same way, with another family.
                 let family = message.body.first();
                 let Some(interface) = interface(message.body).filter(|_| family == Some(&0)) else {
                     continue;
@@ -231,7 +232,7 @@ impl Work {
         }
     }
 
-    /// Reads all there is; gives whether something of it is of interest.
+    /// Reads all interfaces; gives whether a change concerns a watched name.
     fn read(&mut self) -> io::Result<bool> {
         let there = self.reader.dump(LINKS, 0, interface)?.entries;
         let mut state = self.shared.state.lock();
@@ -245,9 +246,9 @@ impl Work {
     }
 }
 
-/// No two interfaces came at once, in whatever namespaces.
+/// Source of identities: no two interfaces of any namespaces get the same one.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// `RTMGRP_LINK`
+/// `RTMGRP_LINK`.
 const LINK_GROUP: u32 = 1;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(find(&state), None);
     }
 
-    /// Two exchange their names, one message after the other.
+    /// Two interfaces exchange their names, one message after the other.
     #[test]
     fn a_name_is_of_who_had_it_last() {
         let mut state = State::default();

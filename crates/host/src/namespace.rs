@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Which namespace a name leads to: another one has other numbers.
+/// Identity of a namespace: device and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity(u64, u64);
 
-/// Opens a namespace: a name that `ip netns` knows, or a path.
+/// Opens a namespace: a name of `ip netns`, or a path.
 ///
 /// # Errors
 ///
-/// There is none of that name, or it is something else, which is not waited for.
+/// Fails if there is none of this name, or if the file is of another type; a FIFO does not block.
 pub fn open(name: &str) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path_of(name))?;
@@ -27,17 +27,17 @@ pub fn open(name: &str) -> io::Result<File> {
     }
 }
 
-/// Which one it is.
+/// Identity of the namespace with this name.
 ///
 /// # Errors
 ///
-/// There is none of that name.
+/// Fails if there is none of this name.
 pub fn identity(name: &str) -> io::Result<Identity> {
     let about = std::fs::metadata(path_of(name))?;
     Ok(Identity(about.dev(), about.ino()))
 }
 
-/// Whether it is another one than the calling thread's.
+/// Whether it is another namespace than the calling thread's.
 pub fn is_foreign(name: &str) -> bool {
     match (identity(name), identity(OWN)) {
         (Ok(theirs), Ok(ours)) => theirs != ours,
@@ -45,20 +45,20 @@ pub fn is_foreign(name: &str) -> bool {
     }
 }
 
-/// Moves the calling thread there, for good: what it opens from then on belongs there.
+/// Moves the calling thread into the namespace, for good: sockets opened from then on belong to it.
 ///
 /// # Errors
 ///
-/// Privileges are missing, or the file is no network namespace.
+/// Fails if privileges are missing, or if the file is not a network namespace.
 pub fn enter(namespace: &File) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
 fn path_of(name: &str) -> PathBuf {
-    // An absolute path replaces what it is joined to.
+    // An absolute path replaces the path that it is joined to.
     Path::new(NAMED).join(name)
 }
 
-/// Where `ip netns add` mounts namespaces.
+/// Directory in which `ip netns add` mounts namespaces.
 const NAMED: &str = "/run/netns";
 const OWN: &str = "/proc/thread-self/ns/net";

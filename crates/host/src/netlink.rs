@@ -1,4 +1,4 @@
-//! Requests and answers on a netlink socket (netlink(7)), of the network namespace of the thread
+//! Requests and answers on a netlink socket (netlink(7)), in the network namespace of the thread
 //! that made it.
 
 use std::io;
@@ -12,13 +12,13 @@ use rustix::net::{RecvFlags, sockopt};
 /// A table that the kernel lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// What it is called in errors.
+    /// Name of the table in errors.
     pub(crate) what: &'static str,
-    /// `RTM_GET*`
+    /// Type of requests (`RTM_GET*`).
     request: u16,
-    /// `RTM_NEW*`: the type of each entry.
+    /// Type of each entry (`RTM_NEW*`).
     entry: u16,
-    /// Bytes of the structure that follows the header.
+    /// Size in bytes of the structure that follows the header.
     body: usize,
 }
 
@@ -35,17 +35,17 @@ pub struct Socket {
     sequence: u32,
 }
 
-/// The answer to a question about one thing.
+/// The answer to a request about one object.
 #[derive(Debug)]
 pub struct Answer {
-    /// The message's type.
+    /// Type of the message.
     pub kind: u16,
-    /// What is behind `struct nlmsghdr`.
+    /// Bytes behind `struct nlmsghdr`.
     pub content: Vec<u8>,
 }
 
 impl Socket {
-    /// A socket of a protocol ([`protocols`]) that also receives what is sent to `groups`.
+    /// A socket of a protocol ([`protocols`]) that also receives messages to `groups`.
     pub fn open(protocol: isize, groups: u32) -> io::Result<Socket> {
         let mut socket = netlink_sys::Socket::new(protocol)?;
         socket.bind(&SocketAddr::new(0, groups))?;
@@ -53,7 +53,7 @@ impl Socket {
         Ok(Socket { socket, buffer: Vec::with_capacity(BUFFER_BYTES), sequence: 0 })
     }
 
-    /// Sends a request of this type, gives what the kernel answers, or the error that it answers.
+    /// Sends a request of this type; gives the kernel's answer, or its error.
     pub fn ask(&mut self, kind: u16, body: &[u8]) -> io::Result<Answer> {
         self.request(kind, NLM_F_REQUEST, body)?;
         loop {
@@ -65,21 +65,21 @@ impl Socket {
         }
     }
 
-    /// Asks for room for so many bytes that were not read yet. Less than that only means that more
-    /// is read again.
+    /// Asks for a receive buffer of this number of bytes. A smaller one only means that tables are
+    /// read again more often.
     pub(crate) fn set_backlog(&self, bytes: usize) {
         if sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
             let _smaller = sockopt::set_socket_recv_buffer_size(&self.socket, bytes);
         }
     }
 
-    /// The descriptor, to wait for.
+    /// The file descriptor, for polling.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Every entry of a table, as `parse` reads its body. A table that changed meanwhile is read
-    /// again.
+    /// Every entry of a table, parsed from its body by `parse`. A table that changed meanwhile is
+    /// read again.
     pub(crate) fn dump<T>(
         &mut self,
         table: Table,
@@ -91,11 +91,11 @@ impl Socket {
                 return Ok(dump);
             }
         }
-        // It changes faster than it is read. What comes next brings another chance.
+        // The table changes faster than it is read. The next notification starts another attempt.
         Err(io::Error::other("it changes all the time"))
     }
 
-    /// As [`Socket::dump`], or nothing when the table changed meanwhile.
+    /// As [`Socket::dump`], but `None` if the table changed meanwhile.
     fn dump_once<T>(
         &mut self,
         table: Table,
@@ -142,7 +142,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The next datagram: any number of messages. `ENOBUFS` says that some were lost.
+    /// The next datagram, with any number of messages. `ENOBUFS` means that some were lost.
     pub(crate) fn receive(&mut self, flags: RecvFlags) -> io::Result<&[u8]> {
         loop {
             self.buffer.clear();
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-/// The answer to the request of that number, if it is in a datagram.
+/// The answer to the request with this number, if it is in a datagram.
 fn answer_in(datagram: &[u8], sequence: u32) -> Option<io::Result<Answer>> {
     let answer = Messages(datagram).find(|message| message.sequence == sequence)?;
     Some(match answer.kind {
@@ -170,7 +170,7 @@ fn answer_in(datagram: &[u8], sequence: u32) -> Option<io::Result<Answer>> {
     })
 }
 
-/// An attribute, to be sent.
+/// Encodes an attribute to send.
 pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut attribute = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
     attribute.extend(kind.to_ne_bytes());
@@ -178,7 +178,7 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute
 }
 
-/// Attributes (`struct nlattr`), as far as they are whole.
+/// Attributes (`struct nlattr`); an incomplete one ends the iteration.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
@@ -201,7 +201,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Entries of a table, and how many could not be made sense of.
+/// Entries of a table, and the number of those that could not be parsed.
 #[derive(Debug)]
 pub(crate) struct Dump<T> {
     pub(crate) entries: Vec<T>,
@@ -238,15 +238,15 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// `struct nlmsgerr`: a negated error number first.
+/// The error in a `struct nlmsgerr`, which begins with a negated error number.
 fn error_of(body: &[u8]) -> io::Error {
     let number = body.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
     io::Error::from_raw_os_error(number.saturating_neg())
 }
 
-/// `struct nlmsghdr`
+/// Size of `struct nlmsghdr`, in bytes.
 const HEADER_BYTES: usize = 16;
-/// The kernel fills 32 KiB at most.
+/// Size of the buffer in bytes: the kernel fills 32 KiB at most.
 const BUFFER_BYTES: usize = 64 << 10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -255,7 +255,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const DUMP_TRIES: u32 = 10;
-/// The kernel answers at once, or never.
+/// Longest wait for an answer: the kernel answers at once, or never.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Next-hop objects (`ip nexthop`), for routes that name one by its id.
+//! Next-hop objects (`ip nexthop`), for routes that refer to one by its id.
 //!
 //! The kernel repeats an object's content in each route unless `net.ipv4.nexthop_compat_mode` is
-//! off; then this is the only place to find it.
+//! off; then the content is found only here.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ pub(crate) struct Object {
     members: Vec<(u32, u32)>,
 }
 
-/// What an object stands for.
+/// The next hops of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Ways {
     pub(crate) hops: Vec<NextHop>,
@@ -37,7 +37,7 @@ impl Objects {
         Objects(objects.into_iter().map(|object| (object.id, object)).collect())
     }
 
-    /// The ways behind an id. Groups hold no groups.
+    /// The next hops of an id. Groups contain no groups.
     pub(crate) fn ways(&self, id: u32) -> Ways {
         let mut ways = Ways::default();
         let Some(object) = self.0.get(&id) else { return ways };
@@ -62,7 +62,7 @@ impl Ways {
     }
 }
 
-/// The object that an `RTM_NEWNEXTHOP` tells of (`struct nhmsg` and `NHA_*`).
+/// The object in an `RTM_NEWNEXTHOP` (`struct nhmsg` and `NHA_*`).
 pub(crate) fn object(body: &[u8]) -> Option<Object> {
     let [_family, _scope, _protocol, _reserved, flags @ ..] = body.first_chunk::<NHMSG_BYTES>()?;
     let is_dead = u32::from_ne_bytes(*flags) & RTNH_F_DEAD != 0;
@@ -75,7 +75,7 @@ pub(crate) fn object(body: &[u8]) -> Option<Object> {
             NHA_ID => object.id = word()?,
             NHA_GROUP => {
                 let (entries, _) = value.as_chunks::<GROUP_ENTRY_BYTES>();
-                // `struct nexthop_grp`: the weight is one less, its upper half follows.
+                // `struct nexthop_grp`: the weight is stored less one, with its upper half last.
                 object.members.extend(entries.iter().map(|[a, b, c, d, low, high, ..]| {
                     let weight = u32::from(u16::from_le_bytes([*low, *high])) + 1;
                     (u32::from_ne_bytes([*a, *b, *c, *d]), weight)

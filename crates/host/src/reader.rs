@@ -1,4 +1,4 @@
-//! The host's tables as they were read last, and which of them have to be read again.
+//! The host's tables as of the last read, and the set of tables to read again.
 
 use std::io;
 
@@ -27,9 +27,9 @@ impl Stale {
     pub(crate) const ALL: Stale =
         Stale { links: true, addresses: true, routes: true, neighbours: true };
 
-    /// What a notification says about the tables.
+    /// Marks the tables that a notification concerns.
     ///
-    /// An interface that goes down takes IPv4 routes with it, and none of them is announced.
+    /// An interface that goes down removes IPv4 routes, and none of these removals is announced.
     pub(crate) fn mark(&mut self, message: &Message<'_>) {
         let family = message.body.first().copied().unwrap_or(0);
         match message.kind {
@@ -38,7 +38,7 @@ impl Stale {
                 (self.addresses, self.routes) = (true, true);
             }
             RTM_NEWROUTE..=RTM_DELROUTE | RTM_NEWNEXTHOP..=RTM_DELNEXTHOP => self.routes = true,
-            // Bridges tell of their addresses in the same way.
+            // Bridges report their addresses in the same way, with another family.
             RTM_NEWNEIGH..=RTM_DELNEIGH => {
                 self.neighbours |= family == AF_INET || family == AF_INET6;
             }
@@ -52,7 +52,7 @@ impl Stale {
     }
 }
 
-/// The multicast groups whose messages [`Stale::mark`] knows, as bits (`RTNLGRP_* - 1`).
+/// The multicast groups whose messages [`Stale::mark`] handles, as bits (`RTNLGRP_* - 1`).
 pub(crate) const GROUPS: u32 = 1 << 0 // LINK
     | 1 << 2 // NEIGH
     | 1 << 4 // IPV4_IFADDR
@@ -63,7 +63,7 @@ pub(crate) const GROUPS: u32 = 1 << 0 // LINK
     | 1 << 24 // IPV6_NETCONF
     | 1 << 31; // NEXTHOP
 
-/// Reads tables, and remembers them.
+/// Reads tables, and keeps them.
 #[derive(Debug)]
 pub(crate) struct Reader {
     socket: Socket,
@@ -74,7 +74,7 @@ pub(crate) struct Reader {
     neighbours: Read<Neighbour>,
 }
 
-/// A table as it was read.
+/// The entries of a table, and the number of unreadable ones.
 #[derive(Debug)]
 struct Read<T> {
     entries: Vec<T>,
@@ -93,7 +93,7 @@ impl Reader {
         })
     }
 
-    /// Reads what is stale.
+    /// Reads the stale tables.
     pub(crate) fn read(&mut self, stale: Stale) -> Result<(), Error> {
         if stale.links {
             let parse = |body: &[u8]| interfaces::interface(body).map(Some);
@@ -104,7 +104,7 @@ impl Reader {
         }
         if stale.routes {
             let objects = self.table(NEXTHOPS, AF_UNSPEC, |body| nexthops::object(body).map(Some));
-            // Kernels before 5.3 know no such objects.
+            // Kernels before 5.3 have no such objects.
             self.objects = Objects::new(objects.map_or(Vec::new(), |objects| objects.entries));
             let v4 = self.table(ROUTES, AF_INET, routes::route)?;
             self.routes = [v4, self.table(ROUTES, AF_INET6, routes::route)?];
@@ -138,12 +138,12 @@ impl Reader {
             interfaces,
             routes: self.routes.iter().flat_map(resolve).collect(),
             neighbours: self.neighbours.entries.clone(),
-            // The kernel does not tell of those that come and go.
+            // The kernel does not announce changes of sockets.
             sockets: Vec::new(),
         }
     }
 
-    /// Entries that were not understood.
+    /// Number of entries that could not be parsed.
     pub(crate) fn unreadable(&self) -> usize {
         let routes: usize = self.routes.iter().map(|routes| routes.unreadable).sum();
         self.links.unreadable + self.addresses.unreadable + self.neighbours.unreadable + routes

@@ -13,15 +13,15 @@ use towpath_xdp::host::fib::{NextHop, Route, RouteKind};
 use crate::interfaces::Address;
 use crate::nexthops::Objects;
 
-/// A route, and the id of the next-hop object that has its next hops when it has none itself.
+/// A route, and the id of the next-hop object with its next hops if it has none itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     route: Route,
     object: Option<u32>,
 }
 
-/// The route that an `RTM_NEWROUTE` tells of; outer `None`: not understood, inner: not one that
-/// look-ups follow.
+/// The route in an `RTM_NEWROUTE`. The outer `None`: it can't be parsed; the inner one: look-ups
+/// ignore it.
 pub(crate) fn route(body: &[u8]) -> Option<Option<Found>> {
     let message = RouteMessage::parse(body).ok()?;
     let header = &message.header;
@@ -68,7 +68,7 @@ pub(crate) fn route(body: &[u8]) -> Option<Option<Found>> {
     Some(Some(Found { route, object }))
 }
 
-/// What attributes say about one next hop.
+/// Properties of one next hop, from its attributes.
 #[derive(Debug, Default)]
 struct Hop {
     ifindex: Option<u32>,
@@ -116,7 +116,7 @@ fn kind_of(kind: RouteType) -> Option<RouteKind> {
     Some(match kind {
         RouteType::Unicast => RouteKind::Unicast,
         RouteType::Local => RouteKind::Local,
-        // Not forwarded either, and nothing else is asked.
+        // These are not forwarded either, and look-ups use no other property.
         RouteType::Broadcast | RouteType::Anycast | RouteType::Multicast => RouteKind::Broadcast,
         RouteType::BlackHole => RouteKind::Blackhole,
         RouteType::Unreachable => RouteKind::Unreachable,
@@ -134,8 +134,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The routes with their next hops and sources found. Those that lead nowhere, since all their
-/// next hops are gone, are left out.
+/// Routes with their next hops and sources. Routes whose next hops are all gone are left out.
 pub(crate) fn resolve(found: &[Found], objects: &Objects, addresses: &[Address]) -> Vec<Route> {
     let resolve = |found: &Found| {
         let mut route = found.route.clone();
@@ -152,9 +151,8 @@ pub(crate) fn resolve(found: &[Found], objects: &Objects, addresses: &[Address])
     found.iter().filter_map(resolve).collect()
 }
 
-/// An IPv4 route's source where it is not simply the interface's first address
-/// (`inet_select_addr`): the address in the gateway's network, or one of another interface when
-/// this one has none.
+/// An IPv4 route's source if it is not simply the interface's first address (`inet_select_addr`):
+/// the address in the gateway's network, or one of another interface if this one has none.
 fn source(route: &Route, addresses: &[Address]) -> Option<IpAddr> {
     let (RouteKind::Unicast, [NextHop { ifindex, gateway, .. }]) =
         (route.kind, &route.next_hops[..])
@@ -175,5 +173,5 @@ fn source(route: &Route, addresses: &[Address]) -> Option<IpAddr> {
     any.map(|address| address.address)
 }
 
-/// `1 << RTAX_MTU`
+/// `1 << RTAX_MTU`.
 const LOCK_MTU: u32 = 1 << 2;

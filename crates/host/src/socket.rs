@@ -1,5 +1,5 @@
-//! A unix socket's place in the file system: taken from who has gone, and given up with what
-//! listens there.
+//! The file of a unix socket: taken over from a process that is gone, and removed together with the
+//! listener.
 
 use std::fs::Permissions;
 use std::io;
@@ -24,13 +24,13 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Whether it is still where it was made.
+    /// Whether the file is still at its path.
     pub fn is_there(&self) -> bool {
         self.is.is_some() && identity(&self.path) == self.is
     }
 }
 
-/// Which file it is: its number, and when it was made, since numbers are used again.
+/// Identity of a file: its inode number, and its creation time, since inode numbers are reused.
 type Identity = (u64, Option<SystemTime>);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -38,34 +38,36 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((file.st_ino(), file.created().ok()))
 }
 
-/// Which other users may connect to a socket: connecting takes the right to write to its file.
+/// Users who may connect to a socket: connecting requires write permission for its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Permissions of the file, as `chmod(2)` takes them.
     pub mode: u32,
-    /// The user it belongs to, in place of ours.
+    /// Owner of the file, if not the user of this process.
     pub owner: Option<u32>,
-    /// The group it belongs to, in place of ours.
+    /// Group of the file, if not the group of this process.
     pub group: Option<u32>,
 }
 
-/// Owner and group may connect, and both are ours.
+/// By default owner and group may connect, and both are those of this process.
 impl Default for Access {
     fn default() -> Access {
         Access { mode: 0o660, owner: None, group: None }
     }
 }
 
-/// Listens at a path, without blocking. A socket without a listener is replaced.
+/// Listens at a path, without blocking. A socket file without a listener is replaced.
 ///
 /// # Errors
 ///
-/// `AddrInUse`: another process listens there, or it is no socket. `PermissionDenied`: the file
-/// can't be given to that user or group, which takes CAP_CHOWN. Else what the system says.
+/// Fails with `AddrInUse` if another process listens there, or if the file is not a socket; with
+/// `PermissionDenied` if the file can't be given to that user or group, which takes CAP_CHOWN; else
+/// with the system's error.
 pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket {
-        // A listener whose backlog is full answers EAGAIN, and would block us otherwise.
+        // Non-blocking: a listener whose backlog is full then gives EAGAIN, and does not block this
+        // process.
         match connect(&socket()?, &SocketAddrUnix::new(path)?) {
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
             _ => {
@@ -77,8 +79,8 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
         }
     }
     let socket = socket()?;
-    // The file is made with the permissions that the socket has by then (`unix_bind_bsd`): until it
-    // belongs to the right user, no other one may connect.
+    // The file gets the permissions that the socket has at this time (`unix_bind_bsd`): until it
+    // belongs to the right user, no other user may connect.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), is: identity(path) };
@@ -95,9 +97,9 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Connections that wait to be accepted; the kernel allows no more than `net.core.somaxconn`. It
-/// has room for a burst of clients while the listener is busy: a client that doesn't block is
-/// turned away with EAGAIN when there is none (`unix_stream_connect`).
+/// Largest number of connections that wait to be accepted; the kernel's limit is
+/// `net.core.somaxconn`. It has room for a burst of clients while the listener is busy: a
+/// non-blocking client gets EAGAIN if the backlog is full (`unix_stream_connect`).
 const BACKLOG: i32 = 1024;
 
 impl Drop for SocketFile {
@@ -139,7 +141,7 @@ mod tests {
         let listen = |path: &Path| listen(path, &Access::default());
         let (first, file) = listen(&path).unwrap();
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // As if it had been killed: the file stays.
+        // As after a kill: the file stays.
         drop(first);
         // Clocks of file systems are coarse.
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -171,7 +173,7 @@ mod tests {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
         assert!(!path.exists(), "it goes, whether it could be given away or not");
-        // A stream that was accepted works.
+        // An accepted stream works.
         let (listener, _file) = listen(&path, &Access::default()).unwrap();
         let _stream = UnixStream::connect(&path).unwrap();
         listener.accept().unwrap();

@@ -1,8 +1,8 @@
-//! A thread that waits for changes, reads what changed and puts a new host in place.
+//! A thread that waits for changes, reads the changed tables and publishes a new host.
 //!
-//! A notification only says which table to read again: there is no state that could go astray, and
-//! lost notifications (`ENOBUFS`) are cured by reading everything. Changes that come together are
-//! read together, and reading never takes more than a tenth of the thread's time.
+//! A notification only marks the table to read again: there is no incremental state that could
+//! become wrong, and after lost notifications (`ENOBUFS`) all tables are read. Changes that come
+//! together are read together, and reading never takes more than a tenth of the thread's time.
 
 use std::io;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use crate::netlink::protocols::NETLINK_ROUTE;
 use crate::netlink::{Messages, Socket};
 use crate::reader::{GROUPS, Reader, Stale};
 
-/// Keeps a [`Live`] host like the running one, until it is dropped.
+/// Keeps a [`Live`] host equal to the running one, until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How the tables are kept.
+/// State of the tables and their reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Times that something was read.
+    /// Number of times that tables were read.
     pub reads: u64,
-    /// Times that something different was put in place.
+    /// Number of times that a different host was published.
     pub changes: u64,
-    /// Times that notifications were lost, so that all was read again.
+    /// Number of times that notifications were lost, so that all tables were read again.
     pub overruns: u64,
-    /// Entries that were not understood in the last reading.
+    /// Number of entries that could not be parsed in the last read.
     pub unreadable: usize,
-    /// How long the last reading took, with making the tables.
+    /// Duration of the last read, including the construction of the tables.
     pub last_duration: Duration,
-    /// Why the last attempt failed; it is repeated every second.
+    /// Error of the last attempt; it is repeated every second.
     pub error: Option<String>,
 }
 
-/// What the thread and its owner have in common.
+/// State shared by the thread and its owner.
 #[derive(Debug)]
 struct Shared {
     /// Wakes the thread.
@@ -61,14 +61,14 @@ struct State {
 }
 
 impl Watcher {
-    /// Puts everything there is in the network namespace of the calling thread in `live`, and
-    /// keeps it so until the watcher is dropped. No privilege is needed.
+    /// Publishes the tables of the calling thread's network namespace in `live`, and keeps them
+    /// current until the watcher is dropped. No privilege is needed.
     ///
     /// # Errors
     ///
-    /// A socket or a thread cannot be had, or the kernel refuses to list a table.
+    /// Fails if a socket or thread cannot be made, or if the kernel refuses to list a table.
     pub fn start(live: &Arc<Live>) -> Result<Watcher, Error> {
-        // First listen, then read: nothing is missed in between.
+        // It listens before it reads, so that no change is missed in between.
         let events =
             Socket::open(NETLINK_ROUTE, GROUPS).map_err(Error::setup("listening to rtnetlink"))?;
         events.set_backlog(BACKLOG_BYTES);
@@ -89,9 +89,9 @@ impl Watcher {
         Ok(Watcher { shared, thread: Some(thread) })
     }
 
-    /// Adds interfaces that the host does not know: ports of this process
-    /// (`towpath_engine::Snapshot::interfaces`). They replace those of the last call, and are in
-    /// place a moment later.
+    /// Adds interfaces that the host does not have: ports of this process
+    /// (`towpath_engine::Snapshot::interfaces`). They replace those of the last call, and are
+    /// published a moment later.
     pub fn set_ports(&self, ports: Vec<Interface>) {
         let mut state = self.shared.state.lock();
         state.ports_changed |= state.ports != ports;
@@ -100,7 +100,7 @@ impl Watcher {
         self.shared.bell.ring();
     }
 
-    /// How it goes.
+    /// State of the tables.
     pub fn status(&self) -> Status {
         self.shared.state.lock().status.clone()
     }
@@ -116,7 +116,7 @@ impl Drop for Watcher {
     }
 }
 
-/// What the thread owns.
+/// State of the thread.
 struct Work {
     events: Socket,
     reader: Reader,
@@ -133,7 +133,7 @@ impl Work {
             if self.wait(timeout).is_break() {
                 return;
             }
-            // What belongs together comes together.
+            // Related changes arrive together.
             if self.pause(GATHER).is_break() {
                 return;
             }
@@ -145,7 +145,7 @@ impl Work {
         }
     }
 
-    /// Collects notifications for so long.
+    /// Collects notifications for this time.
     fn pause(&mut self, time: Duration) -> std::ops::ControlFlow<()> {
         let end = Instant::now() + time;
         loop {
@@ -157,14 +157,14 @@ impl Work {
         }
     }
 
-    /// Waits for something, and notes what it says.
+    /// Waits for notifications or the owner, and records them.
     fn wait(&mut self, timeout: Option<Duration>) -> std::ops::ControlFlow<()> {
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let mut fds = [
             PollFd::from_borrowed_fd(self.events.fd(), PollFlags::IN),
             PollFd::new(&self.shared.bell, PollFlags::IN),
         ];
-        // An interrupted wait is a short one.
+        // An interrupted wait only ends early.
         let _interrupted = poll(&mut fds, timeout.as_ref());
         self.shared.bell.silence();
         self.note();
@@ -174,7 +174,7 @@ impl Work {
         }
     }
 
-    /// Marks what is stale by all notifications there are.
+    /// Marks tables by all pending notifications.
     fn note(&mut self) {
         loop {
             match self.events.receive(RecvFlags::DONTWAIT) {
@@ -187,7 +187,7 @@ impl Work {
                     if error.raw_os_error() != Some(rustix::io::Errno::NOBUFS.raw_os_error()) {
                         state.status.error = Some(error.to_string());
                         drop(state);
-                        // It may well say so again at once.
+                        // The error may repeat at once.
                         return std::thread::sleep(RETRY);
                     }
                 }
@@ -195,7 +195,7 @@ impl Work {
         }
     }
 
-    /// Reads what is stale and puts the result in place.
+    /// Reads the stale tables and publishes the result.
     fn update(&mut self) {
         let ports_changed = std::mem::take(&mut self.shared.state.lock().ports_changed);
         if !self.stale.is_any() && !ports_changed {
@@ -216,7 +216,7 @@ impl Work {
         status.error = result.err().map(|error| text(&error));
     }
 
-    /// Puts what was read in place, unless it is there already.
+    /// Publishes the tables, unless the same ones are published already.
     fn replace(&self) -> bool {
         let mut host: Host = self.reader.host();
         host.merge(self.shared.state.lock().ports.iter().cloned());
@@ -228,7 +228,7 @@ impl Work {
     }
 }
 
-/// An error with its causes.
+/// Text of an error with its causes.
 fn text(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -239,7 +239,7 @@ fn text(error: &Error) -> String {
     text
 }
 
-/// Room for notifications while tables are read.
+/// Size of the receive buffer for notifications while tables are read, in bytes.
 const BACKLOG_BYTES: usize = 4 << 20;
 /// Changes within this time are read together.
 const GATHER: Duration = Duration::from_millis(5);

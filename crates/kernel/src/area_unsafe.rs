@@ -1,8 +1,8 @@
-//! A piece of memory from which any `bpf(2)` may be made, right or wrong.
+//! A memory area from which tests make any `bpf(2)` call, valid or invalid.
 //!
-//! Tests ask the kernel what it answers to bytes that make no sense. What it reads and writes are
-//! the addresses in those bytes; [`Area::call`] therefore looks at every word of the area first,
-//! and refuses those that lead into other memory of this process.
+//! Tests ask the kernel for its answers to invalid attributes. The kernel reads and writes at the
+//! addresses in these attributes; [`Area::call`] therefore checks every word of the area first, and
+//! refuses addresses of other memory of this process.
 #![expect(unsafe_code, reason = "memory for the kernel, and a system call with any attribute")]
 
 use std::fs;
@@ -11,30 +11,30 @@ use std::ptr::NonNull;
 
 use towpath_bpf::Errno;
 
-/// Memory with nothing around it: guard pages before and behind.
+/// Memory between guard pages.
 #[derive(Debug)]
 pub struct Area {
     whole: NonNull<libc::c_void>,
 }
 
-/// What a command returned.
+/// Result of a command.
 #[derive(Debug)]
 pub enum Reply {
-    /// A number, mostly 0.
+    /// A number, usually 0.
     Number(u32),
-    /// A new descriptor.
+    /// A new file descriptor.
     Descriptor(OwnedFd),
 }
 
 impl Area {
-    /// Bytes that may be used.
+    /// Number of usable bytes.
     pub const BYTES: usize = 1 << 20;
 
-    /// Zeroed memory.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`
+    /// Fails with `ENOMEM` if there is no memory.
     pub fn new() -> Result<Area, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, where the kernel finds room.
@@ -48,29 +48,30 @@ impl Area {
         if result == 0 { Ok(area) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Where it starts.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.start() as u64
     }
 
-    /// Its contents.
+    /// Contents of the area.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: readable as long as `self` lives; the kernel writes only during `call`, which has
         // it exclusively.
         unsafe { std::slice::from_raw_parts(self.start(), Self::BYTES) }
     }
 
-    /// Its contents, to be changed.
+    /// Contents of the area, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and no other reference exists.
         unsafe { std::slice::from_raw_parts_mut(self.start(), Self::BYTES) }
     }
 
-    /// `bpf(2)` with an attribute of `size` bytes at `attr`, which lies in the area or nowhere.
+    /// Calls `bpf(2)` with an attribute of `size` bytes at `attr`, which lies in the area or where
+    /// nothing is mapped.
     ///
     /// # Panics
     ///
-    /// When a word of the area is the address of other memory of this process.
+    /// Panics if a word of the area is the address of other memory of this process.
     pub fn call(&mut self, command: u32, attr: u64, size: u32) -> Result<Reply, Errno> {
         let mapped = self.other_memory();
         let (words, _rest) = self.bytes().as_chunks();
@@ -79,9 +80,9 @@ impl Area {
             let inside = mapped.iter().find(|(first, end)| (*first..*end).contains(&word));
             assert!(inside.is_none(), "{word:#x} is an address outside of the area");
         }
-        // SAFETY: the attribute and all it refers to are in the area, which is borrowed mutably, or
-        // at addresses where there is nothing: every word was compared with what is mapped, and the
-        // guard pages stop what runs over the end.
+        // SAFETY: the attribute and all memory it refers to are in the area, which is borrowed
+        // mutably, or at unmapped addresses: every word was compared with the mappings, and the
+        // guard pages stop accesses beyond the end.
         let result = unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, attr, size) };
         if result < 0 {
             let errno = std::io::Error::last_os_error().raw_os_error();
@@ -94,7 +95,7 @@ impl Area {
         Ok(Reply::Descriptor(unsafe { OwnedFd::from_raw_fd(result as i32) }))
     }
 
-    /// First and end of what is mapped besides the area.
+    /// Start and end of all mappings besides the area.
     fn other_memory(&self) -> Vec<(u64, u64)> {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let range = |line: &str| {
@@ -120,6 +121,6 @@ impl Drop for Area {
 
 const GUARD_BYTES: usize = 64 << 20;
 const WHOLE_BYTES: usize = Area::BYTES + 2 * GUARD_BYTES;
-/// `MAP_CREATE`, `PROG_LOAD`, `OBJ_GET`, `*_GET_FD_BY_ID`, `RAW_TRACEPOINT_OPEN`, `BTF_LOAD`,
-/// `LINK_CREATE`, `ENABLE_STATS`, `ITER_CREATE`, `TOKEN_CREATE`.
+/// Commands that return a file descriptor: `MAP_CREATE`, `PROG_LOAD`, `OBJ_GET`, `*_GET_FD_BY_ID`,
+/// `RAW_TRACEPOINT_OPEN`, `BTF_LOAD`, `LINK_CREATE`, `ENABLE_STATS`, `ITER_CREATE`, `TOKEN_CREATE`.
 const RETURNS_DESCRIPTOR: [u32; 13] = [0, 5, 7, 13, 14, 17, 18, 19, 28, 30, 32, 33, 36];

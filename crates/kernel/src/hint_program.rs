@@ -1,5 +1,5 @@
-//! The program that asks a driver what it knows of each frame, and writes it in front of the packet
-//! for us ([`DriverHints`]), before frames are steered to sockets.
+//! The program that asks a driver for its metadata of each frame, and stores it in front of the
+//! packet ([`DriverHints`]), before frames are steered to sockets.
 
 use towpath_bpf::Insn;
 
@@ -11,22 +11,22 @@ pub(crate) struct Kfuncs {
     pub(crate) vlan_tag: u32,
 }
 
-/// What a driver knows of a frame.
+/// A driver's metadata of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DriverHints {
-    /// When it arrived, in nanoseconds of the device's clock.
+    /// Arrival time, in nanoseconds of the device's clock.
     pub timestamp_ns: Option<u64>,
-    /// A hash over its addresses, and what that covers (`enum xdp_rss_hash_type`).
+    /// Hash of its addresses, and the covered fields (`enum xdp_rss_hash_type`).
     pub hash: Option<(u32, u32)>,
-    /// The VLAN tag that was taken off: protocol and value.
+    /// The stripped VLAN tag: protocol and value.
     pub vlan: Option<(u16, u16)>,
 }
 
 impl DriverHints {
-    /// Bytes in front of the packet.
+    /// Number of bytes in front of the packet.
     pub const BYTES: usize = 32;
 
-    /// What the program wrote there; `None` if these bytes are something else.
+    /// Parses the bytes that the program stored; `None` if they are something else.
     pub fn parse(bytes: &[u8; DriverHints::BYTES]) -> Option<DriverHints> {
         let word = |at: usize| bytes[at..].first_chunk().map_or(0, |it| u32::from_ne_bytes(*it));
         let long = |at: usize| bytes[at..].first_chunk().map_or(0, |it| u64::from_ne_bytes(*it));
@@ -36,7 +36,7 @@ impl DriverHints {
         }
         let has = |flag: i32| word(4) & flag.cast_unsigned() != 0;
         Some(DriverHints {
-            // Drivers that stamp nothing say 0 rather than that.
+            // Drivers without timestamps report 0 instead of an error.
             timestamp_ns: Some(long(16)).filter(|&ns| has(TIMESTAMP) && ns != 0),
             hash: has(HASH).then(|| (word(8), word(12))),
             vlan: has(VLAN_TAG)
@@ -45,7 +45,7 @@ impl DriverHints {
     }
 }
 
-/// `steer`, behind:
+/// The instructions of this code, followed by `steer`:
 ///
 /// ```c
 /// struct { u32 magic, flags, hash, type; u64 timestamp; __be16 proto; u16 tci; u32 pad; } it = {};
@@ -89,8 +89,8 @@ pub(crate) fn instructions(steer: &[Insn], kfuncs: Kfuncs) -> Vec<Insn> {
     insns
 }
 
-/// Calls a kfunc with addresses in the structure, and notes its flag if it gives 0. One that takes
-/// a single address does not look at the second.
+/// Calls a kfunc with addresses in the structure, and sets the flag if the call gives 0. Kfuncs
+/// with a single address ignore the second.
 fn ask(kfunc: u32, places: [i32; 2], flag: i32) -> [Insn; 8] {
     let [first, second] = places.map(|at| i32::from(BASE) + at);
     [
@@ -109,15 +109,15 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
     Insn::new(code, dst, src, off, imm)
 }
 
-/// The structure's place on the stack.
+/// Offset of the structure on the stack.
 const BASE: i16 = -(DriverHints::BYTES as i16);
-/// So that what is left of an earlier packet is not taken for hints.
+/// Marks hints, so that remains of an earlier packet are not taken for hints.
 const MAGIC: i32 = 0x7470_6831;
 const TIMESTAMP: i32 = 1;
 const HASH: i32 = 2;
 const VLAN_TAG: i32 = 4;
 
-/// Of `struct xdp_md`.
+/// Offsets in `struct xdp_md`.
 const DATA: i16 = 0;
 const DATA_META: i16 = 8;
 const XDP_ADJUST_META: i32 = 54;

@@ -1,4 +1,4 @@
-//! A linked program in the form `BPF_PROG_LOAD` takes: bytes, with the kernel's own ids.
+//! A linked program in the form for `BPF_PROG_LOAD`: bytes, with the kernel's own ids.
 
 use std::os::fd::AsFd as _;
 
@@ -11,13 +11,13 @@ use crate::program::LoadError;
 use crate::sys_unsafe::number;
 use crate::types::KernelTypes;
 
-/// Everything of a program that the kernel reads through a pointer.
+/// All parts of a program that the kernel reads through a pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub(crate) insns: Vec<u8>,
-    /// With its terminating zero.
+    /// The licence with its terminating zero.
     pub(crate) license: Vec<u8>,
-    /// A BTF blob; empty when the program has no types.
+    /// A BTF blob; empty if the program has no types.
     pub(crate) btf: Vec<u8>,
     /// `struct bpf_func_info` records, which callbacks and global functions need.
     pub(crate) func_info: Vec<u8>,
@@ -76,7 +76,7 @@ fn translate(
         let name = linked.kernel_btf.get(insn.imm as u32).map(|ty| &*ty.name);
         return Ok(match name.and_then(|name| types.symbol(name)) {
             Some(id) => Insn { imm: id as i32, ..insn },
-            // What only we have, a weak kfunc, is null there.
+            // A weak kfunc that only Towpath has is null in the kernel.
             None => Insn { src: 0, imm: 0, ..insn },
         });
     }
@@ -85,8 +85,8 @@ fn translate(
         let kfunc = kfunc.ok_or(LoadError::NoSuchKfunc { insn: at, index: insn.imm })?;
         return match types.function(&kfunc.name) {
             Some(id) => Ok(Insn { imm: id as i32, ..insn }),
-            // libbpf's placeholder for a missing weak kfunc: the verifier refuses the call where
-            // it can be reached (`BPF_KFUNC_CALL_UNRESOLVED`).
+            // libbpf's placeholder for a missing weak kfunc: the verifier refuses the call where it
+            // can be reached (`BPF_KFUNC_CALL_UNRESOLVED`).
             None if kfunc.weak => Ok(Insn { imm: 0, ..insn }),
             None => Err(LoadError::UnknownKfunc { insn: at, name: kfunc.name.clone() }),
         };

@@ -1,18 +1,18 @@
-//! Sending without socket buffers: packets leave as live frames of a test run.
+//! Sending without socket buffers: packets are sent as live frames of a test run.
 //!
-//! A test run with `BPF_F_TEST_XDP_LIVE_FRAMES` makes frames from a pool of pages and carries out
-//! what the program says of them, 64 at a time (`xdp_test_run_batch`). Our program copies the
+//! A test run with `BPF_F_TEST_XDP_LIVE_FRAMES` makes frames from a pool of pages and executes the
+//! program's verdicts for them, 64 at a time (`xdp_test_run_batch`). Towpath's program copies the
 //! next packet of a ring into its frame and redirects it to the interface, so packets leave by
-//! `ndo_xdp_xmit`, as those of the kernel's own XDP do. A copying AF_XDP socket allocates a
-//! socket buffer for each packet instead (`xsk_build_skb`), which costs several times as much;
-//! but a run costs as much as sending a dozen packets that way, so this is for bursts.
+//! `ndo_xdp_xmit`, like those of the kernel's own XDP. A copying AF_XDP socket allocates a socket
+//! buffer for each packet instead (`xsk_build_skb`), which costs several times as much; but a run
+//! costs as much as sending a dozen packets that way, so this is for bursts.
 //!
-//! There is a ring for each CPU that sends. A run takes packets from the ring of the CPU it is on,
-//! with bottom halves off, so each ring has one consumer at a time on any thread; its producer is
-//! the holder of its lock. A thread that is moved to another CPU after it filled a ring goes back.
+//! There is a ring for each CPU that sends. A run takes packets from the ring of its CPU, with
+//! bottom halves off, so each ring has one consumer at a time on any thread; its producer is the
+//! holder of its lock. A thread that was moved to another CPU after it filled a ring moves back.
 //!
-//! The program must be attached somewhere: then it is known to the XDP dispatcher
-//! (`bpf_prog_change_xdp`), and a run does not wait for RCU to make it known.
+//! The program must be attached somewhere: then the XDP dispatcher has an entry for it
+//! (`bpf_prog_change_xdp`), and a run does not wait for RCU to add one.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -27,35 +27,35 @@ use crate::run::F_TEST_XDP_LIVE_FRAMES;
 use crate::sys_unsafe::{MapFd, TestRunBuffers, number, prog_test_run};
 use crate::uapi::{MapCreate, ProgTestRun};
 
-/// The way out of one interface. Any number of threads may use it.
+/// A sender to one interface. Any number of threads may use it.
 #[derive(Debug)]
 pub struct LiveFrames {
     program: Arc<OwnedFd>,
     maps: Maps,
-    /// By CPU.
+    /// Rings by CPU.
     rings: Box<[OnceLock<Lane>]>,
 }
 
-/// The ring of a CPU, or why there is none.
+/// The ring of a CPU, or the error of making it.
 type Lane = Result<Mutex<Ring>, Errno>;
 
-/// What came of [`LiveFrames::send`].
+/// Result of [`LiveFrames::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveSent {
-    /// Packets that were taken, from the first.
+    /// Number of packets that were taken, from the first.
     pub taken: usize,
-    /// Frames that could not be redirected, because the interface is gone. They may be of an
-    /// earlier call. One that is down, or takes none (`NETDEV_XDP_ACT_NDO_XMIT`), loses them
-    /// without a word.
+    /// Number of frames that could not be redirected, because the interface is gone. They may be of
+    /// an earlier call. An interface that is down, or has no `NETDEV_XDP_ACT_NDO_XMIT`, loses
+    /// frames without a report.
     pub refused: u32,
 }
 
 impl LiveFrames {
-    /// Most packets of a call.
+    /// Largest number of packets of a call.
     pub const PACKETS_MAX: usize = Ring::SLOTS as usize;
-    /// Bytes of the shortest packet: an Ethernet header.
+    /// Size in bytes of the shortest packet: an Ethernet header.
     pub const PACKET_BYTES_MIN: usize = 14;
-    /// Bytes of the longest packet.
+    /// Size in bytes of the longest packet.
     pub const PACKET_BYTES_MAX: usize = Ring::PACKET_BYTES_MAX;
 
     pub(crate) fn new(program: &Arc<OwnedFd>, maps: Maps) -> LiveFrames {
@@ -64,14 +64,15 @@ impl LiveFrames {
     }
 
     /// Sends copies of packets, of [`LiveFrames::PACKET_BYTES_MIN`] to
-    /// [`LiveFrames::PACKET_BYTES_MAX`] bytes, in order. One that was taken leaves, if not with
-    /// this call then with the next. As with `XDP_REDIRECT`, there is no report of whether the
-    /// interface had room for it.
+    /// [`LiveFrames::PACKET_BYTES_MAX`] bytes, in order. A packet that was taken is sent in this
+    /// call or in the next. As with `XDP_REDIRECT`, there is no report of whether the interface had
+    /// room for it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a packet of another length, which is the first of those not taken; `ENOMEM`
-    /// without memory for a ring; what `BPF_PROG_TEST_RUN` says, when nothing could be taken.
+    /// Fails with `EINVAL` at a packet of another length, which is the first of those not taken;
+    /// with `ENOMEM` if there is no memory for a ring; with the error of `BPF_PROG_TEST_RUN` if no
+    /// packet could be taken.
     pub fn send(
         &self,
         packets: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -112,7 +113,7 @@ impl LiveFrames {
         if ring.waiting() == 0 {
             return Ok(());
         }
-        // Interrupted by a signal, or on another CPU than the ring is of.
+        // The run was interrupted by a signal, or took place on another CPU than the ring's.
         let before = sched_getaffinity(None).map_err(|errno| Errno(errno.raw_os_error()))?;
         let mut here = CpuSet::new();
         here.set(cpu);
@@ -145,10 +146,10 @@ impl LiveFrames {
     }
 }
 
-/// The maps of the program's second half.
+/// The maps of the program's sending part.
 #[derive(Debug)]
 pub(crate) struct Maps {
-    /// The interface, the only entry: the namespaces of those who send don't matter.
+    /// The interface, as the only entry: so the network namespaces of sending threads don't matter.
     pub(crate) device: MapFd,
     /// Rings by CPU.
     pub(crate) rings: MapFd,
@@ -189,7 +190,7 @@ impl Maps {
 
 /// An empty packet: each frame gets its bytes from a ring.
 const FRAME: [u8; 60] = [0; 60];
-/// Signals may interrupt a run; a ring is empty after the first one that they leave alone.
+/// Largest number of attempts: signals may interrupt a run; an uninterrupted one empties the ring.
 const TRIES: u32 = 16;
 const MAP_TYPE_DEVMAP: u32 = 14;
 const MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;

@@ -1,8 +1,8 @@
 //! A ring of packets that user space fills and a BPF program empties: the value of an array map of
-//! one element, mapped (`BPF_F_MMAPABLE`).
+//! one element, mapped into this process (`BPF_F_MMAPABLE`).
 //!
-//! The program copies a slot before it counts `head` up with a full barrier, and looks at no slot
-//! from `tail` on; so those before `head` and from `tail` on are ours to write.
+//! The program copies a slot before it increments `head` with a full barrier, and reads no slot
+//! from `tail` on; so user space may write the slots before `head` and from `tail` on.
 #![expect(unsafe_code, reason = "memory that a BPF program reads")]
 
 use std::os::fd::AsFd as _;
@@ -16,24 +16,25 @@ use crate::map::object_name;
 use crate::sys_unsafe::MapFd;
 use crate::uapi::MapCreate;
 
-/// The filling side.
+/// The producer's side of the ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     memory: NonNull<u8>,
-    /// Of the next packet.
+    /// Number of the next packet.
     next: u32,
-    /// What `tail` is.
+    /// Value of `tail`.
     published: u32,
     _map: MapFd,
 }
 
-// SAFETY: the memory is this value's alone, but for the kernel, to which threads are all the same.
+// SAFETY: the memory belongs to this value alone, except for the kernel, for which all threads are
+// equal.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Packets it holds.
+    /// Number of packets that it holds.
     pub(crate) const SLOTS: u32 = 256;
-    /// Bytes of a packet.
+    /// Largest size of a packet, in bytes.
     pub(crate) const PACKET_BYTES_MAX: usize = SLOT_BYTES - DATA_OFFSET;
 
     /// A map with room for a ring.
@@ -50,7 +51,7 @@ impl Ring {
         MapFd::create(&numbers, VALUE_BYTES)
     }
 
-    /// The empty ring of a map from [`Ring::create`] that is mapped nowhere else.
+    /// The empty ring in a map from [`Ring::create`] that has no other mapping.
     pub(crate) fn map(map: MapFd) -> Result<Ring, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, where the kernel finds room. The map's memory is at least as long.
@@ -61,7 +62,7 @@ impl Ring {
         Ok(Ring { memory, next: 0, published: 0, _map: map })
     }
 
-    /// Writes a packet of at most [`Ring::PACKET_BYTES_MAX`] bytes behind the others; not if the
+    /// Writes a packet of at most [`Ring::PACKET_BYTES_MAX`] bytes behind the others; false if the
     /// ring is full.
     #[inline]
     pub(crate) fn put(&mut self, packet: &[u8]) -> bool {
@@ -81,19 +82,19 @@ impl Ring {
         true
     }
 
-    /// Gives everything that was put to the program.
+    /// Makes all written packets visible to the program.
     pub(crate) fn publish(&mut self) {
         self.published = self.next;
         self.word(TAIL_OFFSET).store(self.published, Ordering::Release);
     }
 
-    /// Packets that were published, and are still there.
+    /// Number of packets that were published and not taken yet.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.published.wrapping_sub(self.head())
     }
 
-    /// Packets that the program could not redirect, ever; wraps around.
+    /// Total number of packets that the program could not redirect; wraps around.
     pub(crate) fn refused(&self) -> u32 {
         self.word(REFUSED_OFFSET).load(Ordering::Relaxed)
     }
@@ -106,7 +107,7 @@ impl Ring {
     #[inline]
     fn word(&self, offset: i16) -> &AtomicU32 {
         // SAFETY: the offsets of words are multiples of 4 within the mapping, which lives as long
-        // as `self`; we and the program only use atomics, or whole words, on them.
+        // as `self`; this process and the program only use atomics, or whole words, on them.
         unsafe { self.memory.add(offset as usize).cast().as_ref() }
     }
 }
@@ -118,17 +119,17 @@ impl Drop for Ring {
     }
 }
 
-/// Packets that the program took, counted up by it.
+/// Offset of the number of packets that the program took, which the program increments.
 pub(crate) const HEAD_OFFSET: i16 = 0;
-/// Packets that were put.
+/// Offset of the number of packets that were written.
 pub(crate) const TAIL_OFFSET: i16 = 4;
-/// Of the taken ones, those that could not be redirected.
+/// Offset of the number of taken packets that could not be redirected.
 pub(crate) const REFUSED_OFFSET: i16 = 8;
-/// The first slot: a length, and from [`DATA_OFFSET`] on a packet.
+/// Offset of the first slot: a length, and from [`DATA_OFFSET`] on a packet.
 pub(crate) const SLOTS_OFFSET: usize = 64;
-/// A slot and the next, a power of two.
+/// Size of a slot in bytes, a power of two.
 pub(crate) const SLOT_BYTES: usize = 2048;
-/// Of the packet in its slot.
+/// Offset of the packet in its slot.
 pub(crate) const DATA_OFFSET: usize = 8;
 const VALUE_BYTES: usize = SLOTS_OFFSET + Ring::SLOTS as usize * SLOT_BYTES;
 const MAP_TYPE_ARRAY: u32 = 2;

@@ -18,60 +18,60 @@ use crate::uapi::{MapCreate, NAME_BYTES};
 #[derive(Debug)]
 pub struct MapSet {
     maps: Vec<KernelMap>,
-    /// Slots that wait for their program to be loaded: map, slot, program's name.
+    /// Slots whose program is not loaded yet: map, slot, program's name.
     program_slots: Vec<(usize, u32, String)>,
     blobs: BtfCache,
 }
 
-/// Why a map could not be made or filled.
+/// Reason why a map could not be made or filled.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// `BPF_MAP_CREATE` said no.
+    /// The kernel refused `BPF_MAP_CREATE`.
     #[error(
         "map `{name}` ({kind}, key {key_size}, value {value_size}, max_entries {max_entries}, \
          flags {flags:#x}): the kernel refuses to create it: {errno}"
     )]
     Create {
-        /// The map.
+        /// Name of the map.
         name: String,
-        /// Its kind, as bpftool prints it.
+        /// Its kind, in bpftool's words.
         kind: &'static str,
-        /// Bytes of a key.
+        /// Size of a key, in bytes.
         key_size: u32,
-        /// Bytes of a value.
+        /// Size of a value, in bytes.
         value_size: u32,
         /// Capacity.
         max_entries: u32,
-        /// `BPF_F_*`.
+        /// `BPF_F_*` flags.
         flags: u32,
-        /// The kernel's answer.
+        /// Error number of the kernel.
         errno: Errno,
     },
     /// The first contents could not be written.
     #[error("map `{name}`: the kernel refuses its first contents{detail}: {errno}")]
     Fill {
-        /// The map.
+        /// Name of the map.
         name: String,
-        /// Which slot or step.
+        /// The slot or step.
         detail: String,
-        /// The kernel's answer.
+        /// Error number of the kernel.
         errno: Errno,
     },
     /// A map of maps without a description of its inner maps.
     #[error("map `{name}`: a map of maps needs a template of its inner maps, and has none")]
     NoTemplate {
-        /// The map.
+        /// Name of the map.
         name: String,
     },
-    /// A slot names a map that doesn't exist.
+    /// A slot refers to a map that doesn't exist.
     #[error("map `{name}`, slot {slot}: no map with index {index} in this object")]
     NoSuchMap {
-        /// The map.
+        /// Name of the map.
         name: String,
         /// The slot.
         slot: u32,
-        /// The index it names.
+        /// Index of the missing map.
         index: usize,
     },
 }
@@ -95,7 +95,7 @@ impl MapSet {
         &self.maps
     }
 
-    /// The kernel's handle of types that the maps were made with. A program must be loaded with the
+    /// File descriptor of the types that the maps were made with. A program must be loaded with the
     /// same: the kernel takes the types of two loads for different ones (`btf_is_projection_of`
     /// apart), and a list's or tree's element then doesn't fit its root.
     pub(crate) fn btf_fd(&self, btf: &Arc<Btf>) -> Option<&OwnedFd> {
@@ -143,15 +143,15 @@ pub struct KernelMap {
     name: String,
     kind: MapType,
     value_size: usize,
-    /// Of an arena: where processes have it (0: anywhere) and its bytes.
+    /// For an arena: the address at which processes map it (0: anywhere), and its size in bytes.
     arena: Option<(u64, usize)>,
     fd: MapFd,
-    /// The template a map of maps was made with; the kernel needs it alive only during creation,
-    /// we keep it to make further inner maps alike.
+    /// The template of a map of maps; the kernel needs it only during creation, Towpath keeps it to
+    /// make further inner maps of its kind.
     _inner: Option<Box<KernelMap>>,
 }
 
-/// The unit of arenas.
+/// Unit of the size of arenas, in bytes.
 const PAGE_BYTES: usize = 4096;
 
 impl KernelMap {
@@ -186,7 +186,7 @@ impl KernelMap {
                 attr.btf_fd = number(btf.as_fd());
                 attr.btf_key_type_id = definition.key_type;
                 attr.btf_value_type_id = definition.value_type;
-                // As libbpf: a map that needs no types must not fail for bad ones.
+                // libbpf does the same: a map that needs no types must not fail for bad ones.
                 MapFd::create(&attr, value_bytes).or_else(|_| MapFd::create(&plain, value_bytes))
             }
             None => MapFd::create(&attr, value_bytes),
@@ -204,8 +204,8 @@ impl KernelMap {
         self.update(&slot.to_le_bytes(), &number(program.as_fd()).to_le_bytes(), 0)
     }
 
-    /// Writes a data section's bytes; read-only sections can't change afterwards, which is what
-    /// lets the verifier treat them as constants (`bpf_map_is_rdonly`).
+    /// Writes a data section's bytes; read-only sections can't change afterwards, so that the
+    /// verifier may treat them as constants (`bpf_map_is_rdonly`).
     fn fill_section(&self, definition: &MapDef) -> Result<(), MapError> {
         if let Some(initial) = &definition.initial {
             self.update(&0u32.to_le_bytes(), initial, 0)
@@ -231,12 +231,13 @@ impl KernelMap {
         self.kind
     }
 
-    /// Bytes of a value on this side: for per-CPU kinds, all CPUs' values, each padded to 8.
+    /// Size in bytes of a value in user space: for per-CPU kinds, all CPUs' values, each padded to
+    /// 8.
     pub fn value_bytes(&self) -> usize {
         self.fd.value_bytes()
     }
 
-    /// Bytes of one CPU's value among those of [`KernelMap::value_bytes`].
+    /// Size in bytes of one CPU's value among those of [`KernelMap::value_bytes`].
     pub fn cpu_value_bytes(&self) -> usize {
         self.value_size.next_multiple_of(8)
     }
@@ -246,7 +247,7 @@ impl KernelMap {
         self.fd.update(key, value, flags)
     }
 
-    /// The value at a key; queues and stacks take an empty key and show their head.
+    /// The value at a key; queues and stacks take an empty key and give their head.
     pub fn lookup(&self, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let mut value = vec![0; self.fd.value_bytes()];
         self.fd.lookup(key, &mut value, 0)?;
@@ -268,8 +269,8 @@ impl KernelMap {
         }
     }
 
-    /// All entries, up to `limit`, in the kernel's order; entries that vanish meanwhile, and
-    /// slots of an array of objects that are empty, are left out.
+    /// All entries, up to `limit`, in the kernel's order; entries that are removed meanwhile, and
+    /// empty slots of an array of objects, are left out.
     pub fn entries(&self, limit: usize) -> Result<Vec<Entry>, Errno> {
         let mut entries = Vec::new();
         let mut key = self.next_key(None)?;
@@ -303,7 +304,7 @@ struct BtfCache {
 }
 
 impl BtfCache {
-    /// `None` when the kernel refuses the types: most maps do without.
+    /// File descriptor of the types; `None` if the kernel refuses them, which most maps don't need.
     fn fd(&mut self, btf: &Arc<Btf>) -> Option<Arc<OwnedFd>> {
         if let Some((_, fd)) = self.loaded.iter().find(|(known, _)| Arc::ptr_eq(known, btf)) {
             return fd.clone();
@@ -326,8 +327,8 @@ fn create_error(definition: &MapDef, attr: &MapCreate, errno: Errno) -> MapError
     }
 }
 
-/// Kinds whose `map_ops` have no `map_check_btf` for plain programs; libbpf drops the types of the
-/// same ones (`map_is_created`, `bpf_object__create_map`).
+/// Whether maps of this kind may have types: some kinds have no `map_check_btf` for plain programs,
+/// and libbpf drops the types of the same ones (`map_is_created`, `bpf_object__create_map`).
 fn takes_btf(kind: MapType) -> bool {
     let is_descriptor = matches!(kind.values(), Values::Program | Values::Host(Host::Socket));
     kind.spec().types != Types::Refused && !is_descriptor
@@ -347,13 +348,14 @@ pub(crate) fn object_name(name: &str) -> [u8; NAME_BYTES] {
     out
 }
 
-/// CPUs the kernel may ever have (`num_possible_cpus`), from sysfs; 1 when that is unreadable.
+/// Number of possible CPUs of the kernel (`num_possible_cpus`), from sysfs; 1 if that is
+/// unreadable.
 pub(crate) fn possible_cpus() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     count_cpus(text.trim()).unwrap_or(1)
 }
 
-/// Counts a list like `0-3,8`.
+/// Number of CPUs in a list like `0-3,8`.
 fn count_cpus(list: &str) -> Option<usize> {
     let mut count = 0;
     for range in list.split(',') {

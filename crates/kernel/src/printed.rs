@@ -18,7 +18,7 @@ use crate::sys_unsafe::mount_detached;
 pub struct PrintedLines {
     instance: PathBuf,
     pipe: File,
-    /// tracefs, mounted nowhere; paths through it hold as long as it is open.
+    /// A tracefs that is mounted nowhere; paths through it are valid while it is open.
     _mount: OwnedFd,
 }
 
@@ -27,7 +27,7 @@ impl PrintedLines {
     ///
     /// # Errors
     ///
-    /// There is no tracefs, or it has no event for what programs print.
+    /// Fails if there is no tracefs, or if it has no event for `bpf_trace_printk`.
     pub fn listen() -> io::Result<PrintedLines> {
         let mount = mount_detached(c"tracefs");
         let mount = mount.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
@@ -49,7 +49,7 @@ impl PrintedLines {
     ///
     /// # Errors
     ///
-    /// The kernel's, when the pipe can't be read.
+    /// Fails if the pipe can't be read.
     pub fn take(&mut self) -> io::Result<Vec<String>> {
         let mut bytes = Vec::new();
         match self.pipe.read_to_end(&mut bytes) {
@@ -64,7 +64,7 @@ impl PrintedLines {
 
 impl Drop for PrintedLines {
     fn drop(&mut self) {
-        // The instance can't go while its pipe is open.
+        // The instance can't be removed while its pipe is open.
         if let Ok(other) = File::open("/dev/null") {
             self.pipe = other;
         }
@@ -72,7 +72,7 @@ impl Drop for PrintedLines {
     }
 }
 
-/// Lets the instance record what this thread's programs print.
+/// Makes the instance record the output of programs on this thread.
 fn start(instance: &std::path::Path) -> io::Result<File> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     fs::write(instance.join("set_event_pid"), thread.to_string())?;
@@ -82,7 +82,7 @@ fn start(instance: &std::path::Path) -> io::Result<File> {
     Ok(File::from(pipe))
 }
 
-/// Tells the instances of this process apart.
+/// Number that distinguishes the instances of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// What comes before a line that a program printed.
+/// Text in front of a line that a program printed.
 const EVENT: &str = ": bpf_trace_printk: ";

@@ -1,4 +1,4 @@
-//! Loading a program, and what the kernel says about it.
+//! Loading a program, and the kernel's answer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use crate::sys_unsafe::{self, ProgramImage, number};
 use crate::types::KernelTypes;
 use crate::uapi::ProgLoad;
 
-/// A program the kernel accepted; unloaded when dropped.
+/// A program that the kernel accepted; unloaded on drop.
 #[derive(Debug)]
 pub struct KernelProgram {
     name: String,
@@ -19,7 +19,7 @@ pub struct KernelProgram {
     log: String,
 }
 
-/// What to ask of the kernel while loading.
+/// Options of loading.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LoadOptions {
@@ -28,12 +28,13 @@ pub struct LoadOptions {
     /// Verifier log of accepted programs: 0 none, 1 instructions, 2 with states, 4 statistics
     /// (`BPF_LOG_*`).
     pub log_level: u32,
-    /// On refusal, load again to get the log. Off, it is empty, and a refusal costs half.
+    /// Whether to load again after a refusal to get the log. If not, the log is empty, and a
+    /// refusal takes half the time.
     pub log_refusals: bool,
-    /// More `BPF_F_*` program flags, e.g. strict alignment.
+    /// Further `BPF_F_*` program flags, e.g. strict alignment.
     pub prog_flags: u32,
-    /// Load without `CAP_PERFMON`: then the verifier refuses programs whose results depend on
-    /// addresses or on stack they never wrote (`allow_ptr_leaks`, `allow_uninit_stack`).
+    /// Whether to load without `CAP_PERFMON`: then the verifier refuses programs whose results
+    /// depend on addresses or on unwritten stack (`allow_ptr_leaks`, `allow_uninit_stack`).
     pub without_perfmon: bool,
 }
 
@@ -49,22 +50,22 @@ impl Default for LoadOptions {
     }
 }
 
-/// Program types this loader knows.
+/// Program types that this loader supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramKind {
-    /// `BPF_PROG_TYPE_XDP`, attached as the linked program says.
+    /// `BPF_PROG_TYPE_XDP`, with the attach type of the linked program.
     Xdp,
 }
 
-/// Why a program could not be loaded.
+/// Reason why a program could not be loaded.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The kernel's verifier, or a check before it, said no.
+    /// The kernel's verifier, or a check before it, refused the program.
     #[error("the kernel refuses the program: {errno}\n{log}")]
     Refused {
-        /// The kernel's answer.
+        /// Error number of the kernel.
         errno: Errno,
         /// The verifier's log; may be empty.
         log: String,
@@ -72,9 +73,9 @@ pub enum LoadError {
     /// The kernel refuses the program's types.
     #[error("the kernel refuses the program's BTF: {errno}\n{log}")]
     Btf {
-        /// The kernel's answer.
+        /// Error number of the kernel.
         errno: Errno,
-        /// The kernel's explanation.
+        /// Explanation of the kernel.
         log: String,
     },
     /// An instruction refers to a map that was not loaded.
@@ -82,7 +83,7 @@ pub enum LoadError {
     NoSuchMap {
         /// Slot of the instruction.
         insn: usize,
-        /// The index in its immediate.
+        /// Index in the immediate.
         index: i32,
     },
     /// An instruction refers to a kfunc outside the program's table.
@@ -90,27 +91,27 @@ pub enum LoadError {
     NoSuchKfunc {
         /// Slot of the instruction.
         insn: usize,
-        /// The index in its immediate.
+        /// Index in the immediate.
         index: i32,
     },
-    /// The kernel does not let a program array have the program.
+    /// The kernel refuses to put the program into a program array.
     #[error("no tail call leads to the program: {reason}")]
     Slot {
-        /// What the kernel says.
+        /// Message of the kernel.
         reason: String,
     },
-    /// The running kernel has no function of that name.
+    /// The running kernel has no function of this name.
     #[error("instruction {insn} calls kfunc `{name}`, which the running kernel does not have")]
     UnknownKfunc {
         /// Slot of the instruction.
         insn: usize,
-        /// The function.
+        /// Name of the function.
         name: String,
     },
 }
 
 impl LoadError {
-    /// The kernel's errno, when it was the kernel that refused.
+    /// Error number of the kernel, if the kernel refused.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             LoadError::Refused { errno, .. } | LoadError::Btf { errno, .. } => Some(*errno),
@@ -118,7 +119,7 @@ impl LoadError {
         }
     }
 
-    /// The same, with a word on types that the kernel had refused before.
+    /// The same error, with a note on types that the kernel refused before.
     fn without_types(self, types: &Option<LoadError>) -> Self {
         match (self, types) {
             (LoadError::Refused { errno, log }, Some(types)) => {
@@ -130,7 +131,7 @@ impl LoadError {
         }
     }
 
-    /// The kernel's log, empty when there is none.
+    /// Log of the kernel; empty if there is none.
     pub fn log(&self) -> &str {
         match self {
             LoadError::Refused { log, .. } | LoadError::Btf { log, .. } => log,
@@ -139,29 +140,29 @@ impl LoadError {
     }
 }
 
-/// What the kernel knows about a loaded program (`struct bpf_prog_info`).
+/// Information of the kernel about a loaded program (`struct bpf_prog_info`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProgramInfo {
-    /// Number of the program in this kernel.
+    /// Id of the program in this kernel.
     pub id: u32,
     /// Hash of its instructions.
     pub tag: [u8; 8],
-    /// Bytes of instructions after the verifier's rewriting.
+    /// Size of the instructions after the verifier's rewriting, in bytes.
     pub xlated_bytes: u32,
-    /// Bytes of machine code; 0 when it is interpreted.
+    /// Size of the machine code in bytes; 0 if the program is interpreted.
     pub jited_bytes: u32,
-    /// Instructions the verifier walked.
+    /// Number of instructions that the verifier processed.
     pub verified_insns: u32,
 }
 
 impl KernelProgram {
-    /// The C function's name.
+    /// Name of the C function.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The verifier's log; empty unless [`LoadOptions::log_level`] asked for one.
+    /// Log of the verifier; empty unless [`LoadOptions::log_level`] asked for one.
     pub fn log(&self) -> &str {
         &self.log
     }
@@ -197,7 +198,7 @@ pub(crate) fn load(
         None if !image.btf.is_empty() => Some(load_btf(&image.btf)),
         _ => None,
     };
-    // As libbpf: a program that needs no types must not fail for bad ones.
+    // libbpf does the same: a program that needs no types must not fail for bad ones.
     let (own, without) = match own.transpose() {
         Ok(own) => (own, None),
         Err(refused) => (None, Some(refused)),
@@ -285,7 +286,7 @@ fn attach_number(attach: AttachType) -> u32 {
         AttachType::Xdp => 37,
         AttachType::Devmap => 33,
         AttachType::Cpumap => 35,
-        // No kernel has such programs: it says what it has against one as XDP.
+        // No kernel has such programs: loaded as XDP, it gets the kernel's refusal.
         AttachType::Dequeue => 0,
     }
 }
@@ -298,5 +299,5 @@ pub(crate) const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const PERFMON_CAPABILITIES: u64 = 1 << 38 | 1 << 21;
 /// First size of a log buffer.
 const LOG_BYTES_FIRST: usize = 1 << 16;
-/// A log buffer that is still too small at this size is cut off (the kernel takes up to 1 GB).
+/// Largest size of a log buffer in bytes; a longer log is cut off (the kernel takes up to 1 GB).
 const LOG_BYTES_MAX: usize = 1 << 28;

@@ -8,27 +8,27 @@ use crate::program::KernelProgram;
 use crate::sys_unsafe::{self, TestRunBuffers};
 use crate::uapi::ProgTestRun;
 
-/// What to run a program on.
+/// Input of a test run.
 #[derive(Debug, Clone)]
 pub struct TestRun<'a> {
     /// Metadata followed by the packet; at least 14 bytes of packet.
     pub data: &'a [u8],
-    /// How many of the first bytes of `data` are metadata: 0..=216, a multiple of 4.
+    /// Number of bytes of metadata at the start of `data`: 0..=216, a multiple of 4.
     pub meta_bytes: u32,
     /// Receiving port; 0 leaves it to the kernel (`lo`, 1).
     pub ingress_ifindex: u32,
     /// Receiving queue; the port must have it.
     pub rx_queue_index: u32,
-    /// How often; a repeated run sees the packet as the run before left it.
+    /// Number of runs; a repeated run gets the packet as the previous run left it.
     pub repeat: u32,
-    /// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out for real, nothing comes back.
+    /// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are executed for real, and no packet is returned.
     pub live_frames: bool,
-    /// Frames a batch, with `live_frames`; 0 for the kernel's 64.
+    /// Number of frames of a batch, with `live_frames`; 0 for the kernel's 64.
     pub batch_size: u32,
 }
 
 impl<'a> TestRun<'a> {
-    /// One run on a packet, everything else left to the kernel.
+    /// One run on a packet, with the kernel's defaults for everything else.
     pub fn new(data: &'a [u8]) -> Self {
         TestRun {
             data,
@@ -46,11 +46,11 @@ impl<'a> TestRun<'a> {
 /// `data_end` are offsets into the data buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpMd {
-    /// Start of the packet: bytes of metadata.
+    /// Offset of the packet: the number of bytes of metadata.
     pub data: u32,
-    /// End of the packet.
+    /// Offset of the packet's end.
     pub data_end: u32,
-    /// Start of the metadata.
+    /// Offset of the metadata.
     pub data_meta: u32,
     /// Receiving port.
     pub ingress_ifindex: u32,
@@ -60,20 +60,20 @@ pub struct XdpMd {
     pub egress_ifindex: u32,
 }
 
-/// What came of a run.
+/// Result of a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRunResult {
     /// The program's return value.
     pub retval: u32,
     /// Metadata followed by the packet as the program left them; empty with live frames.
     pub data: Vec<u8>,
-    /// Where metadata and packet lie in `data`.
+    /// Positions of metadata and packet in `data`.
     pub context: XdpMd,
-    /// Nanoseconds for one run, on average.
+    /// Average duration of one run, in nanoseconds.
     pub duration_ns: u32,
 }
 
-/// Why a run did not happen.
+/// Reason why a run did not happen.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -83,11 +83,11 @@ pub enum RunError {
          at least 14 bytes, and more than about 3,500 only if the program handles frags"
     )]
     Refused {
-        /// Bytes handed in.
+        /// Number of bytes of the input.
         bytes: usize,
-        /// Of which metadata.
+        /// Number of bytes of metadata among them.
         meta_bytes: u32,
-        /// The kernel's answer.
+        /// Error number of the kernel.
         errno: Errno,
     },
 }
@@ -174,9 +174,9 @@ impl XdpMd {
     }
 }
 
-/// Bytes of `struct xdp_md`.
+/// Size of `struct xdp_md`, in bytes.
 const XDP_MD_BYTES: usize = 24;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 pub(crate) const F_TEST_XDP_LIVE_FRAMES: u32 = 2;
-/// How much a packet can grow in a run: headroom, and tailroom of the last buffer.
+/// Largest growth of a packet in a run, in bytes: headroom, and tailroom of the last buffer.
 const GROWTH_BYTES_MAX: usize = 8192;

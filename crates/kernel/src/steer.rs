@@ -1,6 +1,6 @@
-//! Steering an interface's frames to AF_XDP sockets, and ours out of it: an XSKMAP with one socket
-//! a queue and the program that redirects into it; in test runs the same program sends what lies
-//! in a ring ([`crate::LiveFrames`]).
+//! Steering an interface's frames to AF_XDP sockets, and Towpath's frames out of it: an XSKMAP with
+//! one socket for each queue and the program that redirects into it; in test runs the same program
+//! sends the packets of a ring ([`crate::LiveFrames`]).
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sys_unsafe::{MapFd, ProgramImage, number, prog_load};
 use crate::types::KernelTypes;
 use crate::uapi::{MapCreate, ProgLoad};
 
-/// What becomes of frames of a queue that has no socket.
+/// Treatment of frames of a queue that has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unserved {
     /// They go to the host's stack.
@@ -45,8 +45,8 @@ impl Steering {
         Ok(Steering { sockets, program, live: None })
     }
 
-    /// The same, with [`Steering::live`] out of an interface of this network namespace, where the
-    /// kernel has what that takes (5.18).
+    /// As [`Steering::new`], with [`Steering::live`] out of an interface of this network namespace,
+    /// if the kernel supports it (5.18).
     pub fn with_way_out(queues: u32, unserved: Unserved, ifindex: u32) -> Result<Steering, Errno> {
         let sockets = Steering::sockets(queues)?;
         let steer = instructions(sockets.as_fd().as_raw_fd(), unserved);
@@ -61,14 +61,15 @@ impl Steering {
         Ok(Steering { sockets, program, live })
     }
 
-    /// The same, for one interface whose driver is asked what it knows of each frame: that is in
-    /// front of the packet ([`crate::DriverHints`]). It can only be attached natively, and has no
-    /// [`Steering::live`]: the kernel makes no test runs of a program that is bound to a device.
+    /// As [`Steering::new`], for one interface whose driver is asked for its metadata of each
+    /// frame, which is stored in front of the packet ([`crate::DriverHints`]). It can only be
+    /// attached natively, and has no [`Steering::live`]: the kernel makes no test runs of a program
+    /// that is bound to a device.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` from a kernel without such kfuncs (before 6.8), or that does not publish its
-    /// types; `EOPNOTSUPP` and `EINVAL` for an interface whose driver knows nothing of frames.
+    /// Fails with `EOPNOTSUPP` if the kernel has no such kfuncs (before 6.8), or does not publish
+    /// its types; with `EOPNOTSUPP` or `EINVAL` if the interface's driver has no metadata.
     pub fn with_hints(queues: u32, unserved: Unserved, ifindex: u32) -> Result<Steering, Errno> {
         let sockets = Steering::sockets(queues)?;
         let types = KernelTypes::default();
@@ -102,7 +103,7 @@ impl Steering {
         MapFd::create(&numbers, 4)
     }
 
-    /// From now on frames of that queue go to this AF_XDP socket. Closing it ends that.
+    /// Steers frames of this queue to this AF_XDP socket from now on, until the socket is closed.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         self.sockets.update(&queue.to_le_bytes(), &number(socket).to_le_bytes(), 0)
     }
@@ -112,7 +113,7 @@ impl Steering {
         XdpLink::new(self.program.as_fd(), ifindex, mode)
     }
 
-    /// Another way out of the interface than its sockets, while the program is attached.
+    /// The sender of live frames out of the interface, for use while the program is attached.
     pub fn live(&self) -> Option<&Arc<LiveFrames>> {
         self.live.as_ref()
     }
@@ -147,7 +148,7 @@ fn instructions(map: i32, unserved: Unserved) -> [Insn; 6] {
     [rx_queue_index, map_low, map_high, miss, call, Insn::new(0x95, 0, 0, 0, 0)]
 }
 
-/// `BPF_F_XDP_DEV_BOUND_ONLY`
+/// `BPF_F_XDP_DEV_BOUND_ONLY`.
 const F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PSEUDO_MAP_FD: u8 = 1;

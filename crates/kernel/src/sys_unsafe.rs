@@ -1,8 +1,8 @@
 //! The `bpf(2)` system call; the only module of this crate with unsafe code.
 //!
-//! The kernel reads and writes memory at addresses it finds in the attribute, of sizes it knows
-//! from the map or the attribute. Each function here takes slices and checks that they are at
-//! least that long, so nothing above it can hand the kernel a wrong address.
+//! The kernel reads and writes memory at addresses in the attribute, of sizes given by the map or
+//! the attribute. Each function here takes slices and checks that they are long enough, so that no
+//! caller can pass a wrong address to the kernel.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use crate::uapi::{
     BtfLoad, Command, LinkCreate, MapCreate, MapElement, ObjInfo, ProgInfo, ProgLoad, ProgTestRun,
 };
 
-/// A map and the sizes the kernel copies for it, fixed when it was created.
+/// A map, with the sizes that the kernel copies for it, fixed at its creation.
 #[derive(Debug)]
 pub(crate) struct MapFd {
     fd: OwnedFd,
@@ -23,8 +23,8 @@ pub(crate) struct MapFd {
 }
 
 impl MapFd {
-    /// `BPF_MAP_CREATE`. `value_bytes` is what one element takes on the user's side, which for
-    /// per-CPU kinds is more than the value size.
+    /// `BPF_MAP_CREATE`. `value_bytes` is the size of one element in user space, which for per-CPU
+    /// kinds is larger than the value size.
     pub(crate) fn create(attr: &MapCreate, value_bytes: usize) -> Result<Self, Errno> {
         let mut attr = *attr;
         // SAFETY: the attribute holds no pointer.
@@ -109,7 +109,7 @@ impl AsFd for MapFd {
     }
 }
 
-/// `BPF_BTF_LOAD`; the kernel's complaint goes to `log`.
+/// `BPF_BTF_LOAD`; the kernel's error message goes to `log`.
 pub(crate) fn btf_load(btf: &[u8], log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut attr = BtfLoad {
         btf: address(btf),
@@ -125,11 +125,11 @@ pub(crate) fn btf_load(btf: &[u8], log: &mut [u8]) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What `BPF_PROG_LOAD` takes besides plain numbers.
+/// Parts of a program that `BPF_PROG_LOAD` takes by pointer.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramImage<'a> {
     pub(crate) insns: &'a [u8],
-    /// With its terminating zero.
+    /// The licence with its terminating zero.
     pub(crate) license: &'a [u8],
     /// `struct bpf_func_info` records.
     pub(crate) func_info: &'a [u8],
@@ -229,7 +229,8 @@ pub(crate) fn unshare_network() -> Result<(), Errno> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Mounts a file system that needs no source, nowhere: paths lead through the descriptor.
+/// Mounts a file system that needs no source, without a mount point: paths lead through the
+/// descriptor.
 pub(crate) fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
     let descriptor = |result: libc::c_long| {
         let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(last_errno)?;
@@ -295,8 +296,8 @@ fn set_capabilities(sets: &[CapabilitySet; 2]) -> Result<(), Errno> {
 /// One `bpf(2)`.
 ///
 /// # Safety
-/// `A` must be the attribute of `command`, and each pointer in it must be valid for what the
-/// kernel reads and writes there.
+/// `A` must be the attribute of `command`, and each pointer in it must be valid for the kernel's
+/// reads and writes.
 unsafe fn call<A>(command: Command, attr: &mut A) -> Result<i32, Errno> {
     // SAFETY: the attribute lives, has the size given, and the caller vouches for its contents.
     let result = unsafe {
@@ -314,7 +315,7 @@ pub(crate) fn last_errno() -> Errno {
     Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(Errno::EINVAL.0))
 }
 
-/// A descriptor as attributes hold it.
+/// A file descriptor in the form of attributes.
 pub(crate) fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }

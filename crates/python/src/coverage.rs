@@ -1,4 +1,4 @@
-//! Which C lines and branches were reached by programs that were interpreted.
+//! C lines and branches that interpreted programs reached.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use towpath_testing::{Row, Watch};
 pub(crate) struct Coverage(Arc<Mutex<towpath_testing::Coverage>>);
 
 impl Coverage {
-    /// Adds what was seen of a program's run.
+    /// Adds the observations of a program's run.
     pub(crate) fn add(&self, program: &towpath::Program, watch: &Watch) {
         self.0.lock().add(program.code().linked(), watch);
     }

@@ -17,7 +17,7 @@ create_exception!(
 );
 create_exception!(towpath, Fault, Error, "A run that did what no verified program can do.");
 
-/// Why an object or a program of it is refused.
+/// The exception for an object or program that is refused.
 pub(crate) fn refused(py: Python<'_>, path: &str, error: &LoadError) -> PyErr {
     match error {
         LoadError::Rejected { program, rejection } => match rejected(py, program, rejection) {
@@ -47,12 +47,12 @@ fn rejected(py: Python<'_>, program: &str, rejection: &Rejection) -> PyResult<Py
     Ok(error)
 }
 
-/// Why a run ended.
+/// The exception for a run that ended by a fault.
 pub(crate) fn faulted(fault: &interp::Fault) -> PyErr {
     Fault::new_err(fault.to_string())
 }
 
-/// What a map answers.
+/// The exception for an error of a map.
 pub(crate) fn map(name: &str, errno: Errno) -> PyErr {
     Error::new_err(format!("map {name}: {errno}"))
 }

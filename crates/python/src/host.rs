@@ -1,4 +1,4 @@
-//! The host around programs, as tests say it.
+//! The host around programs, as tests describe it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct SharedHost {
     said: Mutex<Said>,
 }
 
-/// All that was said so far.
+/// All that was described so far.
 #[derive(Clone, Default)]
 struct Said {
     tables: HostState,
@@ -55,7 +55,7 @@ impl Said {
         Ok(())
     }
 
-    /// The tables of it, or what is wrong with an entry.
+    /// Tables of the host, or the error in an entry.
     fn host(&self) -> Result<host::Host, Problem> {
         let (host, problems) = self.tables.tables(&[]);
         let host = host::Host { sockets: self.sockets.clone(), ..host };
@@ -64,12 +64,13 @@ impl Said {
 }
 
 impl Host {
-    /// What look-ups read.
+    /// The host for look-ups.
     pub(crate) fn live(&self) -> Arc<Live> {
         Arc::clone(&self.0.live)
     }
 
-    /// Enters the connections that an object's programs don't know yet; `known` counts them.
+    /// Adds connections that an object's programs don't have yet; `known` counts those that they
+    /// have.
     pub(crate) fn enter(&self, program: &towpath::Program, known: &mut usize) -> PyResult<()> {
         let said = self.0.said.lock();
         for connection in &said.connections[*known..] {
@@ -82,7 +83,7 @@ impl Host {
         Ok(())
     }
 
-    /// Changes what is said, or leaves all as it was.
+    /// Applies a change to the description, or leaves all as it was.
     fn change(&self, change: impl FnOnce(&mut Said) -> Result<(), Problem>) -> PyResult<()> {
         let refused = |problem: Problem| PyValueError::new_err(problem.to_string());
         let mut said = self.0.said.lock();

@@ -40,7 +40,7 @@ impl Map {
         error::map(self.map.name(), errno)
     }
 
-    /// A value as Python has it: one for each CPU as a list.
+    /// A value in Python's form: a list with one value for each CPU if the map is per-CPU.
     fn to_python<'py>(&self, py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         let mut values: Vec<Json> =
             value.cpus().iter().map(|bytes| typed::value_to_json(self.map.def(), bytes)).collect();
@@ -56,7 +56,7 @@ impl Map {
         programs.get(id).map_or(Json::Null, |program| program.name.clone().into())
     }
 
-    /// The elements of a document that has them for this map.
+    /// Steps that store the elements of a document into this map.
     fn parsed(&self, contents: Json) -> PyResult<Vec<mapfile::Step>> {
         let set = Arc::clone(self.shared.state().loader.maps());
         let is_of_set = set.maps().iter().any(|map| Arc::ptr_eq(map, &self.map));
@@ -226,7 +226,7 @@ impl Map {
     }
 }
 
-/// Numbers, texts, lists and dicts; bytes as they are.
+/// Converts numbers, texts, lists, dicts and bytes.
 fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Json> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(hex(bytes.as_bytes()));
@@ -234,7 +234,7 @@ fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Json> {
     Ok(depythonize(value)?)
 }
 
-/// Bytes as documents have them.
+/// Bytes in the form of documents.
 fn hex(bytes: &[u8]) -> Json {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Json::String(format!("hex:{digits}"))

@@ -22,23 +22,23 @@ use crate::program::{Lane, Program};
 #[pyclass(frozen, module = "towpath._native")]
 pub(crate) struct Object(Arc<Shared>);
 
-/// What programs and maps of an object keep alive.
+/// State that programs and maps of an object keep alive.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// The object file, for messages.
+    /// Path of the object file, for messages.
     path: String,
-    /// Where it is added what its programs reach.
+    /// Receives the lines that its programs reach.
     pub(crate) coverage: Option<Coverage>,
-    /// What its programs are told of the host around them.
+    /// The host that its programs see.
     host: Host,
 }
 
-/// All of it is one thread's at a time: maps count on one run per CPU.
+/// State that one thread uses at a time: maps rely on one run per CPU.
 pub(crate) struct State {
     pub(crate) loader: Loader<'static>,
-    /// By CPU.
+    /// Lanes by CPU.
     pub(crate) lanes: Vec<Lane>,
-    /// How many of the host's connections its programs know.
+    /// Number of the host's connections that its programs have.
     connections: usize,
 }
 
@@ -79,7 +79,8 @@ impl Object {
         let mut options =
             LoadOptions { workers, exec, host: host.live(), ..LoadOptions::default() };
         sanitize.prepare(&mut options);
-        // To the port of the test: hints are for programs that are bound to one.
+        // Hints are for programs that are bound to a port: this one is bound to the port of the
+        // test.
         options.verifier.device_bound = true;
         let loader = Loader::new(&object, towpath::kernel_types(), &options);
         let loader = loader.map_err(|error| error::refused(py, &shown, &error))?.into_owned();
@@ -148,7 +149,8 @@ impl Object {
 }
 
 impl Object {
-    /// Adds what sanitizers saw to a tally, which sees all programs, also those that do not run.
+    /// Adds the sanitizers' observations to a tally, which gets all programs, also those that do
+    /// not run.
     pub(crate) fn add_to(&self, tally: &mut towpath::Tally) {
         let mut state = self.0.state();
         let State { loader, lanes, .. } = &mut *state;
@@ -170,7 +172,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// What a run needs: that its programs know what their host does.
+    /// Locks the state for a run, after its programs have all of the host's connections.
     pub(crate) fn ready(&self, program: &towpath::Program) -> PyResult<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         self.host.enter(program, &mut state.connections)?;
@@ -179,7 +181,7 @@ impl Shared {
 }
 
 impl State {
-    /// The program of that name for a map that names it: loaded, if it wasn't.
+    /// Number of the program of this name for a map that refers to it; loads it if necessary.
     pub(crate) fn program_id(&self, name: &str) -> Result<u32, String> {
         let program = self.loader.program(Select::Name(name));
         program.map(|program| program.id()).map_err(|error| error.to_string())
@@ -219,7 +221,7 @@ fn global(value: &Bound<'_, PyAny>) -> PyResult<GlobalValue> {
     Ok(GlobalValue::Int(value.extract()?))
 }
 
-/// As many CPUs as per-CPU maps may have values for.
+/// Largest number of CPUs for which per-CPU maps may have values.
 const CPUS_MAX: usize = 1024;
 const PERF_RING_BYTES: usize = 1 << 20;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

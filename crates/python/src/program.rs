@@ -1,4 +1,4 @@
-//! A program, and running it.
+//! A program, and its runs.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ pub(crate) struct Run {
     metadata: Py<PyBytes>,
 }
 
-/// What a CPU runs with.
+/// State for runs on one CPU.
 pub(crate) struct Lane {
     pub(crate) worker: Worker,
     pub(crate) frames: Vec<Frame>,
     pub(crate) burst: Burst,
 }
 
-/// Where packets arrive: ifindex, queue, and the CPU that runs the program.
+/// Place where packets arrive: ifindex, queue, and the CPU that runs the program.
 #[derive(Clone, Copy, FromPyObject)]
 pub(crate) struct Arrival(u32, u32, usize);
 
@@ -134,7 +134,7 @@ impl Program {
     }
 }
 
-/// What was returned, lengths, and packets.
+/// Return values, lengths, and packets.
 type BurstParts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 impl Lane {

@@ -1,10 +1,10 @@
-//! The package's own tests and its page's example, by pytest, over the module that Cargo has just
-//! built.
+//! The package's own tests and the example of its page, run by pytest over the module that Cargo
+//! has just built.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Puts the package together as a wheel has it.
+/// Builds the package in the form of a wheel.
 fn package(root: &Path) {
     let built = std::env::current_exe().expect("a test has a path");
     let module = built.with_file_name("libtowpath_python.so");
@@ -20,7 +20,7 @@ fn package(root: &Path) {
     std::fs::copy(module, package.join("_native.abi3.so")).expect("Cargo builds it with the tests");
 }
 
-/// The first Python that can run them.
+/// The first Python that can run the tests.
 fn python() -> Option<&'static str> {
     let fits = "import sys, pytest, numpy; sys.exit(sys.version_info < (3, 9))";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {
@@ -41,14 +41,14 @@ fn pytest(python: &str, root: &Path, arguments: &[&str], tests: &Path) {
     assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// The first block of a page that is in this language.
+/// The first block in this language of a page.
 fn block<'a>(page: &'a str, language: &str) -> &'a str {
     let (_before, rest) = page.split_once(&format!("```{language}\n")).expect("the page has one");
     rest.split_once("```").expect("it ends").0
 }
 
-/// The other examples of docs/python.md, one after the other, each behind what its mark says that
-/// it finds (`<!-- before: ... -->`).
+/// The other examples of docs/python.md, one after the other, each preceded by the code in its mark
+/// (`<!-- before: ... -->`).
 fn snippets(python: &str, root: &Path, page: &str, objects: &Path) {
     let mut program = String::new();
     let parts: Vec<&str> = page.split("```python\n").collect();
@@ -58,7 +58,7 @@ fn snippets(python: &str, root: &Path, page: &str, objects: &Path) {
         program += "\n";
         program += pair[1].split_once("```").expect("it ends").0;
     }
-    // Beside the objects, for its tests; it runs where they are, for the rest.
+    // The folder is beside the objects, for the tests; the code runs where the objects are.
     let folder = root.join("snippets");
     std::fs::create_dir_all(&folder).expect("there is room");
     std::fs::write(folder.join("test_snippets.py"), program).expect("there is room");
@@ -101,7 +101,7 @@ fn pytest_passes() {
         println!("no examples that need build/clang-19 (make programs-all)");
     }
 
-    // What `towpath new` writes.
+    // Files that `towpath new` writes.
     let (template, tests) = (here.join("../cli/template"), root.join("new/tests"));
     std::fs::create_dir_all(&tests).expect("there is room");
     for (file, to) in [("test_filter.py", "new/tests/test_filter.py"), ("filter.o", "new/filter.o")]

@@ -9,7 +9,7 @@ mod write;
 pub(crate) use read::Decoder;
 pub use write::{Section, Writer};
 
-/// Which way a frame went, in the low two bits of `epb_flags`.
+/// Direction of a frame, in the low two bits of `epb_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Direction {
@@ -30,5 +30,5 @@ const ENHANCED_PACKET: u32 = 6;
 /// In a section header, in the byte order of the section.
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// Bytes of a block that has no body.
+/// Size in bytes of a block that has no body.
 const EMPTY_BLOCK_BYTES: u32 = 12;

@@ -1,4 +1,4 @@
-//! Reads pcapng block by block: packets are given out, interfaces remembered, the rest skipped.
+//! Reads pcapng block by block: packets are returned, interfaces remembered, other blocks skipped.
 
 use std::io::Read;
 
@@ -15,19 +15,19 @@ use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions, fcs_bytes
 pub(crate) struct Decoder<R> {
     source: Source<R>,
     endian: Endian,
-    /// Of all sections: packets count from `section_base`.
+    /// Interfaces of all sections: those of the current one begin at `section_base`.
     interfaces: Vec<Interface>,
     clocks: Vec<Clock>,
-    /// Bytes of the frame check sequence that each interface's frames end with.
+    /// Size in bytes of the frame check sequence that each interface's frames end with.
     fcs: Vec<u32>,
-    /// Frames of each interface that were lost, as far as the file says.
+    /// Number of lost frames of each interface, as the file reports it.
     dropped: Vec<u64>,
     section_base: usize,
-    /// Body of the block in hand.
+    /// Body of the current block.
     block: Vec<u8>,
 }
 
-/// A block in hand: its body is in the decoder's buffer.
+/// The current block: its body is in the decoder's buffer.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     kind: u32,
@@ -85,7 +85,7 @@ impl<R: Read> Decoder<R> {
         Ok(None)
     }
 
-    /// Reads the next block of a kind that matters, passing over all others.
+    /// Reads the next block of a known kind, skipping all others.
     fn next_block(&mut self) -> Result<Option<Block>, Error> {
         loop {
             let start = self.source.offset;
@@ -117,7 +117,8 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// A section header, which also tells the byte order; its type and `length` have been read.
+    /// Reads a section header, which also gives the byte order; its type and `length` have been
+    /// read.
     fn read_section(&mut self, length: [u8; 4], start: u64) -> Result<(), Error> {
         const WHAT: &str = "a section header";
         let mut magic = [0; 4];
@@ -234,12 +235,12 @@ impl<R: Read> Decoder<R> {
         Ok(())
     }
 
-    /// Takes in how many frames of an interface were lost; the last block that says so holds.
+    /// Records the number of lost frames of an interface; the last block that has it counts.
     fn statistics(&mut self, block: Block) {
         let mut fields = Fields::new(&self.block, self.endian);
         let header = (fields.u32(), fields.u32(), fields.u32());
         let (Some(interface), Some(_high), Some(_low)) = header else { return };
-        // No frame depends on it: statistics that make no sense are passed over.
+        // No frame depends on statistics: invalid ones are ignored.
         let Ok(interface) = self.interface_index(interface, block) else { return };
         for (code, value) in Options::new(fields).map_while(Result::ok) {
             if let (options::STATISTICS_DROPPED, &[a, b, c, d, e, f, g, h]) = (code, value) {
@@ -248,7 +249,7 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// An enhanced packet block, or the packet block it replaced.
+    /// Reads an enhanced packet block, or the obsolete packet block.
     fn packet(&self, block: Block) -> Result<Packet<'_>, Error> {
         let mut fields = Fields::new(&self.block, self.endian);
         let interface = if block.kind == ENHANCED_PACKET {
@@ -276,7 +277,7 @@ impl<R: Read> Decoder<R> {
         };
         let options = packet_options(fields, self.endian, block)?;
         let link_type = self.interfaces[interface].link_type;
-        // The frame's own word counts, in octets.
+        // The frame's own flags take precedence, in octets.
         let fcs = match options.flags.map_or(0, |flags| flags >> FCS_SHIFT & FCS_MASK) {
             0 => self.fcs[interface],
             octets => fcs_bytes(octets, link_type),
@@ -288,7 +289,7 @@ impl<R: Read> Decoder<R> {
         Ok(Packet { data, original_len, timestamp_ns, interface, link_type, options })
     }
 
-    /// A block with nothing but data, from the section's first interface.
+    /// Reads a block with nothing but data, from the section's first interface.
     fn simple_packet(&self, block: Block) -> Result<Packet<'_>, Error> {
         let mut fields = Fields::new(&self.block, self.endian);
         let Some(original_len) = fields.u32() else {
@@ -299,7 +300,7 @@ impl<R: Read> Decoder<R> {
             0 => u32::MAX,
             snaplen => snaplen,
         };
-        // The captured length is not written: it follows from the other lengths.
+        // The captured length is not in the block: it follows from the other lengths.
         let length = original_len.min(snaplen).min(fields.remaining() as u32);
         check_packet_length(length, block.start + BODY_OFFSET)?;
         let data = fields.bytes(length as usize).unwrap_or_default();
@@ -314,7 +315,7 @@ impl<R: Read> Decoder<R> {
         })
     }
 
-    /// From an index in the section to one in all interfaces.
+    /// Index among all interfaces for an index in the section.
     fn interface_index(&self, interface: u32, block: Block) -> Result<usize, Error> {
         let index = self.section_base.saturating_add(interface as usize);
         if index >= self.interfaces.len() {
@@ -328,10 +329,10 @@ impl<R: Read> Decoder<R> {
     }
 }
 
-/// How an interface's timestamps count.
+/// Units of an interface's timestamps.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
-    /// `if_tsresol`: a negative power of 10, or of 2 when the top bit is set.
+    /// `if_tsresol`: a negative power of 10, or of 2 if the top bit is set.
     resolution: u8,
     /// `if_tsoffset`: seconds to add.
     offset_s: i64,
@@ -344,12 +345,12 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Ticks to nanoseconds since 1970, clamped to what fits.
+    /// Converts ticks to nanoseconds since 1970, clamped to the range of `u64`.
     fn nanoseconds(self, ticks: u64) -> u64 {
         let exponent = u32::from(self.resolution & 0x7f);
         let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };
         let scaled = u128::from(ticks) * 1_000_000_000;
-        // A unit so small that 128 bits cannot hold it makes every timestamp 0.
+        // A unit too small for 128 bits makes every timestamp 0.
         let ns = base.checked_pow(exponent).map_or(0, |ticks_per_second| scaled / ticks_per_second);
         let ns = i128::try_from(ns).unwrap_or(i128::MAX);
         let ns = ns.saturating_add(i128::from(self.offset_s) * 1_000_000_000);
@@ -393,7 +394,7 @@ fn check_packet_length(length: u32, offset: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A name as far as anybody reads it: hostile files do not get to fill memory with names.
+/// A name, cut to a readable length, so that hostile files can't fill memory with names.
 fn short_text(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(NAME_BYTES_MAX)];
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
@@ -426,12 +427,12 @@ fn overrun_error(block: Block, overrun: &options::Overrun) -> Error {
     }
 }
 
-/// Where `epb_flags` has the octets of the frame check sequence.
+/// Position in `epb_flags` of the number of octets of the frame check sequence.
 const FCS_SHIFT: u32 = 5;
 const FCS_MASK: u32 = 0xf;
 const SECTION_BYTES_MIN: u32 = 28;
 const PACKET_HEADER_BYTES: u64 = 20;
-/// The longest packet, with as much again for its options.
+/// Largest block: the longest packet, with as much again for its options.
 const BLOCK_BYTES_MAX: u32 = 2 * PACKET_BYTES_MAX;
 const INTERFACE_COUNT_MAX: usize = 16_384;
 const NAME_BYTES_MAX: usize = 256;

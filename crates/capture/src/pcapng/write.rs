@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Error, Interface, PACKET_BYTES_MAX, Packet, PacketOptions};
 
-/// What the section header says about who wrote the file; empty texts are left out.
+/// Properties of the file's author in the section header; empty texts are left out.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
     /// `shb_userappl`, e.g. `towpath 0.1.0`.
@@ -17,7 +17,7 @@ pub struct Section {
     pub hardware: String,
     /// `shb_os`.
     pub os: String,
-    /// `opt_comment`: what the file is.
+    /// `opt_comment`: a description of the file.
     pub comment: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Writer<W> {
     output: W,
     offset: u64,
     interface_count: u32,
-    /// The block being built.
+    /// The block that is being built.
     block: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Describes an interface and gives its index; packets may refer to it from here on.
+    /// Describes an interface and gives its index; later packets may refer to it.
     pub fn add_interface(&mut self, interface: &Interface) -> Result<u32, Error> {
         self.begin(INTERFACE_DESCRIPTION);
         let block = &mut self.block;
@@ -65,8 +65,9 @@ impl<W: Write> Writer<W> {
         Ok(self.interface_count - 1)
     }
 
-    /// Says how many frames of an interface were lost so far, for lack of time or memory
-    /// (draft-ietf-opsawg-pcapng section 4.6). Counts go up: the last one is what holds.
+    /// Reports the number of frames of an interface that were lost so far, for lack of time or
+    /// memory (draft-ietf-opsawg-pcapng section 4.6). The counts are cumulative: the last one
+    /// counts.
     pub fn write_dropped(
         &mut self,
         interface: u32,
@@ -112,12 +113,12 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// What was written to; it may hold less than was written as long as it buffers.
+    /// The output; while it buffers, it may hold less than was written.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
-    /// Flushes what is buffered and gives the output back.
+    /// Flushes buffered bytes and gives the output back.
     pub fn finish(mut self) -> Result<W, Error> {
         self.output.flush().map_err(|source| Error::Io { offset: self.offset, source })?;
         Ok(self.output)

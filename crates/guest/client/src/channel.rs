@@ -1,4 +1,4 @@
-//! The way to the host: a virtio-serial port, a virtio socket, or a unix socket.
+//! The connection to the host: a virtio-serial port, a virtio socket, or a unix socket.
 
 use std::fs;
 use std::io;
@@ -11,34 +11,35 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
-/// Which way is wanted.
+/// Choice of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The virtio-serial port of this name; by default the one whose name begins with
-    /// [`PORT_NAME`], and if there are several, the one that ends with the interface's address.
+    /// [`PORT_NAME`], and if there are several, the one whose name ends with the interface's
+    /// address.
     Port(Option<String>),
-    /// A unix socket: for tests.
+    /// A unix socket, for tests.
     Unix(PathBuf),
-    /// A virtio socket of the host's.
+    /// A virtio socket of the host.
     Vsock {
-        /// 2 is the host.
+        /// Context id; 2 is the host.
         cid: u32,
-        /// The guest's own port there.
+        /// The port of this guest at the host.
         port: u32,
     },
 }
 
-/// An open way to the host.
+/// An open connection to the host.
 #[derive(Debug)]
 pub struct Channel {
     file: OwnedFd,
 }
 
-/// Opens the way to the host; `mac` is the address of the interface that it is for.
+/// Opens the connection to the host; `mac` is the address of the interface that it is for.
 ///
 /// # Errors
 ///
-/// There is none, or there are several and none is meant.
+/// Fails if there is no port, or if there are several and none matches.
 pub fn open(wanted: &Wanted, mac: Option<&str>) -> io::Result<Channel> {
     let file = match wanted {
         Wanted::Unix(path) => {
@@ -61,7 +62,7 @@ fn connect_vsock(cid: u32, port: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `/dev/virtio-ports/NAME` is a link that udev makes: without udev only sysfs knows names.
+/// `/dev/virtio-ports/NAME` is a link that udev makes: without udev only sysfs has the names.
 fn open_port(ports: &Path, name: Option<&str>, mac: Option<&str>) -> io::Result<OwnedFd> {
     let mut found = Vec::new();
     for entry in fs::read_dir(ports).into_iter().flatten() {
@@ -72,7 +73,7 @@ fn open_port(ports: &Path, name: Option<&str>, mac: Option<&str>) -> io::Result<
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     let index = choose(&names, name, mac).map_err(io::Error::other)?;
     let device = Path::new("/dev").join(&found[index].1);
-    // A write waits forever without a peer at the other end, unless it is told not to.
+    // Without this flag, a write would block for ever while no peer is at the other end.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&device, flags, Mode::empty());
     opened.map_err(|errno| {
@@ -81,7 +82,7 @@ fn open_port(ports: &Path, name: Option<&str>, mac: Option<&str>) -> io::Result<
     })
 }
 
-/// Which of the ports with these names is meant.
+/// Index of the port to use, among ports with these names.
 fn choose(names: &[&str], wanted: Option<&str>, mac: Option<&str>) -> Result<usize, String> {
     let known = || if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     if let Some(wanted) = wanted {
@@ -107,7 +108,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `TimedOut`: the peer did not take them until then.
+    /// Fails with `TimedOut` if the peer does not accept the bytes until then.
     pub(crate) fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             match rustix::io::write(&self.file, bytes) {
@@ -120,15 +121,16 @@ impl Channel {
         Ok(())
     }
 
-    /// Reads what there is, at least a byte.
+    /// Reads available bytes, at least one.
     ///
     /// # Errors
     ///
-    /// `TimedOut`: nothing came until then. `UnexpectedEof`: the host has hung up.
+    /// Fails with `TimedOut` if nothing arrives until then, with `UnexpectedEof` if the host hangs
+    /// up.
     pub(crate) fn receive(&mut self, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
         loop {
             match rustix::io::read(&self.file, &mut *bytes) {
-                // A virtio-serial port without a host reads as if it were at its end.
+                // A read from a virtio-serial port without a host gives an end of file.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => return Ok(count),
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::IN, until)?,
@@ -155,14 +157,14 @@ impl Channel {
         }
         let answered = waiting[0].revents();
         if answered.contains(PollFlags::HUP) && !answered.intersects(what) {
-            // A virtio-serial port has no peer at the other end yet.
+            // The virtio-serial port has no peer at the other end yet.
             std::thread::sleep(HANG_UP_PAUSE.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(())
     }
 }
 
-/// Names of virtio-serial ports that lead to a host with guest offload begin like this.
+/// Prefix of the names of virtio-serial ports to a host with guest offload.
 pub const PORT_NAME: &str = "org.towpath.offload";
 const PORTS: &str = "/sys/class/virtio-ports";
 const HANG_UP_PAUSE: Duration = Duration::from_millis(20);

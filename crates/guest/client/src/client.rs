@@ -11,7 +11,7 @@ use crate::wire::{
     Message, ObjectRecord, PAYLOAD_MAX, Receiver, Tag, TargetRecord, Values, Writer,
 };
 
-/// A dialogue with the host.
+/// A session with the host.
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
@@ -24,7 +24,7 @@ pub struct Client {
 /// The host's features, and this guest's limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
-    /// CPUs that per-CPU values have: the host's workers.
+    /// Number of CPUs of per-CPU values: the host's workers.
     pub cpus: u32,
     /// Directions in which programs may run.
     pub directions: Vec<Direction>,
@@ -32,26 +32,26 @@ pub struct Features {
     pub helpers: Vec<u32>,
     /// Kinds of maps, by number.
     pub map_kinds: Vec<u32>,
-    /// Limits, and how much of each is used.
+    /// Limits, and the used amount of each.
     pub limits: Vec<Limit>,
-    /// Where programs may redirect to.
+    /// Targets of redirects.
     pub targets: Vec<TargetRecord>,
 }
 
-/// Why something was not done.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The way to the host.
+    /// The connection to the host failed.
     #[error("the host can't be reached: {0}")]
     Channel(#[from] io::Error),
-    /// The host said no.
+    /// The host refused the request.
     #[error(transparent)]
     Refused(#[from] Box<Refused>),
-    /// The host said what can't be understood.
+    /// The host's answer can't be parsed.
     #[error("the host's answer can't be understood: {0}")]
     Malformed(#[from] Malformed),
-    /// More than a message may have.
+    /// The request is longer than a message may be, in bytes.
     #[error("{0} bytes in one request, at most {PAYLOAD_MAX}")]
     TooLong(usize),
 }
@@ -60,13 +60,13 @@ pub enum ClientError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {errno}{}", with_limit(.limit.as_deref()))]
 pub struct Refused {
-    /// The number, as `bpf(2)` would return it.
+    /// Error number, as `bpf(2)` would return it.
     pub errno: Errno,
-    /// For people.
+    /// Message for people.
     pub text: String,
-    /// The limit that would have been crossed.
+    /// Name of the limit that the request would exceed.
     pub limit: Option<String>,
-    /// The verifier's log, empty without one.
+    /// The verifier's log; empty without one.
     pub log: String,
 }
 
@@ -77,38 +77,38 @@ fn with_limit(name: Option<&str>) -> String {
 /// Definition of a new map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MapSpec {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// `enum bpf_map_type`
+    /// Kind of map (`enum bpf_map_type`).
     pub kind: u32,
-    /// Bytes of a key.
+    /// Size of a key, in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub value_size: u32,
     /// Capacity.
     pub max_entries: u32,
-    /// `BPF_F_*`
+    /// `BPF_F_*` flags.
     pub flags: u32,
-    /// `map_extra`
+    /// `map_extra`.
     pub extra: u64,
-    /// The template of a map of maps.
+    /// Handle of the template, for a map of maps.
     pub inner_map: Option<u32>,
-    /// Types, and those of a key and a value in them.
+    /// Handle of the types, and the ids of the key's and the value's type in them.
     pub types: Option<(u32, u32, u32)>,
 }
 
 /// A program to be loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramSpec {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Instructions; maps are named by handle.
+    /// Instructions, which refer to maps by handle.
     pub insns: Vec<u8>,
-    /// Its licence.
+    /// Licence of the program.
     pub license: String,
-    /// It takes frames of several buffers.
+    /// Whether it takes frames of several buffers.
     pub has_frags: bool,
-    /// Types that the records below refer to.
+    /// Handle of the types that the records below refer to.
     pub btf: Option<u32>,
     /// `struct bpf_func_info` records.
     pub func_info: Vec<u8>,
@@ -119,40 +119,40 @@ pub struct ProgramSpec {
 /// Information about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapInfo {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// `enum bpf_map_type`
+    /// Kind of map (`enum bpf_map_type`).
     pub kind: u32,
-    /// Bytes of a key.
+    /// Size of a key, in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub value_size: u32,
     /// Capacity.
     pub max_entries: u32,
-    /// `BPF_F_*`
+    /// `BPF_F_*` flags.
     pub flags: u32,
-    /// Bytes of a value as it is read and written: of all CPUs.
+    /// Size in bytes of a value as it is read and written, for all CPUs.
     pub user_value_size: u32,
-    /// Whether it is frozen.
+    /// Whether the map is frozen.
     pub is_frozen: bool,
 }
 
 /// A program that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachInfo {
-    /// Which frames it sees.
+    /// Direction of the frames that it sees.
     pub direction: Direction,
-    /// Its number.
+    /// Handle of the program.
     pub handle: u32,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its counters.
+    /// Counters of the program.
     pub counters: Counters,
-    /// Why it runs no more, if it doesn't: every frame is aborted until it goes.
+    /// Reason why it no longer runs, if it doesn't: every frame is aborted until it is detached.
     pub halted: Option<String>,
 }
 
-/// An object that there is.
+/// An object of the guest.
 pub type ObjectInfo = ObjectRecord;
 
 /// A key and its value.
@@ -160,11 +160,12 @@ pub type Element = (Vec<u8>, Vec<u8>);
 
 impl Client {
     /// Begins a session. `boot` stays the same until the guest reboots
-    /// (`/proc/sys/kernel/random/boot_id`): with another one, the host frees all previous objects.
+    /// (`/proc/sys/kernel/random/boot_id`): if it is another one, the host frees all previous
+    /// objects.
     ///
     /// # Errors
     ///
-    /// There is no answer, or it is not in this version of the protocol.
+    /// Fails if there is no answer, or if the host has another version of the protocol.
     pub fn begin(channel: Channel, boot: &[u8]) -> Result<Client, ClientError> {
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -200,7 +201,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_BTF_LOAD`, and limits.
+    /// Fails with the errors of `BPF_BTF_LOAD`, or if a limit is exceeded.
     pub fn load_types(&mut self, types: &[u8]) -> Result<u32, ClientError> {
         self.handle(Command::BtfLoad, Writer::new().with(Tag::Types, types))
     }
@@ -209,7 +210,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_CREATE`, and limits.
+    /// Fails with the errors of `BPF_MAP_CREATE`, or if a limit is exceeded.
     pub fn create_map(&mut self, map: &MapSpec) -> Result<u32, ClientError> {
         let mut writer = Writer::new()
             .with(Tag::Name, map.name.as_bytes())
@@ -232,7 +233,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_PROG_LOAD`, with the verifier's log, and limits.
+    /// Fails with the errors of `BPF_PROG_LOAD` and the verifier's log, or if a limit is exceeded.
     pub fn load_program(&mut self, program: &ProgramSpec) -> Result<u32, ClientError> {
         let flags = if program.has_frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
         let mut writer = Writer::new()
@@ -253,7 +254,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_LOOKUP_ELEM`.
+    /// Fails with the errors of `BPF_MAP_LOOKUP_ELEM`.
     pub fn lookup(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.value(Command::MapLookup, map, key)
     }
@@ -262,16 +263,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    /// Fails with the errors of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
     pub fn lookup_and_delete(&mut self, map: u32, key: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.value(Command::MapLookupAndDelete, map, key)
     }
 
-    /// Stores elements, in as many requests as it takes.
+    /// Stores elements, in as many requests as necessary.
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_UPDATE_ELEM`; elements before the wrong one are stored.
+    /// Fails with the errors of `BPF_MAP_UPDATE_ELEM`; elements before the wrong one are stored.
     pub fn update(
         &mut self,
         map: u32,
@@ -297,7 +298,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_DELETE_ELEM`.
+    /// Fails with the errors of `BPF_MAP_DELETE_ELEM`.
     pub fn delete(&mut self, map: u32, key: &[u8]) -> Result<(), ClientError> {
         let writer = Writer::new().u32(Tag::Handle, map).with(Tag::Key, key);
         self.ask(Command::MapDelete, writer).map(drop)
@@ -307,7 +308,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_GET_NEXT_KEY`.
+    /// Fails with the errors of `BPF_MAP_GET_NEXT_KEY`.
     pub fn next_key(&mut self, map: u32, key: Option<&[u8]>) -> Result<Vec<u8>, ClientError> {
         let mut writer = Writer::new().u32(Tag::Handle, map);
         if let Some(key) = key {
@@ -317,11 +318,11 @@ impl Client {
         Ok(answer.values().bytes(Tag::Key)?.to_vec())
     }
 
-    /// All elements.
+    /// All elements of a map.
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
+    /// Fails with the errors of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
     pub fn dump(&mut self, map: u32) -> Result<Vec<Element>, ClientError> {
         let mut elements: Vec<Element> = Vec::new();
         let mut last: Option<Vec<u8>> = None;
@@ -340,11 +341,11 @@ impl Client {
         }
     }
 
-    /// Freezes the map: only programs write to it from now on.
+    /// Freezes the map: from now on only programs write to it.
     ///
     /// # Errors
     ///
-    /// The errors of `BPF_MAP_FREEZE`.
+    /// Fails with the errors of `BPF_MAP_FREEZE`.
     pub fn freeze(&mut self, map: u32) -> Result<(), ClientError> {
         self.ask(Command::MapFreeze, Writer::new().u32(Tag::Handle, map)).map(drop)
     }
@@ -353,7 +354,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `EBADF`, `EINVAL`: it is none.
+    /// Fails with `EBADF` or `EINVAL` if the handle is not that of a map.
     pub fn map_info(&mut self, map: u32) -> Result<MapInfo, ClientError> {
         let answer = self.ask(Command::MapInfo, Writer::new().u32(Tag::Handle, map))?;
         let values = answer.values();
@@ -369,12 +370,12 @@ impl Client {
         })
     }
 
-    /// Has a program run. `expected` is the program that must be there (0 for none); without it,
-    /// none may be.
+    /// Attaches a program. `expected` is the handle of the program that must be attached (0 for
+    /// none); without it, no program may be attached.
     ///
     /// # Errors
     ///
-    /// `EBUSY`, `EEXIST`: another one is.
+    /// Fails with `EBUSY` or `EEXIST` if another program is attached.
     pub fn attach(
         &mut self,
         direction: Direction,
@@ -389,11 +390,11 @@ impl Client {
         self.ask(Command::Attach, writer).map(drop)
     }
 
-    /// Has none run.
+    /// Detaches the program of a direction.
     ///
     /// # Errors
     ///
-    /// `ENOENT`: none does.
+    /// Fails with `ENOENT` if no program is attached.
     pub fn detach(&mut self, direction: Direction) -> Result<(), ClientError> {
         let writer = Writer::new().u32(Tag::Direction, direction as u32);
         self.ask(Command::Detach, writer).map(drop)
@@ -403,7 +404,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The host can't be reached.
+    /// Fails if the host can't be reached.
     pub fn query(&mut self) -> Result<Vec<AttachInfo>, ClientError> {
         let answer = self.ask(Command::Query, Writer::new())?;
         let values = answer.values();
@@ -423,40 +424,41 @@ impl Client {
         Ok(all.filter_map(info).collect())
     }
 
-    /// All objects there are.
+    /// All objects of the guest.
     ///
     /// # Errors
     ///
-    /// The host can't be reached.
+    /// Fails if the host can't be reached.
     pub fn list(&mut self) -> Result<Vec<ObjectInfo>, ClientError> {
         let answer = self.ask(Command::List, Writer::new())?;
         Ok(ObjectRecord::all(answer.values()))
     }
 
-    /// Lets go of an object that nothing else needs.
+    /// Frees an object without references.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: something does.
+    /// Fails with `EBUSY` if another object refers to it.
     pub fn close(&mut self, handle: u32) -> Result<(), ClientError> {
         self.ask(Command::Close, Writer::new().u32(Tag::Handle, handle)).map(drop)
     }
 
-    /// The same, and of what nothing else needs afterwards: a program's maps and types.
+    /// As [`Client::close`], and frees objects that then have no references: a program's maps and
+    /// types.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: something needs it.
+    /// Fails with `EBUSY` if another object refers to it.
     pub fn close_all(&mut self, handle: u32) -> Result<(), ClientError> {
         let writer = Writer::new().u32(Tag::Handle, handle).u64(Tag::Flags, CLOSE_ALL);
         self.ask(Command::Close, writer).map(drop)
     }
 
-    /// Lets go of everything.
+    /// Frees all objects.
     ///
     /// # Errors
     ///
-    /// The host can't be reached.
+    /// Fails if the host can't be reached.
     pub fn reset(&mut self) -> Result<(), ClientError> {
         self.ask(Command::Reset, Writer::new()).map(drop)
     }
@@ -470,7 +472,7 @@ impl Client {
         Ok(self.ask(command, writer)?.values().number(Tag::Handle)?)
     }
 
-    /// Asks, and asks again later where the host says that it is too much at once.
+    /// Sends a request, and repeats it later if the host says that there were too many at once.
     fn ask(&mut self, command: Command, writer: Writer) -> Result<Message, ClientError> {
         let (payload, start) = (writer.finish(), Instant::now());
         if payload.len() > PAYLOAD_MAX {
@@ -499,7 +501,7 @@ impl Client {
             while let Some(arrived) = self.receiver.next(Instant::now()) {
                 let Arrived::Message(message) = arrived else { continue };
                 let of = (message.header.session, message.header.sequence);
-                // Others are answers to an earlier client that has gone.
+                // Other messages answer an earlier client, which is gone.
                 if of == (self.session, self.sequence) && message.header.is_reply() {
                     message.values().check()?;
                     return Ok(message);
@@ -511,7 +513,7 @@ impl Client {
     }
 }
 
-/// Reads a refusal.
+/// The refusal in an answer, if there is one.
 fn refused(answer: &Message) -> Option<Refused> {
     let status = answer.header.status;
     if status == 0 {
@@ -530,9 +532,10 @@ fn refused(answer: &Message) -> Option<Refused> {
     })
 }
 
-/// Elements in one request: a host that counts operations takes less than a second's worth.
+/// Largest number of elements in one request: less than a second's worth at a host that counts
+/// operations.
 const ELEMENTS_MAX: u32 = 256;
-/// How long an answer may take: programs are verified meanwhile.
+/// Longest time for an answer, in which programs may have to be verified.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! An object file's way to the host: the same file that would be loaded natively.
+//! Loads an object file at the host: the same file that would be loaded natively.
 
 use std::sync::Arc;
 
@@ -16,33 +16,33 @@ use crate::client::{Client, ClientError, MapSpec, ProgramSpec};
 /// An object file loaded at the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// The program's handle.
+    /// Handle of the program.
     pub program: u32,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// The maps' names and handles, in the object's order.
+    /// Names and handles of the maps, in the object's order.
     pub maps: Vec<(String, u32)>,
 }
 
-/// Why an object file was not loaded. What was made of it is gone again.
+/// Reason why an object file was not loaded. All parts that were loaded are freed again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The file is wrong.
+    /// The file is invalid.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// It has no such program, or several.
+    /// The object has no such program, or several.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// The host refuses a part of it.
+    /// The host refused a part of the object.
     #[error("{what}: {source}")]
     Refused {
-        /// Which part.
+        /// Name of the part.
         what: String,
         /// The host's refusal.
         source: ClientError,
     },
-    /// Something that is wrong in it whatever the host.
+    /// The object has an error that is independent of the host.
     #[error("{0}")]
     Wrong(String),
 }
@@ -51,7 +51,7 @@ pub enum LoadError {
 ///
 /// # Errors
 ///
-/// A mistake in the file, or the host's refusal.
+/// Fails if the file has an error, or if the host refuses it.
 pub fn load(
     client: &mut Client,
     object: &Object,
@@ -73,7 +73,7 @@ pub fn load(
     };
     let loaded = loading.all(&linked);
     if loaded.is_err() {
-        // The last first, as others need what came before.
+        // The last ones first, as they refer to earlier ones.
         let made = std::mem::take(&mut loading.made);
         made.into_iter().rev().for_each(|handle| {
             let _gone = loading.client.close(handle);
@@ -87,9 +87,9 @@ struct Loading<'a> {
     object: &'a Object,
     env: &'a Env,
     cpus: usize,
-    /// The object's types at the host.
+    /// The object's types, and their handle at the host.
     types: Option<(Arc<Btf>, u32)>,
-    /// All that were loaded.
+    /// Handles of all loaded types.
     loaded_types: Vec<u32>,
     maps: Vec<u32>,
     made: Vec<u32>,
@@ -137,7 +137,7 @@ impl Loading<'_> {
         }
         let mut made = self.client.create_map(&spec);
         if made.is_err() && spec.types.is_some() {
-            // As libbpf: a map that needs no types must not fail for bad ones.
+            // libbpf does the same: a map that needs no types must not fail for bad ones.
             let plain = MapSpec { types: None, ..spec };
             made = self.client.create_map(&plain).or(made);
         }
@@ -146,7 +146,8 @@ impl Loading<'_> {
         Ok(handle)
     }
 
-    /// The object's types, loaded once: a list's or tree's element must not be of another load.
+    /// The object's types, loaded once: elements of lists and trees must have the types of one
+    /// load.
     fn types(&mut self, btf: &Arc<Btf>, bytes: Option<Vec<u8>>) -> Result<u32, LoadError> {
         if let Some((known, handle)) = &self.types
             && bytes.is_none()
@@ -162,16 +163,16 @@ impl Loading<'_> {
         Ok(handle)
     }
 
-    /// Lets go of types that no map took: nothing refers to them, so they would stay at the host
-    /// when the program goes.
+    /// Frees types that no map uses: nothing refers to them, so they would stay at the host after
+    /// the program.
     fn close_unused_types(&mut self) {
         for handle in std::mem::take(&mut self.loaded_types) {
-            // What something refers to is refused.
+            // The host refuses to free types that are in use.
             let _is_in_use = self.client.close(handle);
         }
     }
 
-    /// A data section's bytes, and slots that name maps.
+    /// Stores a data section's bytes, and slots that refer to maps.
     fn fill(&mut self, def: &MapDef, map: u32) -> Result<(), LoadError> {
         let failed = |client: Result<(), ClientError>| {
             client.map_err(refused(|| format!("first contents of map {}", def.name)))
@@ -206,7 +207,7 @@ impl Loading<'_> {
             program.func_info = func_info(linked);
             if !program.func_info.is_empty() {
                 program.line_info = line_info(linked, &mut emitter);
-                // With the strings of its lines.
+                // The types with the strings of the program's lines.
                 program.btf = Some(self.types(btf, Some(emitter.finish()))?);
             }
         }
@@ -216,7 +217,7 @@ impl Loading<'_> {
         Ok(handle)
     }
 
-    /// Programs that the file puts into program arrays.
+    /// Stores programs that the file puts into program arrays.
     fn slots_of_programs(&mut self, linked: &Linked) -> Result<(), LoadError> {
         let mut loaded: Vec<(String, u32)> = Vec::new();
         for (index, def) in linked.maps.iter().enumerate() {
@@ -241,7 +242,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Instructions that name maps by handle.
+    /// Instructions that refer to maps by handle.
     fn instructions(&self, linked: &Linked) -> Result<Vec<u8>, LoadError> {
         let mut bytes = Vec::with_capacity(linked.insns.len() * 8);
         let mut is_second = false;

@@ -1,4 +1,5 @@
-//! For each limit: what would cross it is refused by its name, and what there was still works.
+//! For each limit: a request that would exceed it is refused with its name, and existing objects
+//! still work.
 
 use towpath_bpf::Insn;
 use towpath_bpf::insn::*;
@@ -10,7 +11,7 @@ use towpath_guest_client::{Client, MapSpec, Refused};
 
 use super::{Scene, map, program, refused, returns};
 
-/// Something of everything, and whether it still works.
+/// One object of each sort, to check that they still work.
 struct Before {
     map: u32,
     program: u32,
@@ -34,7 +35,7 @@ impl Before {
     }
 }
 
-/// Tries what crosses a limit.
+/// Tries a request that exceeds a limit.
 fn crosses(name: &str, limits: Limits, ask: impl Fn(&mut Client) -> Refused) {
     let scene = Scene::new(limits);
     let mut client = scene.client();
@@ -114,7 +115,7 @@ fn map_kinds() {
     }
 }
 
-/// Who asks too often is told to come again, and then gets what it wants: the client waits.
+/// A guest that asks too often is told to retry, and then succeeds: the client waits.
 #[test]
 fn operations() {
     let scene = Scene::new(Limits { operations: 50, ..Limits::default() });
@@ -128,7 +129,7 @@ fn operations() {
     before.check(&scene, &mut client);
 }
 
-/// What lowers a limit takes nothing away.
+/// A lowered limit frees no objects.
 #[test]
 fn limits_can_be_changed_while_a_guest_runs() {
     let scene = Scene::new(Limits::default());

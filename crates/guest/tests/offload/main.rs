@@ -1,4 +1,4 @@
-//! A guest and its host over a unix socket, with an edge that only notes what it is asked for.
+//! A guest and its host over a unix socket, with an edge that only records its calls.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -200,7 +200,7 @@ fn only_maps_are_rewritten_and_only_ones_own_are_found() {
     let map = client.create_map(&map(MapType::Array, 1)).unwrap();
     let with_map = client.load_program(&uses(map, PSEUDO_MAP_FD)).unwrap();
     client.load_program(&uses(map, PSEUDO_MAP_VALUE)).unwrap();
-    // A number that happens to be a handle is a number.
+    // A plain number that equals a handle is a number.
     client.load_program(&uses(map, 0)).unwrap();
     let missing = refused(client.load_program(&uses(77, PSEUDO_MAP_FD)));
     assert_eq!(missing.errno.name(), Some("EBADF"));
@@ -274,13 +274,13 @@ fn a_guest_that_begins_anew_has_nothing_and_one_that_comes_back_has_all() {
     assert_eq!(scene.guest.status().resets, 2);
 }
 
-/// Verifying takes as long as a guest likes: whoever asks for its status meanwhile does not wait.
+/// Verification takes as long as a guest likes: a request for its status does not wait for it.
 #[test]
 fn the_status_is_told_while_a_program_is_verified() {
     let scene = Scene::new(Limits::default());
     let mut client = scene.client();
     let map_handle = client.create_map(&map(MapType::Array, 1)).unwrap();
-    // r0 counts to a number, and the verifier counts along.
+    // r0 counts up to a number, and the verifier follows every round.
     let long = program(&[
         Insn::new(BPF_ALU64 | BPF_MOV, 0, 0, 0, 0),
         Insn::new(BPF_ALU64 | BPF_ADD, 0, 0, 0, 1),
@@ -318,7 +318,7 @@ fn an_address_of_the_host_leaves_no_program() {
     assert!(why.log.contains("invalid read from stack"), "{why:?}");
 }
 
-/// The length of a frame is the distance of two pointers, from which no address can be told.
+/// The length of a frame is the difference of two pointers, which reveals no address.
 #[test]
 fn the_kernels_rules_are_kept_to_the_letter_where_that_is_wanted() {
     let length = program(&[

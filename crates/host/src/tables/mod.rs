@@ -1,8 +1,8 @@
-//! The host that programs see, as written by users: `[host]` of a configuration, and the file
-//! behind `--fib`.
+//! The host that programs see, as users describe it: `[host]` of a configuration, and the file of
+//! `--fib`.
 //!
-//! Names are those of `ip route` and `ip neigh`. What is written becomes [`Host`] tables here, with
-//! every reference checked, so that helpers never meet an interface that does not exist.
+//! Names are those of `ip route` and `ip neigh`. The description becomes [`Host`] tables here, with
+//! every reference checked, so that helpers never see an interface that does not exist.
 
 mod state;
 
@@ -19,11 +19,11 @@ pub use state::{
     VlanEntry,
 };
 
-/// Understands a file of tables, TOML or JSON.
+/// Parses a file of tables, TOML or JSON.
 ///
 /// # Errors
 ///
-/// What is wrong, and if known the line.
+/// Fails with a description of the error, and its line if known.
 pub fn parse(text: &str) -> Result<HostState, String> {
     towpath_document::parse(text)
 }
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<HostState, String> {
 impl HostState {
     /// Makes tables of it. `ports` are interfaces that exist anyway; entries add to them by name.
     ///
-    /// What is wrong with an entry is told, with its path, and the entry is left out.
+    /// An entry with an error is reported with its path, and left out.
     pub fn tables(&self, ports: &[Interface]) -> (Host, Vec<Problem>) {
         let mut problems = Vec::new();
         let names = Names::new(&self.interface, ports, &mut problems);
@@ -141,7 +141,7 @@ fn interface(
     ports: &[Interface],
 ) -> Result<Interface, Problem> {
     let port = ports.iter().find(|port| port.name == entry.name);
-    // An unknown name has been reported.
+    // An unknown name was reported before.
     let ifindex = port.map(|port| port.ifindex).or(entry.ifindex).unwrap_or_default();
     let vlan = match &entry.vlan {
         None => None,
@@ -243,7 +243,7 @@ fn network_of(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// What an interface has when nothing is said.
+/// MTU of an interface without another one, in bytes.
 const ETHERNET_MTU: u32 = 1500;
 /// Longest file of tables, in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;

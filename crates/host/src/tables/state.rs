@@ -9,15 +9,15 @@ use towpath_maps::typed;
 use towpath_xdp::host::fib::RouteKind;
 use utoipa::ToSchema;
 
-/// The host that programs are to see, in the words of `ip route` and `ip neigh`.
+/// The host that programs see, in the words of `ip route` and `ip neigh`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostState {
-    /// Interfaces, and more about ports that are interfaces anyway.
+    /// Interfaces, and further properties of ports, which are interfaces anyway.
     pub interface: Vec<InterfaceEntry>,
     /// Routes of all tables.
     pub route: Vec<RouteEntry>,
-    /// Neighbours whose Ethernet address is known.
+    /// Neighbours with known Ethernet addresses.
     pub neighbour: Vec<NeighbourEntry>,
 }
 
@@ -25,31 +25,31 @@ pub struct HostState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceEntry {
-    /// Its number; a port has one.
+    /// Number of the interface; a port has one already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    /// Its name, perhaps a port's.
+    /// Name of the interface, which may be a port's.
     pub name: String,
-    /// Its Ethernet address: the port's, else zeroes, when not given.
+    /// Ethernet address; by default the port's, else zeroes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub mac: Option<Mac>,
-    /// Bytes: the port's, else 1500, when not given.
+    /// MTU in bytes; by default the port's, else 1500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// The port's, else true, when not given.
+    /// Whether it is up; by default the port's state, else true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
-    /// Whether packets that arrive are forwarded: yes for ports, else no, when not given.
+    /// Whether arriving packets are forwarded; by default yes for ports, else no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<bool>,
-    /// The same for IPv4 only.
+    /// Whether arriving packets are forwarded, for IPv4 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding_v4: Option<bool>,
-    /// The same for IPv6 only.
+    /// Whether arriving packets are forwarded, for IPv6 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding_v6: Option<bool>,
-    /// Its own addresses, the preferred source address of each family first.
+    /// Addresses of the interface, the preferred source address of each family first.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
@@ -64,7 +64,7 @@ pub struct InterfaceEntry {
 pub struct VlanEntry {
     /// The interface below.
     pub lower: Device,
-    /// Its tag, 1 to 4094.
+    /// VLAN id of the tag, 1 to 4094.
     pub id: u16,
     /// EtherType of the tag.
     #[serde(default = "customer_tag")]
@@ -81,22 +81,22 @@ pub struct RouteEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub via: Option<IpAddr>,
-    /// The interface that leads there.
+    /// The interface to send through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dev: Option<Device>,
-    /// More ways, or all of them.
+    /// Further next hops, or all of them.
     #[serde(default)]
     pub next_hops: Vec<NextHopEntry>,
-    /// What becomes of packets.
+    /// Treatment of packets.
     #[serde(default, rename = "type")]
     pub kind: RouteWord,
-    /// The table it is in; 254, main, when not given.
+    /// Table of the route; by default 254, main.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// Of several routes to one prefix the smallest counts.
+    /// Metric: of several routes to one prefix the one with the smallest counts.
     #[serde(default)]
     pub metric: u32,
-    /// Bytes that fit, if fewer than through its interface.
+    /// MTU in bytes, if it is smaller than the interface's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The preferred source address.
@@ -108,7 +108,7 @@ pub struct RouteEntry {
     pub encapsulates: bool,
 }
 
-/// One of several ways of a route.
+/// One of several next hops of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NextHopEntry {
@@ -118,7 +118,7 @@ pub struct NextHopEntry {
     pub via: Option<IpAddr>,
     /// The interface.
     pub dev: Device,
-    /// Its share beside the others'; 0 is 1.
+    /// Weight relative to the other next hops; 0 counts as 1.
     #[serde(default)]
     pub weight: u32,
 }
@@ -127,12 +127,12 @@ pub struct NextHopEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NeighbourEntry {
-    /// Its IP address.
+    /// IP address of the neighbour.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The interface it is behind.
+    /// The interface to the neighbour.
     pub dev: Device,
-    /// Its Ethernet address.
+    /// Ethernet address of the neighbour.
     #[schema(value_type = String)]
     pub mac: Mac,
 }
@@ -141,9 +141,9 @@ pub struct NeighbourEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected an interface's name or ifindex")]
 pub enum Device {
-    /// Its ifindex.
+    /// Ifindex of the interface.
     Number(u32),
-    /// Its name, or a port's.
+    /// Name of the interface or port.
     Name(String),
 }
 
@@ -153,13 +153,13 @@ pub enum Device {
 pub enum RouteWord {
     /// Dropped (`-EINVAL`).
     Blackhole,
-    /// To everybody on the link.
+    /// Sent to all hosts on the link.
     Broadcast,
-    /// For this host.
+    /// Delivered to this host.
     Local,
     /// Refused (`-EACCES`).
     Prohibit,
-    /// To an interface.
+    /// Sent to an interface.
     #[default]
     Unicast,
     /// Refused (`-EHOSTUNREACH`).
@@ -167,7 +167,7 @@ pub enum RouteWord {
 }
 
 impl RouteWord {
-    /// Whether it leads nowhere without one.
+    /// Whether the route is useless without a next hop.
     pub(super) fn needs_next_hop(self) -> bool {
         self == RouteWord::Unicast
     }

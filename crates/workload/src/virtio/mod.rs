@@ -1,5 +1,5 @@
-//! A guest without a machine: a monitor and a virtio-net driver in this process, to talk with a
-//! vhost-user back end.
+//! A guest without a virtual machine: a monitor and a virtio-net driver in this process, to talk to
+//! a vhost-user back end.
 
 mod front_end;
 mod memory_unsafe;
@@ -16,20 +16,20 @@ pub use front_end::{FrontEnd, Inflight, NEED_REPLY, state};
 pub use memory_unsafe::GuestMemory;
 pub use queue::{Layout, Queue, QueueShape, SIZE_MAX};
 
-/// What a guest is like.
+/// Properties of a guest.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestOptions {
-    /// Pairs of queues.
+    /// Number of queue pairs.
     pub pairs: u32,
-    /// Places of each.
+    /// Number of slots of each queue.
     pub size: u16,
-    /// Packed rings.
+    /// Whether it uses packed rings.
     pub packed: bool,
-    /// How buffers are described.
+    /// Form of the buffers' descriptors.
     pub layout: Layout,
-    /// Bytes of each buffer that is received into, its header included.
+    /// Size of each receive buffer in bytes, including its header.
     pub buffer: u32,
-    /// Feature bits that are wanted beside those that the above takes.
+    /// Further feature bits to request besides those that the fields above need.
     pub features: u64,
 }
 
@@ -41,22 +41,22 @@ impl Default for GuestOptions {
     }
 }
 
-/// A guest whose driver is up.
+/// A guest whose driver is running.
 #[derive(Debug)]
 pub struct Guest {
     /// The monitor.
     pub front: FrontEnd,
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
-    /// What was agreed on.
+    /// Negotiated feature bits.
     pub features: u64,
-    /// What the guest receives by, and what it sends by, by pair.
+    /// Receive queues, by pair.
     pub rx: Vec<Queue>,
-    /// As above.
+    /// Transmit queues, by pair.
     pub tx: Vec<Queue>,
-    /// What is passed to a back end that comes back, if anything is kept.
+    /// In-flight state to pass to a back end that reconnects, if it is kept.
     pub inflight: Option<Inflight>,
-    /// What to kick, by queue.
+    /// Event file descriptors for kicks, by queue.
     kicks: Vec<OwnedFd>,
     options: GuestOptions,
 }
@@ -74,7 +74,7 @@ impl Guest {
         }
     }
 
-    /// Brings a driver up over a connection.
+    /// Starts a driver over a connection.
     pub fn over(stream: UnixStream, options: GuestOptions) -> io::Result<Guest> {
         let shape = |to_guest| QueueShape {
             size: options.size,
@@ -99,7 +99,7 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Says everything again to a back end that came back; queues are where they were.
+    /// Repeats the whole setup for a back end that reconnected; queues keep their positions.
     pub fn reconnect(&mut self, stream: UnixStream) -> io::Result<()> {
         self.front = FrontEnd::new(stream);
         self.set_up(&vec![0; 2 * self.options.pairs as usize])
@@ -130,7 +130,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Makes all buffers available that the guest can receive into.
+    /// Makes all free receive buffers available.
     pub fn refill(&mut self, pair: u32) {
         let queue = &mut self.rx[pair as usize];
         let count = queue.room();
@@ -140,7 +140,7 @@ impl Guest {
         }
     }
 
-    /// Sends a packet; false when all buffers are with the device.
+    /// Sends a packet; false if the device has all buffers.
     pub fn send(&mut self, pair: u32, header: &[u8; 12], packet: &[u8]) -> bool {
         let queue = &mut self.tx[pair as usize];
         while queue.reap().is_some() {}
@@ -158,7 +158,7 @@ impl Guest {
         true
     }
 
-    /// Receives a packet, with the header in front of it.
+    /// Receives a packet, and the header in front of it.
     pub fn receive(&mut self, pair: u32) -> Option<([u8; 12], Vec<u8>)> {
         let (index, has_merging) = (pair as usize, self.features & 1 << MRG_RXBUF != 0);
         let (buffer, len) = self.rx[index].reap()?;
@@ -169,7 +169,7 @@ impl Guest {
         self.memory.read(at + HEADER_BYTES as usize, &mut packet);
         let more = if has_merging { u16::from_le_bytes([header[10], header[11]]) } else { 1 };
         for _ in 1..more {
-            // All of a packet's buffers come back together.
+            // All buffers of a packet come back together.
             let (buffer, len) = self.rx[index].reap()?;
             let start = packet.len();
             packet.resize(start + len as usize, 0);
@@ -180,7 +180,7 @@ impl Guest {
     }
 
     /// Waits for a packet: at least two seconds, and longer if this thread gets too little
-    /// processor time to look often, because the sender then gets little, too.
+    /// processor time to check often, because the sender then gets little, too.
     pub fn wait_for(&mut self, pair: u32) -> Option<([u8; 12], Vec<u8>)> {
         for _ in 0..LOOKS {
             if let Some(received) = self.receive(pair) {
@@ -191,12 +191,12 @@ impl Guest {
         self.receive(pair)
     }
 
-    /// What it kicks a queue by, which the back end has as well.
+    /// Event file descriptor by which a queue is kicked; the back end has it as well.
     pub fn kick_file(&self, index: u32) -> BorrowedFd<'_> {
         self.kicks[index as usize].as_fd()
     }
 
-    /// Kicks a queue, whether the device asked for it or not.
+    /// Kicks a queue, even if the device did not ask for it.
     pub fn kick(&self, index: u32) {
         let _full = rustix::io::write(&self.kicks[index as usize], &1u64.to_ne_bytes());
     }
@@ -231,20 +231,20 @@ impl Guest {
     }
 }
 
-/// What the guest calls a byte of its memory.
+/// Guest address of a byte of its memory.
 pub fn guest_address(offset: usize) -> u64 {
     GUEST_BASE + offset as u64
 }
 
-/// Address of the guest's memory in the guest, and in the monitor: neither is where it is mapped.
+/// Address of the guest's memory in the guest; this process maps it elsewhere.
 pub const GUEST_BASE: u64 = 0x4000_0000;
-/// As above.
+/// Address of the guest's memory in the monitor; this process maps it elsewhere.
 pub const USER_BASE: u64 = 0x7f00_0000_0000;
-/// Bytes in front of each packet.
+/// Size of the header in front of each packet, in bytes.
 pub const HEADER_BYTES: u32 = 12;
-/// Both halves of a packed ring's base: place 0 of the first lap.
+/// Both halves of a packed ring's base: slot 0 of the first lap.
 const FIRST_LAP: u32 = 0x8000_8000;
-/// How often one looks before one gives up.
+/// Number of checks before a wait is given up.
 const LOOKS: u32 = 10_000;
 
 const MRG_RXBUF: u32 = 15;

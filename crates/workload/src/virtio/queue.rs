@@ -1,57 +1,57 @@
-//! A queue as its driver keeps it: buffers that are made available and come back in order.
+//! A queue from its driver's side: buffers are made available and come back in order.
 
 use std::sync::Arc;
 
 use super::{GuestMemory, USER_BASE, guest_address};
 
-/// How a buffer is described.
+/// Form of a buffer's descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// By one descriptor.
+    /// One descriptor.
     Single,
-    /// The header by one of its own.
+    /// A separate descriptor for the header.
     Chained,
-    /// The same, in an indirect table.
+    /// As `Chained`, in an indirect table.
     Indirect,
 }
 
-/// What a queue is like.
+/// Properties of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueShape {
-    /// Places, a power of two.
+    /// Number of slots, a power of two.
     pub size: u16,
-    /// A packed ring.
+    /// Whether it is a packed ring.
     pub packed: bool,
-    /// How buffers are described.
+    /// Form of the buffers' descriptors.
     pub layout: Layout,
-    /// Bytes of each buffer.
+    /// Size of each buffer, in bytes.
     pub buffer: u32,
-    /// The device writes to them.
+    /// Whether the device writes to the buffers.
     pub to_guest: bool,
 }
 
-/// One queue, in memory that begins with its ring and has its buffers behind.
+/// One queue, in memory that begins with its ring, followed by its buffers.
 #[derive(Debug)]
 pub struct Queue {
-    /// The guest's.
+    /// Memory of the guest.
     pub memory: Arc<GuestMemory>,
-    /// What it is like.
+    /// Properties of the queue.
     pub shape: QueueShape,
     base: usize,
-    /// Buffers made available and come back so far.
+    /// Number of buffers made available so far, and of those that came back.
     posted: u64,
     reaped: u64,
-    /// Of each buffer, the length that was made available.
+    /// Length of each buffer's header.
     header: u32,
 }
 
 impl Queue {
-    /// Bytes that a queue takes.
+    /// Number of bytes that a queue takes.
     pub fn bytes(shape: &QueueShape) -> usize {
         BUFFERS + usize::from(shape.size) * shape.buffer as usize
     }
 
-    /// A new one from `base` on, whose buffers begin with headers of so many bytes.
+    /// A new queue from `base` on, whose buffers begin with headers of `header` bytes.
     pub fn new(memory: &Arc<GuestMemory>, base: usize, shape: QueueShape, header: u32) -> Queue {
         let queue = Queue { memory: Arc::clone(memory), shape, base, posted: 0, reaped: 0, header };
         memory.write(base, &vec![0; BUFFERS]);
@@ -70,18 +70,19 @@ impl Queue {
         queue
     }
 
-    /// Where its three parts are, by addresses of the front end: descriptors, what the driver
-    /// writes, what the device writes.
+    /// Addresses of its three parts in the front end: descriptors, the driver's area, the device's
+    /// area.
     pub fn addresses(&self) -> [u64; 3] {
         [self.base, self.available(), self.used()].map(|at| USER_BASE + at as u64)
     }
 
-    /// Where the same is in the guest's memory.
+    /// Offsets of the same parts in the guest's memory.
     pub fn places(&self) -> [usize; 3] {
         [self.base, self.available(), self.used()]
     }
 
-    /// Bytes of the ring and all that belongs to it, from the first of [`Queue::places`] on.
+    /// Size in bytes of the ring and all that belongs to it, from the first of [`Queue::places`]
+    /// on.
     pub const RING_BYTES: usize = BUFFERS;
 
     fn available(&self) -> usize {
@@ -96,41 +97,41 @@ impl Queue {
         self.base + TABLES + 32 * buffer
     }
 
-    /// Where a buffer is.
+    /// Offset of a buffer.
     pub fn buffer(&self, buffer: usize) -> usize {
         self.base + BUFFERS + buffer * self.shape.buffer as usize
     }
 
-    /// Buffers that there are.
+    /// Number of buffers.
     pub fn capacity(&self) -> usize {
         let slots = if self.shape.layout == Layout::Chained { 2 } else { 1 };
         usize::from(self.shape.size) / slots
     }
 
-    /// Buffers that can be made available now.
+    /// Number of buffers that can be made available now.
     pub fn room(&self) -> usize {
         self.capacity() - (self.posted - self.reaped) as usize
     }
 
-    /// Buffers that did not come back yet.
+    /// Number of buffers that did not come back yet.
     pub fn outstanding(&self) -> u64 {
         self.posted - self.reaped
     }
 
-    /// The buffer that is made available next.
+    /// Number of the buffer that is made available next.
     pub fn next_buffer(&self) -> usize {
         (self.posted % self.capacity() as u64) as usize
     }
 
-    /// Makes it available, with its first `len` bytes. In a split ring it is seen after
-    /// [`Queue::publish`].
+    /// Makes the first `len` bytes of the next buffer available. In a split ring the device sees it
+    /// after [`Queue::publish`].
     #[inline]
     pub fn post(&mut self, len: u32) {
         self.post_at(self.buffer(self.next_buffer()), len);
     }
 
-    /// As [`Queue::post`], of `len` bytes from anywhere in the guest's memory: buffers that their
-    /// driver moves from queue to queue.
+    /// As [`Queue::post`], with `len` bytes from anywhere in the guest's memory: for buffers that
+    /// their driver moves from queue to queue.
     #[inline]
     pub fn post_at(&mut self, at: usize, len: u32) {
         assert!(self.room() > 0, "there is room");
@@ -153,20 +154,20 @@ impl Queue {
             Layout::Chained => {
                 let number = if self.shape.packed { buffer } else { slot + 1 };
                 self.describe(place + 16, rest, write, buffer, lap);
-                // Last: it makes both available.
+                // Last, because this makes both available.
                 self.describe(place, (at, self.header), write | NEXT, number, lap);
             }
         }
         self.posted += 1;
     }
 
-    /// As [`Queue::post`], whether there is room or not: the buffers before count as come back.
+    /// As [`Queue::post`], even if there is no room: earlier buffers count as returned.
     pub fn post_again(&mut self, len: u32) {
         self.reaped = self.reaped.max((self.posted + 1).saturating_sub(self.capacity() as u64));
         self.post(len);
     }
 
-    /// A descriptor of the ring.
+    /// Writes a descriptor of the ring.
     #[inline]
     fn describe(&self, at: usize, of: (u64, u32), flags: u16, number: usize, lap: bool) {
         let lap = if lap { AVAIL } else { USED_FLAG };
@@ -182,7 +183,7 @@ impl Queue {
         self.memory.store64(at + 8, rest);
     }
 
-    /// What was posted is available now.
+    /// Makes all posted buffers visible to the device.
     #[inline]
     pub fn publish(&self) {
         if !self.shape.packed {
@@ -190,11 +191,11 @@ impl Queue {
         }
     }
 
-    /// A buffer that came back, and the bytes that the device put into it.
+    /// A buffer that came back, and the number of bytes that the device wrote into it.
     ///
     /// # Panics
     ///
-    /// When it is another one than the next.
+    /// Panics if it is not the buffer that was due next.
     #[inline]
     pub fn reap(&mut self) -> Option<(usize, u32)> {
         let buffer = (self.reaped % self.capacity() as u64) as usize;
@@ -212,7 +213,7 @@ impl Queue {
             if self.memory.load16(self.used() + 2) == self.reaped as u16 {
                 return None;
             }
-            // The used ring has a place for each descriptor, however many a buffer takes.
+            // The used ring has a slot for each descriptor, no matter how many a buffer takes.
             let place = self.reaped as usize % usize::from(self.shape.size);
             let at = self.used() + 4 + 8 * place;
             let id = self.memory.load32(at);
@@ -223,7 +224,7 @@ impl Queue {
         Some((buffer, len))
     }
 
-    /// Whether the device asks to be kicked. `has_event_index`: what was agreed on.
+    /// Whether the device asks to be kicked. `has_event_index` is the negotiated feature.
     pub fn wants_kick(&self, has_event_index: bool) -> bool {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if self.shape.packed {
@@ -233,18 +234,19 @@ impl Queue {
             return self.memory.load16(self.used()) & 1 == 0;
         }
         let event = self.memory.load16(self.used() + 4 + 8 * usize::from(self.shape.size));
-        // Somewhere in what was made available: more kicks than needed do no harm.
+        // If the event index is in the range that was made available, it kicks: too many kicks do
+        // no harm.
         let posted = self.posted as u16;
         posted.wrapping_sub(event).wrapping_sub(1) < self.capacity() as u16
     }
 }
 
-/// Where the parts are; rings of up to 1024 places.
+/// Offsets of the parts, for rings of up to 1024 slots.
 const AVAILABLE: usize = 16 << 10;
 const USED: usize = 20 << 10;
 const TABLES: usize = 32 << 10;
 const BUFFERS: usize = 64 << 10;
-/// Most places of a queue here.
+/// Largest number of slots of a queue.
 pub const SIZE_MAX: u16 = 1024;
 
 const NEXT: u16 = 1;

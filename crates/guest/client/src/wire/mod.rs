@@ -1,7 +1,7 @@
-//! The protocol's bytes: messages of typed values, and how they are found in a stream.
+//! Encoding of the protocol: messages of typed values, and their framing in a stream.
 //!
-//! Everything is little-endian, whatever the guest's or the host's processor is. Nothing here
-//! panics or allocates by what a length says before it was checked.
+//! All numbers are little-endian on any processor of guest and host. No code here panics, or
+//! allocates memory by an unchecked length.
 
 mod header;
 mod records;
@@ -13,22 +13,22 @@ pub use records::{Counters, Limit, ObjectRecord, TargetRecord, What};
 pub use stream::{Arrived, Receiver};
 pub use values::{Malformed, Values, Writer};
 
-/// The version of the protocol that is spoken here.
+/// Version of the protocol.
 pub const VERSION: u16 = 1;
 
-/// The virtio control class that commands have (virtio 1.3, 5.1.6.5; 0 to 8 are taken): they may
-/// come by a control queue, too.
+/// The virtio control class of the commands (virtio 1.3, 5.1.6.5; 0 to 8 are taken): a control
+/// queue could carry them, too.
 pub const CLASS: u8 = 0xe0;
 
-/// Most bytes behind a message's header.
+/// Largest number of bytes behind a message's header.
 pub const PAYLOAD_MAX: usize = 4 << 20;
 
-/// In a reply's command: it is one.
+/// Flag in the command field that marks a reply.
 pub const REPLY: u8 = 0x80;
 
-/// In the flags of [`Command::Close`]: also what nothing else refers to afterwards.
+/// Flag of [`Command::Close`]: also frees objects that then have no references.
 pub const CLOSE_ALL: u64 = 1;
-/// In [`Tag::ProgramFlags`], the only one: the program takes frames of several buffers.
+/// The only flag in [`Tag::ProgramFlags`]: the program takes frames of several buffers.
 pub const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 macro_rules! numbered {
@@ -45,15 +45,15 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All of them, by number.
+            /// All items, by number.
             pub const ALL: &[$name] = &[$($name::$item,)*];
 
-            /// The one of that number.
+            /// The item with this number.
             pub fn from_number(number: $repr) -> Option<$name> {
                 match number { $($value => Some($name::$item),)* _ => None }
             }
 
-            /// Its name, as in the documentation.
+            /// Name in the documentation.
             pub fn name(self) -> &'static str {
                 match self { $($name::$item => stringify!($item),)* }
             }
@@ -64,41 +64,41 @@ macro_rules! numbered {
 numbered! {
     /// The commands.
     Command: u8 {
-        /// A session begins; the answer has the host's features.
+        /// Begins a session; the answer has the host's features.
         Hello = 1,
-        /// Types are loaded.
+        /// Loads types.
         BtfLoad = 2,
-        /// A map is made.
+        /// Makes a map.
         MapCreate = 3,
-        /// An element is read.
+        /// Reads an element.
         MapLookup = 4,
-        /// Elements are stored.
+        /// Stores elements.
         MapUpdate = 5,
-        /// Elements are removed.
+        /// Removes elements.
         MapDelete = 6,
-        /// The key behind a key, or the first.
+        /// Reads the key behind a key, or the first.
         MapNextKey = 7,
-        /// Elements in the order of keys.
+        /// Reads elements in the order of keys.
         MapLookupBatch = 8,
-        /// An element is taken out.
+        /// Takes an element out.
         MapLookupAndDelete = 9,
-        /// Only programs write to the map from now on.
+        /// Freezes a map: from now on only programs write to it.
         MapFreeze = 10,
-        /// Information about a map.
+        /// Reads information about a map.
         MapInfo = 11,
-        /// A program is verified and compiled.
+        /// Verifies and compiles a program.
         ProgramLoad = 12,
-        /// A program runs from now on, alone or in the place of another.
+        /// Attaches a program, or replaces the attached one.
         Attach = 13,
-        /// None does any more.
+        /// Detaches a program.
         Detach = 14,
-        /// Running programs and their counters.
+        /// Reads running programs and their counters.
         Query = 15,
-        /// All objects there are.
+        /// Lists all objects.
         List = 16,
-        /// An object is let go.
+        /// Frees an object.
         Close = 17,
-        /// All are.
+        /// Frees all objects.
         Reset = 18,
     }
 }
@@ -106,63 +106,63 @@ numbered! {
 numbered! {
     /// The tags of values in messages.
     Tag: u16 {
-        /// The mistake, as text.
+        /// Error message, as text.
         Text = 1,
-        /// The limit that a request would cross.
+        /// Name of the limit that a request would exceed.
         Limit = 2,
         /// The verifier's log.
         Log = 3,
-        /// An object's number: never 0, and the guest's own.
+        /// Number of an object: never 0, and valid for this guest only.
         Handle = 4,
         /// A value that stays the same until the guest reboots.
         BootId = 5,
-        /// A limit and how much of it is used.
+        /// A limit, and the used amount of it.
         LimitUsed = 6,
         /// Helpers that programs may call, by number.
         Helpers = 7,
         /// Kinds of maps, by number.
         MapKinds = 8,
-        /// Where programs may redirect to.
+        /// A target of redirects.
         Target = 9,
-        /// Bits of directions in which programs may run.
+        /// Bit mask of the directions in which programs may run.
         Directions = 10,
-        /// CPUs that per-CPU values have.
+        /// Number of CPUs of per-CPU values.
         Cpus = 11,
-        /// Most bytes of a message behind its header.
+        /// Largest number of bytes of a message behind its header.
         PayloadMax = 12,
         /// A name.
         Name = 16,
-        /// `enum bpf_map_type`
+        /// Kind of map (`enum bpf_map_type`).
         Kind = 17,
-        /// Bytes of a key.
+        /// Size of a key, in bytes.
         KeySize = 18,
-        /// Bytes of a value.
+        /// Size of a value, in bytes.
         ValueSize = 19,
         /// Capacity.
         MaxEntries = 20,
         /// `BPF_F_*` of a map.
         MapFlags = 21,
-        /// `map_extra`
+        /// `map_extra`.
         MapExtra = 22,
-        /// The template of a map of maps.
+        /// Handle of the template of a map of maps.
         InnerMap = 23,
-        /// Types that others refer to.
+        /// Handle of the types that other values refer to.
         Btf = 24,
-        /// The type of a key in those.
+        /// Id of the key's type in these types.
         KeyType = 25,
-        /// The type of a value.
+        /// Id of the value's type in these types.
         ValueType = 26,
-        /// Bytes of a value as users see it: of all CPUs.
+        /// Size in bytes of a value as users see it, for all CPUs.
         UserValueSize = 27,
         /// Whether a map is frozen.
         Frozen = 28,
         /// A key.
         Key = 32,
-        /// The value of the key before it.
+        /// The value of the preceding key.
         Value = 33,
-        /// `BPF_ANY` and so on.
+        /// Flags of an update (`BPF_ANY` and so on).
         Flags = 34,
-        /// How many.
+        /// A number of elements.
         Count = 35,
         /// Instructions (RFC 9669), 8 bytes each.
         Insns = 48,
@@ -176,9 +176,9 @@ numbered! {
         ProgramFlags = 52,
         /// Bytes of types (BTF).
         Types = 53,
-        /// Which way.
+        /// Direction of frames.
         Direction = 64,
-        /// The program that must be there, 0 for none.
+        /// Handle of the program that must be attached, 0 for none.
         Expected = 65,
         /// Counters of a program.
         Counters = 66,
@@ -188,7 +188,7 @@ numbered! {
 }
 
 numbered! {
-    /// Which frames a program sees.
+    /// Direction of the frames that a program sees.
     Direction: u32 {
         /// Frames for the guest, before they are copied to it.
         Ingress = 1,
@@ -198,7 +198,7 @@ numbered! {
 }
 
 impl Direction {
-    /// As commands and configuration write it.
+    /// Word in commands and configuration.
     pub fn word(self) -> &'static str {
         match self {
             Direction::Ingress => "ingress",
@@ -206,7 +206,7 @@ impl Direction {
         }
     }
 
-    /// The direction of that word.
+    /// The direction with this word.
     pub fn from_word(word: &str) -> Option<Direction> {
         Direction::ALL.iter().copied().find(|direction| direction.word() == word)
     }

@@ -2,40 +2,40 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..2 | tag; with bit 15 the value may be passed over by who does not know it |
+//! | 0..2 | tag; if bit 15 is set, a receiver that does not know the tag may skip the value |
 //! | 2..4 | 0 |
-//! | 4..8 | bytes of the value |
+//! | 4..8 | size of the value, in bytes |
 //! | 8.. | the value, padded with zeros to a multiple of 4 |
 
 use super::{Direction, Tag};
 
-/// A mistake in the values of a message.
+/// An error in the values of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It ends in the middle of a value.
+    /// The message ends inside a value.
     #[error("the value at byte {0} ends behind the message")]
     Truncated(usize),
     /// An unknown tag of a value that must not be ignored.
     #[error("the value at byte {at} has tag {tag}, which is not known here")]
     Unknown {
-        /// Where.
+        /// Offset of the value.
         at: usize,
-        /// Which.
+        /// Number of the tag.
         tag: u16,
     },
-    /// Bytes that must be 0 are not.
+    /// Bytes that must be 0 have another value.
     #[error("the value at byte {0} has something where zeros must be")]
     NotZero(usize),
-    /// A value that must be there is not.
+    /// A required value is missing.
     #[error("{} is missing", .0.name())]
     Missing(Tag),
-    /// A value of another size than its tag has.
+    /// The size of a value does not fit its tag.
     #[error("{name} has {1} bytes", name = .0.name())]
     Size(Tag, usize),
-    /// A value that is no text.
+    /// A value that should be text is not.
     #[error("{} is no text", .0.name())]
     NoText(Tag),
-    /// A number that stands for nothing.
+    /// A number without a meaning.
     #[error("{name} is {1}, which means nothing", name = .0.name())]
     Number(Tag, u32),
 }
@@ -47,12 +47,12 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Over these bytes.
+    /// Values in these bytes.
     pub fn new(bytes: &'a [u8]) -> Values<'a> {
         Values { bytes }
     }
 
-    /// All values in order, those left out that may be passed over and are not known.
+    /// All values in order, without those that are unknown and may be skipped.
     pub fn iter(self) -> impl Iterator<Item = Result<(Tag, &'a [u8]), Malformed>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -74,7 +74,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The value at an offset, and where the next one is.
+    /// The value at an offset, and the offset of the next one.
     fn value_at(self, at: usize) -> Result<(Option<Tag>, &'a [u8], usize), Malformed> {
         let head: &[u8; 8] = self.bytes[at..].first_chunk().ok_or(Malformed::Truncated(at))?;
         let number = u16::from_le_bytes([head[0], head[1]]);
@@ -96,30 +96,30 @@ impl<'a> Values<'a> {
         Ok((tag, value, start + padded))
     }
 
-    /// Looks at all values.
+    /// Checks all values.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// Fails with the first error.
     pub fn check(self) -> Result<(), Malformed> {
         self.iter().try_for_each(|value| value.map(drop))
     }
 
-    /// All values of that tag. Call [`Values::check`] first: what is wrong ends the iteration.
+    /// All values with this tag. Call [`Values::check`] first: an error ends the iteration.
     pub fn all(self, tag: Tag) -> impl Iterator<Item = &'a [u8]> {
         self.iter().map_while(Result::ok).filter(move |(is, _)| *is == tag).map(|(_, value)| value)
     }
 
-    /// The first value of that tag.
+    /// The first value with this tag.
     pub fn find(self, tag: Tag) -> Option<&'a [u8]> {
         self.all(tag).next()
     }
 
-    /// The same where it must be there.
+    /// The first value with this tag, which is required.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Missing`]
+    /// Fails with [`Malformed::Missing`] if there is none.
     pub fn bytes(self, tag: Tag) -> Result<&'a [u8], Malformed> {
         self.find(tag).ok_or(Malformed::Missing(tag))
     }
@@ -128,7 +128,7 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed::NoText`]
+    /// Fails with [`Malformed::NoText`] if the value is not text.
     pub fn text(self, tag: Tag) -> Result<Option<&'a str>, Malformed> {
         let text = self.find(tag).map(str::from_utf8).transpose();
         text.map_err(|_not_text| Malformed::NoText(tag))
@@ -138,7 +138,7 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Size`]
+    /// Fails with [`Malformed::Size`] if the value has another size.
     pub fn u32(self, tag: Tag) -> Result<Option<u32>, Malformed> {
         Ok(self.array(tag)?.map(u32::from_le_bytes))
     }
@@ -147,25 +147,25 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Size`]
+    /// Fails with [`Malformed::Size`] if the value has another size.
     pub fn u64(self, tag: Tag) -> Result<Option<u64>, Malformed> {
         Ok(self.array(tag)?.map(u64::from_le_bytes))
     }
 
-    /// A 32-bit number that must be there.
+    /// A 32-bit number that is required.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Missing`], [`Malformed::Size`]
+    /// Fails with [`Malformed::Missing`] or [`Malformed::Size`].
     pub fn number(self, tag: Tag) -> Result<u32, Malformed> {
         self.u32(tag)?.ok_or(Malformed::Missing(tag))
     }
 
-    /// Which way, by default towards the guest.
+    /// The direction; by default towards the guest.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Number`], [`Malformed::Size`]
+    /// Fails with [`Malformed::Number`] or [`Malformed::Size`].
     pub fn direction(self) -> Result<Direction, Malformed> {
         let number = self.u32(Tag::Direction)?.unwrap_or(Direction::Ingress as u32);
         Direction::from_number(number).ok_or(Malformed::Number(Tag::Direction, number))
@@ -184,49 +184,49 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Values on their way into a message.
+/// A writer of the values of a message.
 #[derive(Debug, Clone, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// No values yet.
+    /// A writer without values.
     pub fn new() -> Writer {
         Writer::default()
     }
 
-    /// One more.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, tag: Tag, value: &[u8]) -> Writer {
         self.put(tag, value);
         self
     }
 
-    /// A 32-bit number more.
+    /// Adds a 32-bit number.
     #[must_use]
     pub fn u32(self, tag: Tag, value: u32) -> Writer {
         self.with(tag, &value.to_le_bytes())
     }
 
-    /// A 64-bit number more.
+    /// Adds a 64-bit number.
     #[must_use]
     pub fn u64(self, tag: Tag, value: u64) -> Writer {
         self.with(tag, &value.to_le_bytes())
     }
 
-    /// Numbers more, one behind the other.
+    /// Adds 32-bit numbers, one behind the other.
     #[must_use]
     pub fn numbers(self, tag: Tag, values: &[u32]) -> Writer {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.with(tag, &bytes)
     }
 
-    /// One more.
+    /// Adds a value.
     ///
     /// # Panics
     ///
-    /// With 4 GiB or more: no message has so many.
+    /// Panics if the value has 4 GiB or more: no message has room for it.
     pub fn put(&mut self, tag: Tag, value: &[u8]) {
         let length = u32::try_from(value.len()).expect("who makes a message sees to that");
         self.bytes.extend((tag as u16).to_le_bytes());
@@ -236,7 +236,7 @@ impl Writer {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
