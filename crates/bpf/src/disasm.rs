@@ -1,7 +1,7 @@
 //! Instructions as text, in the notation of the kernel's verifier log and of `bpftool prog dump`.
 //!
-//! One notation everywhere (dumps, rejections, logs), because users paste these lines into search
-//! engines and compare them with what the kernel prints.
+//! The notation is the same everywhere (dumps, rejections, logs), because users paste these lines
+//! into search engines and compare them with the kernel's output.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -15,7 +15,7 @@ pub struct Disasm<'a> {
     insn: Insn,
     /// Immediate of the second slot of a 64-bit load.
     high: i32,
-    /// The program and the instruction's slot in it, to name what it refers to.
+    /// The program and the instruction's slot in it, for names of functions, maps and kfuncs.
     place: Option<(&'a Linked, usize)>,
 }
 
@@ -225,7 +225,7 @@ fn write_unknown(f: &mut Formatter<'_>, insn: Insn) -> fmt::Result {
     write!(f, "unknown instruction: dst r{dst}, src r{src}, off {off}, imm {imm}")
 }
 
-/// The type of an access, as the kernel writes it.
+/// Name of an access's type, as in the kernel.
 fn unsigned(code: u8) -> &'static str {
     match code & 0x18 {
         BPF_B => "u8",

@@ -5,7 +5,7 @@
 pub struct Insn {
     /// Operation code: class in the low 3 bits.
     pub code: u8,
-    /// Destination register, 0..=10 when valid (4 bits in the encoding).
+    /// Destination register, 0..=10 if valid (4 bits in the encoding).
     pub dst: u8,
     /// Source register, or one of the `PSEUDO_*` values (4 bits in the encoding).
     pub src: u8,
@@ -15,7 +15,7 @@ pub struct Insn {
     pub imm: i32,
 }
 
-/// Bytes of one instruction slot.
+/// Size of one instruction slot, in bytes.
 pub const INSN_SIZE: usize = 8;
 
 impl Insn {
@@ -63,7 +63,7 @@ impl Insn {
         self.code & 0xe0
     }
 
-    /// Bytes a load or store touches: 1, 2, 4 or 8.
+    /// Number of bytes that a load or store accesses: 1, 2, 4 or 8.
     pub const fn access_bytes(self) -> usize {
         match self.size_code() {
             BPF_W => 4,
@@ -78,42 +78,42 @@ impl Insn {
         self.code & 0x08 != 0
     }
 
-    /// First slot of a two-slot 64-bit immediate load.
+    /// Whether this is the first slot of a two-slot 64-bit immediate load.
     pub const fn is_ld_imm64(self) -> bool {
         self.code == (BPF_LD | BPF_IMM | BPF_DW)
     }
 
-    /// `call` of a helper by number.
+    /// Whether this is a `call` of a helper by number.
     pub const fn is_helper_call(self) -> bool {
         self.code == (BPF_JMP | BPF_CALL) && self.src == 0
     }
 
-    /// `call` of `bpf_tail_call`: the one that does not come back when it succeeds.
+    /// Whether this is a `call` of `bpf_tail_call`, which does not return if it succeeds.
     pub const fn is_tail_call(self) -> bool {
         self.is_helper_call() && self.imm.cast_unsigned() == crate::proto::id::TAIL_CALL
     }
 
-    /// `call` of another function of the same program.
+    /// Whether this is a `call` of another function of the same program.
     pub const fn is_pseudo_call(self) -> bool {
         self.code == (BPF_JMP | BPF_CALL) && self.src == PSEUDO_CALL
     }
 
-    /// `call` of a kfunc.
+    /// Whether this is a `call` of a kfunc.
     pub const fn is_kfunc_call(self) -> bool {
         self.code == (BPF_JMP | BPF_CALL) && self.src == PSEUDO_KFUNC_CALL
     }
 
-    /// Load of the address of a function of the same program (a callback).
+    /// Whether this loads the address of a function of the same program (a callback).
     pub const fn is_func_ref(self) -> bool {
         self.is_ld_imm64() && self.src == PSEUDO_FUNC
     }
 
-    /// Load of a map (not of an address inside its value).
+    /// Whether this loads a map (not an address inside its value).
     pub const fn is_map_ref(self) -> bool {
         self.is_ld_imm64() && matches!(self.src, PSEUDO_MAP_FD | PSEUDO_MAP_IDX)
     }
 
-    /// Load of a map, or of an address inside its value.
+    /// Whether this loads a map, or an address inside its value.
     pub const fn names_map(self) -> bool {
         let is_value = matches!(self.src, PSEUDO_MAP_VALUE | PSEUDO_MAP_IDX_VALUE);
         self.is_map_ref() || self.is_ld_imm64() && is_value
@@ -177,14 +177,14 @@ pub const BPF_LOAD_ACQ: i32 = 0x100;
 /// `BPF_STORE_REL`, in the immediate of an atomic.
 pub const BPF_STORE_REL: i32 = 0x110;
 
-/// Registers a program has: r0..r10.
+/// Number of a program's registers: r0..r10.
 pub const REG_COUNT: usize = 11;
-/// The frame pointer, r10.
+/// Number of the frame pointer, r10.
 pub const REG_FP: u8 = 10;
-/// Bytes of stack one program may use over its whole call chain (`MAX_BPF_STACK`).
+/// Bytes of stack that one program may use over its whole call chain (`MAX_BPF_STACK`).
 pub const STACK_BYTES: usize = 512;
 /// Bytes of one frame that may not count as stack: r1 to r5, spilled around a call that keeps them,
-/// and what rounding to 16 bytes adds.
+/// and the rounding to 16 bytes.
 pub const SPILL_BYTES_MAX: usize = 48;
 
 #[cfg(test)]

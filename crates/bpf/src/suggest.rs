@@ -1,6 +1,6 @@
-//! "Did you mean": the nearest of the names that exist.
+//! "Did you mean": the most similar existing name.
 
-/// `; did you mean X?` for a name that is nearly right, else the list of what there is.
+/// `; did you mean X?` for a name that is nearly right, else the list of existing names.
 pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     if let Some(name) = near(wanted, names.iter().copied()) {
@@ -14,7 +14,7 @@ pub fn among<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Stri
     format!("; there are: {shown}{more}")
 }
 
-/// The nearest other name, if `wanted` is nearly one.
+/// The most similar other name, if `wanted` is close enough to it.
 pub fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let nearest = names
         .into_iter()

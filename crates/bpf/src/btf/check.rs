@@ -1,10 +1,10 @@
-//! Checks on all types of a blob together: references exist, nothing contains itself.
+//! Checks on all types of a blob together: references exist, and no type contains itself.
 //!
 //! After this, walks through names and contents end, so that accessors need no limits of their own.
 
 use super::{Btf, BtfError, Kind, TypeId};
 
-/// Each id that a type mentions exists.
+/// Checks that each id that a type refers to exists.
 pub(super) fn check_references(btf: &Btf) -> Result<(), BtfError> {
     let count = btf.len();
     for (id, kind) in btf.own_types().map(|(id, ty)| (id, &ty.kind)) {
@@ -46,10 +46,11 @@ fn for_each_reference(kind: &Kind, mut visit: impl FnMut(TypeId)) {
     }
 }
 
-/// No type contains itself or is nested absurdly deep, so that walks over contained types end.
+/// Checks that no type contains itself or is nested absurdly deep, so that walks over contained
+/// types end.
 ///
-/// Depth-first without recursion: `depth` is 0 for types not seen, `OPEN` while their contents are
-/// being looked at, and afterwards 1 + the deepest of them.
+/// Depth-first without recursion: `depth` is 0 for types that were not visited, `OPEN` while their
+/// contents are being visited, and afterwards 1 + the deepest of them.
 pub(super) fn check_nesting(btf: &Btf) -> Result<(), BtfError> {
     const OPEN: u8 = u8::MAX;
     let first = btf.base_len();
@@ -89,7 +90,7 @@ pub(super) fn check_nesting(btf: &Btf) -> Result<(), BtfError> {
     Ok(())
 }
 
-/// The `n`-th type that is part of this one by value or by another name.
+/// The `n`-th type that is part of this one by value or through a typedef or qualifier.
 fn contained(kind: &Kind, n: usize) -> Option<TypeId> {
     match kind {
         Kind::Composite { members, .. } => members.get(n).map(|member| member.ty),
@@ -110,7 +111,8 @@ fn contents(kind: &Kind) -> impl Iterator<Item = TypeId> {
     (0..).map_while(|n| contained(kind, n))
 }
 
-/// Four times the kernel's `MAX_RESOLVE_DEPTH`: C code nests structs, arrays and typedefs far less.
+/// Largest depth: four times the kernel's `MAX_RESOLVE_DEPTH`; C code nests structs, arrays and
+/// typedefs far less.
 pub(super) const DEPTH_MAX: u8 = 128;
 
 #[cfg(test)]

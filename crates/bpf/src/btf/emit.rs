@@ -1,8 +1,8 @@
-//! BTF back into bytes: what `BPF_BTF_LOAD` takes.
+//! BTF back into bytes, for `BPF_BTF_LOAD`.
 //!
-//! Our [`Btf`] keeps no raw bytes, because linking changes types (several object files, section
-//! sizes that clang leaves at 0), so the blob for the kernel is written again. Type ids stay the
-//! same. Format: the kernel's `Documentation/bpf/btf.rst`.
+//! A [`Btf`] keeps no raw bytes, because linking changes types (several object files, section sizes
+//! that clang leaves at 0), so the blob for the kernel is written again. Type ids stay the same.
+//! Format: the kernel's `Documentation/bpf/btf.rst`.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ impl<'a> Emitter<'a> {
         Emitter { btf, strings: vec![0], offsets: HashMap::new() }
     }
 
-    /// The offset of a string in the blob, adding it when it is new.
+    /// Offset of a string in the blob; adds the string if it is new.
     pub fn string(&mut self, text: &str) -> u32 {
         if text.is_empty() {
             return 0;
@@ -60,7 +60,7 @@ impl<'a> Emitter<'a> {
     fn emit_type(&mut self, out: &mut Vec<u8>, ty: &Type) {
         let name = self.string(&ty.name);
         match &ty.kind {
-            // Void is type 0 only; elsewhere it stands for a kind we don't know.
+            // Void is type 0 only; elsewhere it stands for an unknown kind.
             Kind::Void => header(out, name, Head::new(KIND_INT), 1, &[0x0800_0008]),
             &Kind::Int { size, bits, offset, signed, boolean, char } => {
                 let encoding = u32::from(signed) | u32::from(char) << 1 | u32::from(boolean) << 2;
@@ -83,8 +83,8 @@ impl<'a> Emitter<'a> {
             &Kind::Const(to) => header(out, name, Head::new(KIND_CONST), to, &[]),
             &Kind::Restrict(to) => header(out, name, Head::new(KIND_RESTRICT), to, &[]),
             &Kind::Func { proto, linkage } => {
-                // The kernel knows no extern functions in a program's BTF
-                // (`btf_func_check_meta`); libbpf writes kfunc declarations as global too.
+                // The kernel allows no extern functions in a program's BTF (`btf_func_check_meta`);
+                // libbpf writes kfunc declarations as global too.
                 let global = linkage != Linkage::Static;
                 header(out, name, Head::new(KIND_FUNC).count(usize::from(global)), proto, &[]);
             }
@@ -150,8 +150,8 @@ impl<'a> Emitter<'a> {
     ) {
         header(out, name, Head::new(KIND_FUNC_PROTO).count(params.len()), ret, &[]);
         for (name, ty) in params {
-            // The kernel wants the parameters of functions named (`btf_func_check`), and clang
-            // names none in declarations of kfuncs; libbpf makes names up too.
+            // The kernel requires names for the parameters of functions (`btf_func_check`), and
+            // clang has none in declarations of kfuncs; libbpf makes names up too.
             let name = match name.as_ref() {
                 "" if *ty != 0 => "unnamed",
                 name => name,
@@ -162,8 +162,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Externs become global variables, and those without a size (`extern const void x`) an
-    /// integer of the same name: `btf_var_check_meta` accepts neither.
+    /// Writes a variable. Externs become global variables, and those without a size (`extern const
+    /// void x`) an integer of the same name: `btf_var_check_meta` accepts neither.
     fn emit_variable(&mut self, out: &mut Vec<u8>, name: u32, ty: u32, linkage: Linkage) {
         if self.btf.types().get(ty as usize).is_none_or(|target| self.is_void(target)) {
             return header(out, name, Head::new(KIND_INT), 4, &[INT32]);
@@ -182,9 +182,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Sections of externs list functions, which the kernel refuses (`btf_datasec_resolve`), and
-    /// nothing refers to them; an integer takes their place so that ids don't move. So it does for
-    /// a section without a size, whose variables lie outside it.
+    /// Writes a section. Sections of externs list functions, which the kernel refuses
+    /// (`btf_datasec_resolve`), and nothing refers to them; an integer replaces them so that ids
+    /// don't move. It also replaces a section without a size, whose variables lie outside it.
     fn emit_section(&mut self, out: &mut Vec<u8>, name: &str, size: u32, vars: &[SecVar]) {
         if matches!(name, ".ksyms" | ".kconfig") || size == 0 || vars.is_empty() {
             let name = self.string("towpath_extern_section");
@@ -254,8 +254,8 @@ const KIND_DECL_TAG: u32 = 17;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
 
-/// `struct bpf_func_info` records of a linked program: one a function, or none at all, as the
-/// kernel wants every function's type or no types.
+/// `struct bpf_func_info` records of a linked program: one for each function, or none at all, as
+/// the kernel requires either every function's type or no types.
 pub fn func_info(linked: &Linked) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(linked.functions.len() * FUNC_INFO_BYTES);
     for function in &linked.functions {
@@ -269,8 +269,8 @@ pub fn func_info(linked: &Linked) -> Vec<u8> {
     bytes
 }
 
-/// `struct bpf_line_info` records, whose strings are added to the blob; none when a function's
-/// first line is missing (`check_btf_line` insists).
+/// `struct bpf_line_info` records, whose strings are added to the blob; none if a function's first
+/// line is missing (`check_btf_line` requires it).
 pub fn line_info(linked: &Linked, strings: &mut Emitter<'_>) -> Vec<u8> {
     let starts_known = linked
         .functions
@@ -290,9 +290,9 @@ pub fn line_info(linked: &Linked, strings: &mut Emitter<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of `struct bpf_func_info`.
+/// Size of `struct bpf_func_info`, in bytes.
 pub const FUNC_INFO_BYTES: usize = 8;
-/// Bytes of `struct bpf_line_info`.
+/// Size of `struct bpf_line_info`, in bytes.
 pub const LINE_INFO_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Bytes to [`Btf`], with every reference checked once.
+//! Parsing of bytes into a [`Btf`], with every reference checked once.
 //!
-//! The kernel (`btf_parse` in kernel/bpf/btf.c) refuses what it doesn't understand; so do we, with
-//! the type and offset in the message, because a wrong size here would shift everything after it.
+//! Like the kernel (`btf_parse` in kernel/bpf/btf.c), the parser refuses unknown contents, with the
+//! type and offset in the message, because a wrong size would shift everything after it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Btf {
         Parser::new(bytes, Some((base, base_strings)))?.run()
     }
 
-    /// The string section of a blob, which [`Btf::parse_split`] needs of the base.
+    /// The string section of a blob: [`Btf::parse_split`] needs that of the base.
     pub fn string_section(bytes: &[u8]) -> Result<&[u8], BtfError> {
         Ok(split_sections(bytes)?.1)
     }
@@ -60,9 +60,9 @@ fn split_sections(bytes: &[u8]) -> Result<(&[u8], &[u8]), BtfError> {
 struct Parser<'a> {
     /// The type section.
     data: &'a [u8],
-    /// Next byte in it.
+    /// Offset of the next byte in it.
     at: usize,
-    /// Where the current type began.
+    /// Offset at which the current type began.
     start: usize,
     strings: Strings<'a>,
     base: Option<Arc<Btf>>,
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
         Ok(Kind::Datasec { size, vars })
     }
 
-    /// `count` records, each of `bytes`; nothing is allocated for records that aren't there.
+    /// Reads `count` records of `bytes` bytes each; no memory is allocated for missing records.
     fn list<T>(
         &mut self,
         count: u32,
@@ -263,11 +263,11 @@ fn le32(raw: &[u8]) -> u32 {
 
 const MAGIC: u32 = 0xeb9f;
 const MAGIC_SWAPPED: u32 = 0x9feb;
-/// Bytes of `struct btf_header`.
+/// Size of `struct btf_header`, in bytes.
 const HEADER_BYTES: usize = 24;
-/// Twice the kernel's `KSYM_NAME_LEN`, which identifiers in BTF must not exceed.
+/// Longest name: twice the kernel's `KSYM_NAME_LEN`, the limit of identifiers in BTF.
 const NAME_BYTES_MAX: usize = 1024;
-/// The kernel's `BTF_MAX_TYPE`, with room for base and blob.
+/// Largest number of types: the kernel's `BTF_MAX_TYPE`, for base and blob together.
 pub(super) const TYPES_MAX: TypeId = 0x0010_0000;
 
 #[cfg(test)]

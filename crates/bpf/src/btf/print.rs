@@ -1,9 +1,9 @@
-//! Types as C writes them: `struct iphdr *`, `const char[16]`, `int (*)(void *, u32)`.
+//! Types in C syntax: `struct iphdr *`, `const char[16]`, `int (*)(void *, u32)`.
 
 use super::{Btf, Kind, TypeId};
 
 impl Btf {
-    /// The type as C writes it, e.g. in a cast.
+    /// The type in C syntax, e.g. for a cast.
     pub fn c_name(&self, id: TypeId) -> String {
         self.c_declaration(id, "")
     }
@@ -20,12 +20,12 @@ impl Btf {
 /// Writes one declaration.
 struct Printer<'a> {
     btf: &'a Btf,
-    /// Types that may still be visited: a damaged blob can make declarations endless.
+    /// Number of types that may still be visited: a damaged blob can make declarations endless.
     fuel: u32,
 }
 
 impl Printer<'_> {
-    /// C declarations grow from the name outwards: `inner` is what is written so far.
+    /// Declares a type around `inner`: C declarations grow from the name outwards.
     fn declare(&mut self, id: TypeId, inner: String, text: &mut String) {
         if self.fuel == 0 || inner.len() > TEXT_MAX {
             text.push_str("...");
@@ -107,7 +107,8 @@ impl Printer<'_> {
     }
 }
 
-/// Longer declarations are cut with `...`; a cycle of pointers has no end.
+/// Largest number of types in a declaration; longer ones end in `...`, as a cycle of pointers has
+/// no end.
 const STEPS_MAX: u32 = 64;
-/// A longer name is no help.
+/// Longest declaration, in bytes.
 const TEXT_MAX: usize = 512;

@@ -1,8 +1,8 @@
-//! The strings of a blob, each made into a [`Name`] once.
+//! The strings of a blob, each converted to a [`Name`] once.
 
 use super::{BtfError, Name};
 
-/// The string sections of base and blob, each string made once.
+/// String sections of base and blob, with the strings that were converted.
 pub(crate) struct Strings<'a> {
     base: &'a [u8],
     own: &'a [u8],
@@ -10,8 +10,8 @@ pub(crate) struct Strings<'a> {
     by_offset: Vec<u32>,
     made: Vec<Name>,
     empty: Name,
-    /// Bytes that may still be copied: names that are each other's tails would add up to the
-    /// square of the section's size.
+    /// Number of bytes that may still be copied: names that are each other's tails would add up to
+    /// the square of the section's size.
     budget: usize,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Strings<'a> {
         Ok(Strings { base, own, by_offset, made: Vec::new(), empty: Name::from(""), budget })
     }
 
-    /// The string at an offset, or why there is none.
+    /// The string at an offset, or the reason why there is none.
     pub(crate) fn at(&mut self, offset: u32) -> Result<Name, &'static str> {
         if offset == 0 {
             return Ok(self.empty.clone());
@@ -42,7 +42,7 @@ impl<'a> Strings<'a> {
         let text = tail.and_then(|tail| tail.split(|&byte| byte == 0).next());
         let text = text.ok_or("lies outside the string section")?;
         self.budget = self.budget.checked_sub(text.len()).ok_or("overlaps too many other names")?;
-        // The lines of a source in Latin-1 are here as they are, and the kernel takes them.
+        // Source lines in Latin-1 occur, and the kernel accepts them.
         let name = Name::from(&*String::from_utf8_lossy(text));
         self.made.push(name.clone());
         self.by_offset[offset] = self.made.len() as u32;

@@ -1,15 +1,15 @@
 //! Arithmetic of RFC 9669 section 4, as functions of two values.
 //!
-//! All values are 64-bit register contents. The 32-bit forms look at the low halves and zero the
-//! upper half of the result. Nothing here can trap: division by zero gives 0, remainder by zero
-//! gives the dividend, and the one overflowing division wraps.
+//! All values are 64-bit register contents. The 32-bit forms use the low halves and zero the upper
+//! half of the result. No operation can trap: division by zero gives 0, remainder by zero gives the
+//! dividend, and the one overflowing division wraps.
 
 use crate::insn::{
     BPF_ADD, BPF_ALU64, BPF_AND, BPF_ARSH, BPF_DIV, BPF_LSH, BPF_MOD, BPF_MOV, BPF_MUL, BPF_NEG,
     BPF_OR, BPF_RSH, BPF_SUB, BPF_XOR, Insn,
 };
 
-/// Result of any arithmetic instruction but [`crate::insn::BPF_END`]; `None` for an unknown one.
+/// Result of any arithmetic instruction except [`crate::insn::BPF_END`]; `None` for an unknown one.
 #[inline]
 pub(super) fn alu(insn: Insn, dst: u64, src: u64) -> Option<u64> {
     if insn.class() == BPF_ALU64 {
@@ -73,8 +73,8 @@ fn alu32(op: u8, off: i16, dst: u32, src: u32) -> Option<u32> {
 }
 
 /// Byte swaps (section 4.2). Class ALU with `BPF_K` means "to little endian", which only cuts the
-/// value on the little-endian machine a program sees; with `BPF_X` "to big endian"; class ALU64
-/// swaps whatever the machine.
+/// value on the little-endian machine that a program sees; with `BPF_X` "to big endian"; class
+/// ALU64 swaps on any machine.
 #[inline]
 pub(super) fn swap(insn: Insn, dst: u64) -> Option<u64> {
     let swaps = insn.class() == BPF_ALU64 || insn.is_reg_operand();

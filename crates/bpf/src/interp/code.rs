@@ -1,8 +1,8 @@
-//! A program made ready to run: references to maps, variables and kfuncs became addresses.
+//! A program ready to run: references to maps, variables and kfuncs are replaced by addresses.
 //!
 //! The kernel does the same when it loads a program (`resolve_pseudo_ldimm64`, `fixup_kfunc_call`):
-//! afterwards instructions say everything, whichever object the program came from, so that programs
-//! of several objects can tail-call each other.
+//! afterwards instructions are independent of the object that the program came from, so that
+//! programs of several objects can tail-call each other.
 
 use std::sync::Arc;
 
@@ -12,33 +12,33 @@ use crate::insn::{
 use crate::program::{KfuncRef, Linked};
 use crate::verifier::{AccessFact, InsnFacts, Verified};
 
-/// Instructions that run.
+/// Instructions that can run.
 #[derive(Debug, Clone)]
 pub struct Code {
     /// Name, for messages.
     pub name: String,
     insns: Vec<Insn>,
-    /// By slot; empty when every access is [`Access::Direct`].
+    /// Access by slot; empty if every access is [`Access::Direct`].
     accesses: Vec<Access>,
     /// Function that turns the cookie of a `bpf_throw` into the return value.
     exception_callback: Option<u32>,
-    /// Where source lines come from.
+    /// Source of line information.
     linked: Option<Arc<Linked>>,
 }
 
-/// How a load or store instruction reaches memory, as the verifier found out.
+/// Kind of a load's or store's memory access, as the verifier determined it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// The address is proved valid.
     #[default]
     Direct,
-    /// A load through a kernel pointer that may be stale: 0 when it is (`BPF_PROBE_MEM`).
+    /// A load through a kernel pointer that may be stale: gives 0 if it is (`BPF_PROBE_MEM`).
     Probe,
     /// The low 32 bits of the register are an offset into the arena (`BPF_PROBE_MEM32`).
     Arena,
 }
 
-/// Turns what a [`Linked`] program refers to into addresses.
+/// Gives the addresses for the references of a [`Linked`] program.
 pub trait Resolver {
     /// Address that stands for the map with this index in [`Linked::maps`].
     fn map(&self, index: usize) -> Option<u64>;
@@ -46,22 +46,22 @@ pub trait Resolver {
     fn map_value(&self, index: usize, offset: u32) -> Option<u64>;
     /// Address of a kernel variable, by its type in [`Linked::kernel_btf`].
     fn variable(&self, type_id: u32) -> Option<u64>;
-    /// Number by which [`super::Runtime::call_kfunc`] knows a kfunc.
+    /// Number of a kfunc for [`super::Runtime::call_kfunc`].
     fn kfunc(&self, kfunc: &KfuncRef) -> Option<u32>;
 }
 
-/// A reference nothing is known about.
+/// A reference that the resolver doesn't know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("instruction {insn}: {what} cannot be resolved")]
 pub struct ResolveError {
-    /// Instruction slot.
+    /// Slot of the instruction.
     pub insn: usize,
     /// Kind and index of the reference.
     pub what: String,
 }
 
 impl Code {
-    /// Code that refers to nothing outside itself, as a conformance test has it.
+    /// Code without references, as in conformance tests.
     pub(crate) fn raw(name: &str, insns: Vec<Insn>) -> Code {
         Code {
             name: name.to_owned(),
@@ -72,11 +72,11 @@ impl Code {
         }
     }
 
-    /// Resolves what a verified program refers to.
+    /// Resolves the references of a verified program.
     ///
     /// # Errors
     ///
-    /// A reference that the resolver doesn't know.
+    /// Fails if the resolver doesn't know a reference.
     pub fn of(verified: &Verified, resolver: &dyn Resolver) -> Result<Code, ResolveError> {
         let access = |fact: &InsnFacts| match fact.access {
             Some(AccessFact::ProbeRead) => Access::Probe,
@@ -93,13 +93,13 @@ impl Code {
     ///
     /// # Errors
     ///
-    /// A reference that the resolver doesn't know.
+    /// Fails if the resolver doesn't know a reference.
     #[cfg(feature = "unverified")]
     pub fn unverified(linked: Arc<Linked>, resolver: &dyn Resolver) -> Result<Code, ResolveError> {
         Code::resolve(linked, Vec::new(), resolver)
     }
 
-    /// `accesses` by slot; none: all direct.
+    /// Resolves a program with these `accesses` by slot; if there are none, all are direct.
     fn resolve(
         linked: Arc<Linked>,
         accesses: Vec<Access>,
@@ -146,42 +146,42 @@ impl Code {
         &self.insns
     }
 
-    /// How the load or store in this slot reaches memory.
+    /// Kind of access of the load or store in this slot.
     #[inline]
     pub fn access(&self, slot: usize) -> Access {
         self.accesses.get(slot).copied().unwrap_or_default()
     }
 
-    /// First slot of the exception callback.
+    /// First slot of the exception callback, if there is one.
     pub fn exception_callback(&self) -> Option<u32> {
         self.exception_callback
     }
 
-    /// The program this was resolved from.
+    /// The program that this was resolved from.
     pub fn linked(&self) -> Option<&Arc<Linked>> {
         self.linked.as_ref()
     }
 
-    /// `file:line: text` of a slot.
+    /// `file:line: text` of a slot's source line.
     pub fn source_line(&self, slot: usize) -> Option<String> {
         let line = self.linked.as_ref()?.line_of(slot)?;
         Some(format!("{}:{}: {}", line.file, line.line, line.text))
     }
 }
 
-/// The address a program holds for one of its functions. Tagged, so that nothing else looks like
-/// it: it lies in the hole between user and kernel addresses.
+/// The address that a program has for one of its functions. It is tagged, so that no other value
+/// resembles it: it lies in the gap between user and kernel addresses.
 pub fn function_address(slot: usize) -> u64 {
     FUNCTION_TAG | slot as u64
 }
 
-/// The address a program holds for a kfunc, by its type in the kernel's BTF. It is only compared
-/// with 0: programs ask so whether a weak one exists.
+/// The address that a program has for a kfunc, by its type in the kernel's BTF. Programs only
+/// compare it with 0, to test whether a weak kfunc exists.
 pub fn kfunc_address(type_id: u32) -> u64 {
     KFUNC_TAG | u64::from(type_id)
 }
 
-/// Tag of addresses that stand for kfuncs, in the same hole.
+/// Tag of addresses that stand for kfuncs, in the same gap.
 const KFUNC_TAG: u64 = 0xbf01_0000_0000_0000;
 
 /// Whether a register value can be the address of a function.

@@ -1,4 +1,5 @@
-//! Runs a bare instruction stream over a buffer, as the bpf_conformance suite asks of a runtime.
+//! Runs a bare instruction stream over a buffer, as the bpf_conformance suite requires of a
+//! runtime.
 //!
 //! The stream is not verified, so this runtime relies on nothing: memory is a `Vec`, addresses are
 //! invented, helpers do not exist and the run is bounded.
@@ -33,13 +34,13 @@ pub fn run_conformance(program: &[u8], memory: &mut Vec<u8>) -> Result<u64, Conf
     Ok(result?)
 }
 
-/// Why a conformance program has no result.
+/// Reason why a conformance program has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ConformanceError {
-    /// Not a whole number of instructions.
+    /// The length is not a positive multiple of an instruction's.
     #[error("a program is a multiple of 8 bytes and not empty, this one has {0}")]
     Length(usize),
-    /// It went wrong while running.
+    /// The run ended with a fault.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -48,7 +49,7 @@ pub enum ConformanceError {
 pub(super) struct Flat {
     memory: Vec<u8>,
     stack: Vec<u8>,
-    /// Lowest stack address the active functions may touch.
+    /// Lowest stack address that the active functions may access.
     floor: u64,
 }
 
@@ -148,5 +149,5 @@ pub(super) fn flat() -> Flat {
 
 const MEMORY_ADDR: u64 = 0x1000_0000;
 const STACK_TOP: u64 = 0x2000_0000;
-/// A stream that loops for ever ends here.
+/// Largest number of instructions, at which an endless loop ends.
 const INSNS_MAX: u64 = 10_000_000;

@@ -1,10 +1,10 @@
-//! The interpreter: what it means to run a program, written to be read beside RFC 9669.
+//! The interpreter: the definition of a program's execution, written to be read beside RFC 9669.
 //!
-//! It is the specification that faster ways of running are compared with, so it favours plainness
-//! over speed. It never touches memory: every load, store and atomic goes to a [`Runtime`], which
-//! checks the address against what the program may touch and only then performs the access. A
-//! program that the verifier accepted must never make a runtime say no; when one does, the
-//! [`Fault`] that comes back is a bug in the verifier or in a helper, never undefined behaviour.
+//! It is the specification that faster engines are compared with, so it favours plainness over
+//! speed. It never touches memory: every load, store and atomic goes to a [`Runtime`], which checks
+//! the address against the program's memory and only then performs the access. A runtime must never
+//! refuse an access of a program that the verifier accepted; if it does, the returned [`Fault`] is
+//! a bug in the verifier or in a helper, never undefined behaviour.
 //!
 //! ```text
 //! Code::of(&Verified, &Resolver) -> Code         map indexes become addresses, as in the kernel
@@ -31,15 +31,15 @@ pub use runtime::{AtomicOp, Callbacks, Observer, Runtime};
 
 use machine::run_at;
 
-/// Tail calls one run may make (`MAX_TAIL_CALL_CNT`).
+/// Largest number of tail calls of one run (`MAX_TAIL_CALL_CNT`).
 pub const MAX_TAIL_CALLS: u32 = 33;
-/// Functions of one program that may be active at once (`MAX_CALL_FRAMES` is 8 in 6.18 and 16 in
+/// Largest number of active functions of one program (`MAX_CALL_FRAMES` is 8 in 6.18 and 16 in
 /// 7.3).
 pub const MAX_CALL_FRAMES: usize = 16;
-/// As [`MAX_CALL_FRAMES`], over the programs of a run: a tail call in a function leaves the
-/// function's callers, seven at most, where they are.
+/// As [`MAX_CALL_FRAMES`], over all programs of a run: a tail call in a function keeps the
+/// function's callers, seven at most, on the stack.
 pub const MAX_CHAIN_FRAMES: usize = MAX_TAIL_CALLS as usize * 7 + MAX_CALL_FRAMES;
-/// Rounds a `may_goto` loop may take in one function call (`BPF_MAX_LOOPS`).
+/// Largest number of rounds of a `may_goto` loop in one function call (`BPF_MAX_LOOPS`).
 pub const MAX_LOOPS: u32 = 8 * 1024 * 1024;
 
 #[cfg(test)]

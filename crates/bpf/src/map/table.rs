@@ -1,4 +1,4 @@
-//! The rows, by group: what differs from [`PLAIN`] or from the row before is said.
+//! The rows, by group: each has only its differences from [`PLAIN`] or from the row before.
 
 use super::Rule::{
     ArenaPages, ElementBelow, Entries, EntriesMax, Flags, Hashes, Inner, Key, KeyMax, NoEntries,
@@ -494,7 +494,7 @@ const RANKED: KindSpec = KindSpec {
     ..PLAIN
 };
 
-// --- What only the stack of a host has ---
+// --- Maps that only the stack of a host can fill ---
 
 pub(super) static SOCKMAP: KindSpec = KindSpec {
     name: "sockmap",
@@ -664,9 +664,9 @@ pub(super) static STRUCT_OPS: KindSpec = KindSpec {
     ..PLAIN
 };
 
-// --- What most have in common ---
+// --- Common parts ---
 
-/// Any bytes as key and value, all the operations on one element, and nothing else.
+/// Any bytes as key and value, all operations on one element, and nothing else.
 const PLAIN: KindSpec = KindSpec {
     name: "",
     keys: Keys::Bytes,
@@ -685,7 +685,7 @@ const PLAIN: KindSpec = KindSpec {
     shape: Shape::Opaque,
 };
 
-/// As `bpf(2)` has it: who removes and reads at once says so.
+/// Results as in `bpf(2)`: `lookup_and_delete` is set by the kinds that have it.
 const USER: UserOps = UserOps {
     lookup: Ok(()),
     update: Ok(()),
@@ -701,15 +701,17 @@ const EMPTY_VALUE: Rule = Value(Sizes::In(&[0]), "value_size must be 0");
 const INDEX_KEY: Rule = Key(Sizes::In(&[4]), "key_size must be 4");
 const NO_PREALLOC_NEEDED: Rule = With(BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC is required");
 
-/// Most bytes the kernel allocates in one piece (`KMALLOC_MAX_SIZE` on x86-64).
+/// Largest allocation of the kernel in one piece, in bytes (`KMALLOC_MAX_SIZE` on x86-64).
 const KMALLOC_MAX_SIZE: u64 = 4 << 20;
-/// Bytes of an element's header in the kernel's hash table, part of its size limit.
+/// Size in bytes of an element's header in the kernel's hash table, part of its size limit.
 const HTAB_ELEM_BYTES: u64 = 48;
-/// Bytes before a trie node's data, part of its size limit (`sizeof(struct lpm_trie_node)`).
+/// Number of bytes before a trie node's data, part of its size limit (`sizeof(struct
+/// lpm_trie_node)`).
 const LPM_NODE_BYTES: u32 = 40;
-/// Most bytes of an LPM key's data (`LPM_DATA_SIZE_MAX`).
+/// Largest number of bytes of an LPM key's data (`LPM_DATA_SIZE_MAX`).
 const LPM_DATA_MAX: u32 = 256;
-/// Most CPUs a cpumap may name (`NR_CPUS` of common distribution kernels).
+/// Largest number of CPUs in a cpumap (`NR_CPUS` of common distribution kernels).
 const NR_CPUS: u32 = 8192;
-/// Most bytes of a local storage value (`BPF_LOCAL_STORAGE_MAX_VALUE_SIZE`, about 64 KiB).
+/// Largest size in bytes of a local storage value (`BPF_LOCAL_STORAGE_MAX_VALUE_SIZE`, about 64
+/// KiB).
 const LOCAL_STORAGE_MAX: u32 = 0xffff - 200;

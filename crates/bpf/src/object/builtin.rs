@@ -1,8 +1,8 @@
 //! The kernel types that ship with Towpath, for machines that publish none.
 //!
-//! Structures come from `builtin/kernel.c`, compiled. What Towpath's own tables know is added from
-//! these, so that `bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_...)` and
-//! `bpf_ksym_exists(kfunc)` say what really can be called.
+//! Structures come from `builtin/kernel.c`, compiled. The helpers, kfuncs and map types of
+//! Towpath's own tables are added, so that `bpf_core_enum_value_exists(enum bpf_func_id,
+//! BPF_FUNC_...)` and `bpf_ksym_exists(kfunc)` tell what really can be called.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,7 +17,7 @@ pub(super) fn kernel_btf() -> Arc<Btf> {
 }
 
 fn build() -> Btf {
-    // The file is part of the program; a test parses it.
+    // The file is part of the binary; a test parses it.
     let mut btf = Btf::parse(include_bytes!("builtin/kernel.btf")).unwrap_or_default();
     let helpers = (1..=HELPER_ID_MAX).filter_map(|id| {
         let name = proto::helper_name(id)?;
@@ -41,7 +41,8 @@ pub(super) fn with_kfuncs(kernel: Arc<Btf>) -> Btf {
     btf
 }
 
-/// How a kfunc is called, the verifier knows; here it only has to exist.
+/// Adds missing kfuncs without parameters: the verifier has their prototypes, here they only have
+/// to exist.
 fn add_kfuncs(btf: &mut Btf) {
     let missing = proto::kfuncs().filter(|kfunc| btf.find_func(kfunc.name).is_none());
     let missing: Vec<&str> = missing.map(|kfunc| kfunc.name).collect();
@@ -59,9 +60,9 @@ fn enumeration(name: &str, values: impl Iterator<Item = (String, u32)>) -> Type 
     Type { name: Name::from(name), kind }
 }
 
-/// Room for helpers to come: the kernel stopped at 211 in favour of kfuncs.
+/// Largest helper number, with room for new ones: the kernel stopped at 211 in favour of kfuncs.
 const HELPER_ID_MAX: u32 = 255;
-/// As above, for `enum bpf_map_type`.
+/// Largest number in `enum bpf_map_type`, with room for new ones.
 const MAP_TYPE_MAX: u32 = 63;
 
 #[cfg(test)]

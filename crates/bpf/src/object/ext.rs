@@ -35,13 +35,13 @@ pub(super) struct LineInfo {
     pub(super) column: u32,
 }
 
-/// `struct bpf_core_relo`: what the immediate or offset of an instruction stands for.
+/// `struct bpf_core_relo`: the meaning of an instruction's immediate or offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CoreRelocation {
     pub(super) offset: u32,
     /// Root type, in the object's BTF.
     pub(super) type_id: TypeId,
-    /// Path from it, e.g. `0:1:2`.
+    /// Path from the root, e.g. `0:1:2`.
     pub(super) access: Name,
     /// `enum bpf_core_relo_kind`.
     pub(super) kind: u32,
@@ -112,13 +112,13 @@ impl BtfExt {
 struct Reader<'a, 'b> {
     data: &'a [u8],
     strings: &'b mut Strings<'a>,
-    /// Source lines, by string offset.
+    /// Source lines without indentation, by string offset.
     trimmed: HashMap<u32, Name>,
 }
 
 impl Reader<'_, '_> {
-    /// The table whose offset and length stand at `field` of the header; `least` is the size of a
-    /// record as far as it is read here (newer compilers may write longer ones).
+    /// Reads the table whose offset and length are at `field` of the header; `least` is the number
+    /// of bytes of a record that are used (newer compilers may write longer records).
     fn table<T: Placed>(
         &mut self,
         header: usize,
@@ -205,5 +205,5 @@ fn wrong(offset: usize, what: &str) -> ObjectError {
     }
 }
 
-/// Several for each instruction of the largest program there may be.
+/// Largest number of records: several for each instruction of the largest program.
 const RECORDS_MAX: usize = 1 << 22;

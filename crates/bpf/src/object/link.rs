@@ -1,4 +1,4 @@
-//! Linking: one program with every function it reaches, in the order in which they are reached.
+//! Linking: one program with every function that it reaches, in the order of the first reference.
 //!
 //! The order, and the resolution of each reference, are libbpf's (`bpf_object__reloc_code`,
 //! `bpf_object__relocate_data`), so that the kernel can be shown the same instructions.
@@ -48,7 +48,7 @@ pub(super) fn link(object: &Object, program: usize, env: &Env) -> Result<Linked,
     })
 }
 
-/// The object's maps, the configuration filled in.
+/// The object's maps, with the configuration filled in.
 fn maps_in(object: &Object, env: &Env) -> Result<Arc<[MapDef]>, ObjectError> {
     let Some(config) = object.config_map else { return Ok(Arc::clone(&object.maps)) };
     let bytes = config_bytes(&object.externs, env)?;
@@ -59,12 +59,12 @@ fn maps_in(object: &Object, env: &Env) -> Result<Arc<[MapDef]>, ObjectError> {
     Ok(maps)
 }
 
-/// The program as far as it is put together.
+/// The program as far as it is linked.
 struct Linker<'a> {
     object: &'a Object,
     env: &'a Env,
     relocator: Option<Relocator<'a>>,
-    /// Where each function of the object was placed.
+    /// First slot of each function of the object, once it is placed.
     placed: Vec<Option<u32>>,
     insns: Vec<Insn>,
     functions: Vec<program::Function>,
@@ -89,8 +89,8 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// Places the entry and whatever it reaches: a callee goes to the end when it is first seen,
-    /// and its own callees follow before the caller's next one.
+    /// Places the entry and all functions it reaches: a callee goes to the end at its first
+    /// reference, and its own callees follow before the caller's next one.
     fn place_all(&mut self, entry: usize) -> Result<(), ObjectError> {
         let object = self.object;
         self.place(entry)?;
@@ -272,7 +272,7 @@ impl<'a> Linker<'a> {
         Ok(index as i32)
     }
 
-    /// Fills both halves of a 64-bit load. A load that ends with the function has one half only;
+    /// Fills both halves of a 64-bit load. A load that ends with the function has only one half;
     /// the verifier refuses it.
     fn write_load(&mut self, at: usize, pseudo: u8, low: i32, high: i32) {
         if let Some(insn) = self.insns.get_mut(at) {
@@ -286,5 +286,6 @@ impl<'a> Linker<'a> {
 
 /// The kernel's `MAX_KFUNC_DESCS`.
 const KFUNCS_MAX: usize = 256;
-/// The kernel's `BPF_COMPLEXITY_LIMIT_INSNS`: no privileged program is longer.
+/// Largest number of instructions: the kernel's `BPF_COMPLEXITY_LIMIT_INSNS`, the limit for
+/// privileged programs.
 const INSNS_MAX: usize = 1_000_000;

@@ -2,7 +2,7 @@
 //! definition.
 //!
 //! `__uint(type, N)` declares a member `int (*type)[N]`, `__type(key, T)` a member `T *key`, and
-//! `__array(values, T)` an array of what the slots hold (libbpf's `parse_btf_map_def`).
+//! `__array(values, T)` an array of the slots' type (libbpf's `parse_btf_map_def`).
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Maps {
     pub(super) by_place: HashMap<(usize, u64), usize>,
     /// Map that holds all of a data section.
     pub(super) by_section: HashMap<usize, usize>,
-    /// Where a definition's `values` start: section, offset, map; sorted.
+    /// Offsets of the definitions' `values`: section, offset, map; sorted.
     values: Vec<(usize, u64, usize)>,
 }
 
@@ -61,7 +61,7 @@ impl Maps {
             let Kind::Var { ty, linkage } = *btf.kind(var.ty) else {
                 return Err(wrong(name, "its type in BTF isn't that of a variable".into()));
             };
-            // Defined in another file: only the programs that use it can't be linked.
+            // It is defined in another file: only the programs that use it can't be linked.
             if linkage == Linkage::Extern {
                 continue;
             }
@@ -80,7 +80,7 @@ impl Maps {
         Ok(())
     }
 
-    /// An object has one arena at most (`bpf_object__init_user_btf_maps`).
+    /// Checks that an object has at most one arena (`bpf_object__init_user_btf_maps`).
     fn check_arena(&self, def: &MapDef) -> Result<(), ObjectError> {
         let is_arena = |def: &&MapDef| def.kind.values() == Values::Pages;
         match self.defs.iter().find(is_arena).filter(|_other| is_arena(&def)) {
@@ -138,20 +138,20 @@ impl Maps {
     }
 }
 
-/// A definition with nothing known but its name.
+/// A definition with only a name and a kind.
 pub(super) fn empty_def(name: &str, kind: MapType) -> MapDef {
     MapDef::new(name, kind, 0, 0, 0)
 }
 
-/// The size of a ring buffer that an object asks for, made one that can be: a power of two, and
-/// whole pages (libbpf's `adjust_ringbuf_sz`). 0 leaves it to the loader.
+/// The size of a ring buffer that an object asks for, rounded to a possible one: a power of two,
+/// and whole pages (libbpf's `adjust_ringbuf_sz`). 0 leaves the size to the loader.
 fn ring_bytes(asked: u32) -> u32 {
     const PAGE_BYTES: u32 = 4096;
     let bytes = || asked.checked_next_power_of_two().map(|bytes| bytes.max(PAGE_BYTES));
     if asked == 0 { 0 } else { bytes().unwrap_or(asked) }
 }
 
-/// One definition being read from a struct type.
+/// One definition that is being read from a struct type.
 struct Definition<'a> {
     btf: &'a Btf,
     map: &'a str,
@@ -207,7 +207,7 @@ impl Definition<'_> {
                 self.set_size("value", &mut def.value_size, size)?;
             }
             "pinning" => match (self.is_inner, self.integer(member)?) {
-                // Other bits are for loaders that know them (Cilium's `CILIUM_PIN_REPLACE`, 16).
+                // Other bits belong to other loaders (Cilium's `CILIUM_PIN_REPLACE`, 16).
                 (false, pinning) => def.pin_by_name = pinning & LIBBPF_PIN_BY_NAME != 0,
                 (true, _) => return Err(self.wrong("an inner map can't be pinned")),
             },
@@ -215,13 +215,13 @@ impl Definition<'_> {
                 *values_at = Some(member.bit_offset / 8);
                 self.values(member, def)?;
             }
-            // libbpf refuses unknown members only in strict mode; a new one means nothing to us.
+            // libbpf refuses unknown members only in strict mode; here they are ignored.
             _ => {}
         }
         Ok(())
     }
 
-    /// `__array(values, T)`: inner map definitions or program prototypes.
+    /// Reads `__array(values, T)`: inner map definitions or program prototypes.
     fn values(&self, member: &Member, def: &mut MapDef) -> Result<(), ObjectError> {
         if self.is_inner {
             return Err(self.wrong("an inner map can't have values of its own"));
@@ -249,7 +249,7 @@ impl Definition<'_> {
         }
     }
 
-    /// `int (*member)[N]`: N.
+    /// Reads N of `int (*member)[N]`.
     fn integer(&self, member: &Member) -> Result<u32, ObjectError> {
         if let Kind::Ptr(to) = *self.btf.resolved(member.ty)
             && let Kind::Array { count, .. } = *self.btf.resolved(to)
@@ -267,7 +267,7 @@ impl Definition<'_> {
         }
     }
 
-    /// `T *member`: T and its size.
+    /// T of `T *member`, and its size.
     fn pointed_type(&self, member: &Member) -> Result<(TypeId, u32), ObjectError> {
         let Kind::Ptr(to) = *self.btf.resolved(member.ty) else {
             return Err(self.wrong(&format!("member {} must be written with __type", member.name)));
@@ -296,15 +296,16 @@ pub(super) fn wrong(map: &str, what: String) -> ObjectError {
     ObjectError::Map { map: map.to_owned(), what }
 }
 
-/// The section of definitions by BTF.
+/// Name of the section of definitions by BTF.
 pub(super) const MAPS_SECTION: &str = ".maps";
 /// The loader pins the map under its name (`enum libbpf_pin_type`).
 const LIBBPF_PIN_BY_NAME: u32 = 1;
-/// There are a dozen kinds of members.
+/// Largest number of members of a definition: there are a dozen kinds.
 const MEMBERS_MAX: usize = 64;
-/// More would be filled by a program's loader, not by its source.
+/// Largest number of slots: more would be filled by a program's loader, not by its source.
 const SLOTS_MAX: usize = 1 << 16;
-/// A program can refer to 64 maps (`MAX_USED_MAPS`); an object with many programs to some more.
+/// Largest number of maps: a program can refer to 64 (`MAX_USED_MAPS`), an object with many
+/// programs to some more.
 const MAPS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Opening an object file: the order in which its parts are understood.
+//! Opening an object file: the order in which its parts are read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Object, ObjectError, Program, data, legacy, meaning_of};
 use crate::btf::{Btf, Kind, Linkage};
 use crate::program::{DataSection, MapDef, SlotInit};
 
-/// Reads everything but what depends on the kernel.
+/// Reads all parts that don't depend on the kernel.
 pub(super) fn open(bytes: &[u8], name: &str) -> Result<Object, ObjectError> {
     let elf = Elf::parse(bytes, name)?;
     let (mut btf, ext) = read_types(&elf)?;
@@ -61,7 +61,7 @@ fn read_types(elf: &Elf<'_>) -> Result<(Option<Btf>, BtfExt), ObjectError> {
     Ok((Some(btf), ext))
 }
 
-/// Compilers leave sizes of sections and places of global variables to the loader
+/// Completes sizes of sections and offsets of global variables, which compilers leave to the loader
 /// (`btf_fixup_datasec`).
 fn complete_sections(btf: &mut Btf, elf: &Elf<'_>, externs: &Externs) {
     let mut seen = HashSet::new();
@@ -106,11 +106,12 @@ fn complete_sections(btf: &mut Btf, elf: &Elf<'_>, externs: &Externs) {
     }
 }
 
-/// Functions that can be selected as programs: those outside of `.text`, which is where
-/// subprograms go; if there are none, the global ones of `.text`.
+/// Functions that can be selected as programs: those outside of `.text`, where compilers put
+/// subprograms; if there are none, the global ones of `.text`.
 ///
 /// A static function outside of `.text` is a program too unless another function refers to it:
-/// Cilium's tail calls are such, and its loader (cilium/ebpf) takes them. libbpf refuses them.
+/// Cilium's tail calls are such functions, and its loader (cilium/ebpf) accepts them. libbpf
+/// refuses them.
 fn entries(code: &Code, maps: &[MapDef]) -> Vec<usize> {
     let called = code.called();
     let slots: HashSet<&str> = maps
@@ -148,14 +149,14 @@ fn describe(code: &Code, entry: usize) -> Program {
     }
 }
 
-/// The text up to its NUL.
+/// The licence up to its NUL.
 fn license(elf: &Elf<'_>) -> String {
     let Some((_, section)) = elf.section("license") else { return String::new() };
     let text = section.data.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text.get(..LICENSE_BYTES_MAX).unwrap_or(text)).into_owned()
 }
 
-/// Lets each map know the types it refers to.
+/// Gives each map the types it refers to.
 fn with_types(mut defs: Vec<MapDef>, btf: Option<&Arc<Btf>>) -> Arc<[MapDef]> {
     for def in &mut defs {
         if let Some(inner) = &mut def.inner {
@@ -166,5 +167,5 @@ fn with_types(mut defs: Vec<MapDef>, btf: Option<&Arc<Btf>>) -> Arc<[MapDef]> {
     defs.into()
 }
 
-/// The kernel reads 128 bytes (`bpf_prog_load`).
+/// Longest licence: the kernel reads 128 bytes (`bpf_prog_load`).
 const LICENSE_BYTES_MAX: usize = 127;

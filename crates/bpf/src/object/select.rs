@@ -3,7 +3,7 @@
 use super::{Program, ProgramKind, SelectError};
 use crate::program::AttachType;
 
-/// The only program that fits, or a list to choose from.
+/// The only program that matches, or an error with the candidates.
 pub(super) fn select(
     programs: &[Program],
     name: Option<&str>,
@@ -37,8 +37,8 @@ pub(super) fn select(
     }
 }
 
-/// Without a choice by the user, a single program among others is the one that a port can run:
-/// those of other kinds, and those made for entries of devmaps and cpumaps, are called by it.
+/// Prefers a single program for ports if the user made no choice: programs of other kinds, and
+/// those for entries of devmaps and cpumaps, are called by it.
 fn prefer_xdp(programs: &[Program], matching: &mut Vec<usize>) {
     let is_xdp = |&index: &usize| programs[index].kind == ProgramKind::Xdp;
     let is_for_ports = |index: &usize| is_xdp(index) && programs[*index].attach == AttachType::Xdp;

@@ -1,20 +1,20 @@
-//! Where the answers of a helper or kfunc come from in Towpath.
+//! Sources of the results of helpers and kfuncs in Towpath.
 
 use std::fmt;
 
-/// How faithfully a call behaves outside the kernel.
+/// Fidelity of a call outside the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
     /// Behaves as in the kernel.
     Full,
     /// Behaves as in the kernel, with the stated difference.
     FullExcept(&'static str),
-    /// Answers from tables that Towpath owns; the text says which.
+    /// Results come from tables that Towpath owns; the text names them.
     Tables(&'static str),
     /// Describes the process and thread that run the program.
     Process(&'static str),
-    /// Accepted and typed as in the kernel; answers as a kernel that finds nothing; the text is
-    /// the value returned.
+    /// Accepted and typed as in the kernel; the result is that of a kernel that finds nothing,
+    /// which the text gives.
     NothingFound(&'static str),
     /// Can't pass the verifier in an XDP program; the text says why.
     Never(&'static str),

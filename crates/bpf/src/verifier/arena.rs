@@ -1,4 +1,4 @@
-//! Explored states: those that later paths are compared with, and that precision is marked in.
+//! Explored states: later paths are compared with them, and precision is marked in them.
 //!
 //! States refer to their parents by index, so that a mark can travel up a path while all states
 //! stay in one place.
@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use super::state::{State, StateId};
 
-/// A kept state and how useful it has been.
+/// A kept state, and its use so far.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) state: State,
     pub(crate) hits: u32,
     pub(crate) misses: u32,
-    /// No longer compared with, kept for its children only.
+    /// Whether it is no longer compared with, and kept for its children only.
     pub(crate) evicted: bool,
 }
 
@@ -22,10 +22,10 @@ pub(crate) struct Explored {
 pub(crate) struct Arena {
     items: Vec<Option<Box<Explored>>>,
     free: Vec<StateId>,
-    /// By instruction (and, within it, newest last).
+    /// States by instruction, the newest last.
     by_insn: HashMap<usize, Vec<StateId>>,
     live: usize,
-    /// Evicted and not yet freed.
+    /// States that are evicted but not yet freed.
     retired: Vec<StateId>,
 }
 
@@ -62,7 +62,7 @@ impl Arena {
         self.items[id].as_deref().expect("a state outlives the ids that refer to it")
     }
 
-    /// As [`Arena::get`], to be changed.
+    /// As [`Arena::get`], mutable.
     pub(crate) fn get_mut(&mut self, id: StateId) -> &mut Explored {
         self.items[id].as_deref_mut().expect("a state outlives the ids that refer to it")
     }
@@ -72,7 +72,7 @@ impl Arena {
         &self.get(id).state
     }
 
-    /// As [`Arena::state`], to be changed.
+    /// As [`Arena::state`], mutable.
     pub(crate) fn state_mut(&mut self, id: StateId) -> &mut State {
         &mut self.get_mut(id).state
     }
@@ -87,12 +87,12 @@ impl Arena {
         self.retired.push(id);
     }
 
-    /// States retired but still referred to.
+    /// States that are retired but still have references.
     pub(crate) fn retired(&self) -> Vec<StateId> {
         self.retired.clone()
     }
 
-    /// Frees a retired state that nothing refers to any more.
+    /// Frees a retired state without references.
     pub(crate) fn free(&mut self, id: StateId) {
         self.items[id] = None;
         self.retired.retain(|&other| other != id);

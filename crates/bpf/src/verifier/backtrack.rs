@@ -1,4 +1,4 @@
-//! One step back along a path: which registers and slots a wanted number came from
+//! One step back along a path: the registers and slots that a wanted number came from
 //! (`backtrack_insn`).
 
 use crate::insn::*;
@@ -17,7 +17,7 @@ pub(crate) struct Wanted {
     pub(crate) slots: [u64; FRAME_COUNT_MAX],
 }
 
-/// The step back is not understood; the caller must treat every scalar as precise.
+/// A step back is impossible; the caller must treat every scalar as precise.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
@@ -42,7 +42,7 @@ impl Wanted {
         self.regs[self.frame] &= !(1 << regno);
     }
 
-    /// Into a callee, seen from behind.
+    /// Goes back into a callee, from the instruction after the call.
     fn enter(&mut self) -> Result<(), Lost> {
         if self.frame + 1 >= FRAME_COUNT_MAX {
             return Err(Lost);
@@ -51,13 +51,13 @@ impl Wanted {
         Ok(())
     }
 
-    /// Out of a callee, to its caller.
+    /// Goes back out of a callee, to its caller.
     fn leave(&mut self) -> Result<(), Lost> {
         self.frame = self.frame.checked_sub(1).ok_or(Lost)?;
         Ok(())
     }
 
-    /// If one of the linked scalars is wanted, all are (`bt_sync_linked_regs`).
+    /// Makes all linked scalars wanted if one of them is (`bt_sync_linked_regs`).
     fn sync(&mut self, linked: &LinkedRegs) {
         let items = &linked.items[..usize::from(linked.count)];
         let wanted = items.iter().any(|item| {
@@ -83,7 +83,7 @@ impl Wanted {
 }
 
 impl Verifier<'_> {
-    /// Goes back over the instruction at `idx`, `next` being the one executed after it.
+    /// Goes back over the instruction at `idx`; `next` is the one executed after it.
     pub(crate) fn backtrack(
         &self,
         idx: usize,
@@ -132,7 +132,7 @@ impl Verifier<'_> {
         match insn.op() {
             BPF_CALL if insn.is_pseudo_call() => self.back_over_call(insn, idx, wanted),
             BPF_CALL if self.learned.aux[idx].calls_callback && next != Some(idx + 1) => {
-                // From the first instruction of a callback to the call that runs it.
+                // From the first instruction of a callback back to the call that runs it.
                 if wanted.regs[wanted.frame] & !ARGUMENTS != 0 || wanted.slots[wanted.frame] != 0 {
                     return Err(Lost);
                 }
@@ -140,7 +140,7 @@ impl Verifier<'_> {
                 wanted.leave()
             }
             BPF_CALL if insn.is_tail_call() && next != Some(idx + 1) => {
-                // From behind a call to the tail call that its function ended with.
+                // From the instruction after a call back to the tail call that ended its function.
                 self.back_over_exit(next, wanted)?;
                 wanted.remove(0);
                 Ok(())
@@ -172,7 +172,7 @@ impl Verifier<'_> {
         let callee = self.callee(idx, insn).ok_or(Lost)?;
         let regs = wanted.regs[wanted.frame];
         if self.learned.subprogs[callee].global {
-            // Its body is not on the path; the result is any number.
+            // The function's body is not on the path; the result is any number.
             if regs & ARGUMENTS != 0 {
                 return Err(Lost);
             }

@@ -1,7 +1,7 @@
-//! Functions of the program that helpers and kfuncs call, and iterators' loops.
+//! Functions of the program that helpers and kfuncs call, and loops over iterators.
 //!
-//! How often a callback runs isn't known, so a call is followed both as returning and as running
-//! the callback once more, until nothing new is learned (`push_callback_call`).
+//! The number of a callback's runs isn't known, so a call is followed both as returning and as
+//! running the callback once more, until nothing new is learned (`push_callback_call`).
 
 use super::env::{Result, Verifier};
 use super::reg::{IterState, Payload, Reg};
@@ -11,8 +11,8 @@ impl Verifier<'_> {
     /// The current call instruction calls `subprog` back, any number of times. Synchronous: the
     /// callback is followed from a copy of the current state, and the call returns as well.
     /// `set_up` fills the callee's registers from the caller's (`set_callee_state_cb`);
-    /// `in_callback` and the frame numbers are already set. Asynchronous (`is_async`): the
-    /// callback is followed on its own with no caller's frame.
+    /// `in_callback` and the frame numbers are already set. Asynchronous (`is_async`): the callback
+    /// is followed on its own, without a caller's frame.
     pub(crate) fn push_callback_call(
         &mut self,
         subprog: usize,
@@ -50,8 +50,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// `*_next` of the open-coded iterator at `frame`/`spi`: follows both the drained and the
-    /// active iterator. Call after r0 is set for the active case, possibly null.
+    /// Handles `*_next` of the open-coded iterator at `frame`/`spi`: follows both the drained and
+    /// the active iterator. Called after r0 is set for the active case, possibly null.
     pub(crate) fn process_iter_next(&mut self, frame: usize, spi: usize) -> Result<()> {
         let idx = self.path.insn_idx;
         let payload = self.path.cur.slot(frame, spi).map(|slot| slot.reg.payload);

@@ -1,4 +1,4 @@
-//! Conditional jumps on numbers: is the outcome known, and what does each outcome tell.
+//! Conditional jumps on numbers: known outcomes, and the knowledge that each outcome adds.
 //!
 //! The kernel's `is_scalar_branch_taken` and `regs_refine_cond_op`.
 
@@ -65,7 +65,7 @@ fn equal(a: &Scalar, b: &Scalar, x: &View, y: &View) -> Option<bool> {
     if x.tnum.is_const() && y.tnum.is_const() {
         return Some(x.tnum.value == y.tnum.value);
     }
-    // Unequal halves are unequal numbers, whatever is known of the whole.
+    // Unequal halves are unequal numbers.
     let halves = View::of(a, true).disjoint(&View::of(b, true));
     (x.disjoint(y) || halves).then_some(false)
 }
@@ -90,7 +90,7 @@ fn greater<T: PartialOrd + Copy>(min: T, max: T, other_min: T, other_max: T) -> 
     (max <= other_min).then_some(false)
 }
 
-/// Sharpens both sides by `a OP b` holding (`holds`) or not. False: it can't be so.
+/// Refines both sides if `a OP b` holds (`holds`) or not. False if that is impossible.
 pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: bool) -> bool {
     let reversed = if holds { op } else { reverse(op) };
     match reversed {
@@ -112,7 +112,7 @@ pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: 
     for side in [a, b] {
         side.sync();
         if side.is_contradiction() {
-            // Dead in truth, but not provably so to the views: stay on the safe side
+            // Impossible in truth, but the views can't prove it: stay on the safe side
             // (`reg_bounds_sanity_check`).
             *side = Scalar::UNKNOWN;
             is_possible = false;
@@ -121,7 +121,7 @@ pub(crate) fn refine(a: &mut Scalar, b: &mut Scalar, op: u8, is32: bool, holds: 
     is_possible
 }
 
-/// The comparison that holds when `op` does not; `JSET` has none and stays.
+/// The comparison that holds if `op` does not; `JSET` has none and is kept.
 fn reverse(op: u8) -> u8 {
     match op {
         BPF_JEQ => BPF_JNE,
@@ -218,17 +218,17 @@ fn refine_bits(a: &mut Scalar, b: &mut Scalar, is32: bool, holds: bool) {
         _ => return,
     };
     if holds {
-        // Some bit is set; which one is only known if there is one.
+        // Some bit is set; it is known which one only if there is just one candidate.
         if bits.is_power_of_two() {
             side.tnum = side.tnum.or(Tnum::constant(bits));
         }
     } else {
-        // As the kernel does, from the bits alone: where no path leads, ranges may contradict them.
+        // From the bits alone, as in the kernel: in unreachable code, ranges may contradict them.
         *side = Scalar::from_tnum(side.tnum.and(Tnum::constant(!bits)));
     }
 }
 
-/// `a <= b`, or `a < b` if `strict`.
+/// Refines both sides by `a <= b`, or `a < b` if `strict`.
 fn refine_unsigned(a: &mut Scalar, b: &mut Scalar, is32: bool, strict: bool) {
     if is32 {
         let step = u32::from(strict);

@@ -6,11 +6,11 @@ use crate::errno::Errno;
 
 use super::env::{Result, Verifier};
 
-/// How the tag starts; the function's name follows.
+/// Start of the tag; the function's name follows.
 const TAG: &str = "exception_callback:";
 
 impl Verifier<'_> {
-    /// Finds it; to be followed like a global function that was called.
+    /// Finds the callback, which is then followed like a global function that was called.
     pub(crate) fn find_exception_callback(&mut self) -> Result<()> {
         let names = self.exception_callback_names();
         let Some(name) = names.first() else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! Spills around calls that keep their caller's registers (`bpf_fastcall`): they don't count as
+//! Spills around calls that keep their caller's registers (`bpf_fastcall`), which don't count as
 //! stack.
 //!
-//! A compiler that knows such a call spills what it keeps all the same, for kernels that don't, to
-//! slots that nothing else uses. Linux removes the stores and loads and with them the slots
-//! (`mark_fastcall_patterns`), so a program may need them beyond its 512 bytes. Here the
+//! A compiler that knows such a call still spills live registers, for kernels that don't, to slots
+//! without other uses. Linux removes the stores and loads and with them the slots
+//! (`mark_fastcall_patterns`), so a program may need them beyond its 512 bytes. In Towpath the
 //! instructions stay, and a frame has room for them ([`SPILL_BYTES_MAX`]).
 //!
 //! [`SPILL_BYTES_MAX`]: crate::insn::SPILL_BYTES_MAX
@@ -16,7 +16,7 @@ use super::info::Spills;
 use super::state::SLOT_BYTES;
 
 impl Verifier<'_> {
-    /// Finds the spills of every function; done before paths are followed.
+    /// Finds the spills of every function, before paths are followed.
     pub(crate) fn mark_fastcall_spills(&mut self) {
         for index in 0..self.learned.subprogs.len() {
             let range = self.learned.subprogs[index].start..self.learned.subprogs[index].end;
@@ -64,8 +64,9 @@ impl Verifier<'_> {
         spills.needed |= !traits.fastcall;
     }
 
-    /// The current instruction touches a function's stack from `min` up: unless it is one of the
-    /// spills or keeps above them, they count (`check_fastcall_stack_contract`).
+    /// Handles an access of the current instruction to a function's stack from `min` up: the spills
+    /// count as stack unless it is one of them or stays above them
+    /// (`check_fastcall_stack_contract`).
     pub(crate) fn check_spills_untouched(&mut self, subprog: usize, min: i64) {
         let spills = &mut self.learned.subprogs[subprog].spills;
         if spills.limit <= min || self.learned.aux[self.path.insn_idx].around_call {
@@ -76,7 +77,7 @@ impl Verifier<'_> {
         self.learned.aux[range].iter_mut().for_each(|aux| aux.around_call = false);
     }
 
-    /// Bytes of stack that count: without spills that Linux removes.
+    /// Number of stack bytes that count: without spills that Linux removes.
     pub(crate) fn counted_stack(&self, subprog: usize) -> u32 {
         let subprog = &self.learned.subprogs[subprog];
         let Spills { limit, removed, needed } = subprog.spills;
@@ -84,15 +85,15 @@ impl Verifier<'_> {
     }
 }
 
-/// `*(u64 *)(r10 + off) = r`.
+/// Whether it is `*(u64 *)(r10 + off) = r`.
 fn is_spill(insn: &Insn) -> bool {
     insn.code == (BPF_STX | BPF_MEM | BPF_DW) && insn.dst == REG_FP
 }
 
-/// `r = *(u64 *)(r10 + off)`.
+/// Whether it is `r = *(u64 *)(r10 + off)`.
 fn is_fill(insn: &Insn) -> bool {
     insn.code == (BPF_LDX | BPF_MEM | BPF_DW) && insn.src == REG_FP
 }
 
-/// Registers that carry arguments, from r1.
+/// Number of registers that carry arguments, from r1.
 const ARG_COUNT_MAX: u8 = 5;

@@ -36,7 +36,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Goes on until the path ends: at an exit, or in a state seen before.
+    /// Follows the path to its end: an exit, or a state that was explored before.
     fn follow_path(&mut self) -> Result<()> {
         loop {
             self.path.history_entry = false;
@@ -78,7 +78,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks the current instruction; returns where the path goes on, or that it ends.
+    /// Checks the current instruction; gives the next one, or `None` at the end of the path.
     fn check_insn(&mut self) -> Result<Option<usize>> {
         let insn = self.insn();
         let next = self.path.insn_idx + 1;
@@ -129,7 +129,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// `check_load_mem`.
+    /// Checks a load (`check_load_mem`).
     fn check_load(
         &mut self,
         insn: &Insn,
@@ -153,7 +153,7 @@ impl Verifier<'_> {
         self.note_pointer_type(kind, true)
     }
 
-    /// `check_store_reg`.
+    /// Checks a store (`check_store_reg`).
     fn check_store(&mut self, insn: &Insn, value: Option<u8>, aligned: bool) -> Result<()> {
         if let Some(regno) = value {
             self.check_reg_read(regno)?;
@@ -202,7 +202,7 @@ impl Verifier<'_> {
         self.check_read_modify_write(insn)
     }
 
-    /// `check_atomic_rmw`: as a load and a store of the same place.
+    /// Checks an atomic operation as a load and a store of the same place (`check_atomic_rmw`).
     fn check_read_modify_write(&mut self, insn: &Insn) -> Result<()> {
         if insn.access_bytes() < 4 {
             return Err(self.reject(Errno::EINVAL, "invalid atomic operand size"));
@@ -238,20 +238,20 @@ impl Verifier<'_> {
         if let Some(regno) = loaded {
             self.check_access(MemAccess { value_regno: Some(regno), ..place })?;
         }
-        // The load may have overwritten the address; the store uses the one before.
+        // The load may have overwritten the address; the store uses the previous one.
         let value = *self.reg(insn.dst);
         *self.reg_mut(insn.dst) = address;
         self.check_access(MemAccess { access: Access::Write, ..place })?;
         *self.reg_mut(insn.dst) = value;
-        // Where an arena has no page the register stays as it was, with all of its 64 bits. 6.18
-        // reckons with the loaded value alone.
+        // If the arena has no page there, the register keeps its value, with all 64 bits. Linux
+        // 6.18 assumes the loaded value.
         if let Some(regno) = loaded.filter(|_| address.is(Base::Arena)) {
             self.mark_reg_unknown(regno);
         }
         self.note_pointer_type(kind, false)
     }
 
-    /// `atomic_ptr_type_ok`.
+    /// Checks the pointer type for an atomic operation (`atomic_ptr_type_ok`).
     fn check_atomic_pointer(&self, regno: u8, what: &str) -> Result<()> {
         let reg = self.reg(regno);
         let refused = reg.is_packet_any()
@@ -272,7 +272,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, message))
     }
 
-    /// Some accesses are rewritten by type, so it must be the same on all paths
+    /// Checks that the type is the same on all paths, as some accesses are rewritten by type
     /// (`save_aux_ptr_type`).
     fn note_pointer_type(&mut self, kind: RegType, is_load: bool) -> Result<()> {
         let special = |kind: RegType| {
@@ -301,7 +301,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// `check_ld_imm`.
+    /// Checks a 64-bit immediate load (`check_ld_imm`).
     fn check_wide(&mut self, insn: &Insn) -> Result<()> {
         self.check_reg_write(insn.dst, true)?;
         let second = self.insn_at(self.path.insn_idx + 1);
@@ -359,7 +359,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// Records the operands' values for those who check the proof.
+    /// Records the operands' values for checks of the proof.
     pub(crate) fn note_operands(&mut self, insn: &Insn) {
         if !self.input.options.every_number {
             return;
@@ -374,14 +374,14 @@ impl Verifier<'_> {
         }
     }
 
-    /// Records the ways a path leaves a conditional jump.
+    /// Records the outcomes of a conditional jump on a path.
     pub(crate) fn note_branch(&mut self, taken: bool, fallthrough: bool) {
         let branch = &mut self.learned.aux[self.path.insn_idx].facts.branch;
         branch.taken |= taken;
         branch.fallthrough |= fallthrough;
     }
 
-    /// Reads of a register (`check_reg_arg(SRC_OP)`).
+    /// Checks a read of a register (`check_reg_arg(SRC_OP)`).
     pub(crate) fn check_reg_read(&self, regno: u8) -> Result<()> {
         if usize::from(regno) >= REG_COUNT {
             return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
@@ -397,7 +397,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Writes to a register (`check_reg_arg(DST_OP)`); `mark` makes it unknown.
+    /// Checks a write to a register (`check_reg_arg(DST_OP)`); `mark` makes it unknown.
     pub(crate) fn check_reg_write(&mut self, regno: u8, mark: bool) -> Result<()> {
         if usize::from(regno) >= REG_COUNT {
             return Err(self.reject(Errno::EINVAL, format!("R{regno} is invalid")));
@@ -411,7 +411,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Follow a path that starts in `state` later.
+    /// Queues a path that starts in `state`, to be followed later.
     pub(crate) fn push_pending_state(
         &mut self,
         mut state: State,

@@ -14,12 +14,12 @@ impl Log {
         Log { level, bytes_max, text: String::new(), full: false }
     }
 
-    /// Whether lines of `level` are wanted at all.
+    /// Whether lines of `level` go into the log.
     pub(crate) fn wants(&self, level: u32) -> bool {
         self.level >= level && !self.full
     }
 
-    /// Appends, up to the limit.
+    /// Appends text, up to the limit.
     pub(crate) fn push(&mut self, text: &str) {
         if self.level == 0 || self.full {
             return;

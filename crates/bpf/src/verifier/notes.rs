@@ -1,7 +1,7 @@
-//! Likely mistakes that the rules allow: told beside the verdict, never instead of it.
+//! Likely mistakes that the rules allow: reported beside the verdict, never instead of it.
 //!
-//! A key on the stack with bytes that nothing wrote: a privileged program may read these, and the
-//! map stores whatever lay there. So what is stored under such a key is not found again.
+//! An example is a key on the stack with unwritten bytes: a privileged program may read these, and
+//! the map stores their random contents, so a value under such a key is not found again.
 
 use std::ops::Range;
 
@@ -13,7 +13,8 @@ use super::rejection::Note;
 use super::state::{SlotKind, kind_index, slot_index};
 
 impl Verifier<'_> {
-    /// Notes a key that the call may read from the stack, if some of its bytes were never written.
+    /// Adds a note on a key that the call reads from the stack if some of its bytes were never
+    /// written.
     pub(crate) fn note_unset_key(&mut self, regno: u8, def: &MapDef) {
         let reg = *self.reg(regno);
         let Some(off) = reg.const_offset().filter(|off| reg.is(Base::Stack) && *off < 0) else {

@@ -1,4 +1,4 @@
-//! Where paths end early: at states that were explored before (`is_state_visited`).
+//! Early ends of paths, at states that were explored before (`is_state_visited`).
 
 use crate::errno::Errno;
 use crate::insn::BPF_JCOND;
@@ -8,11 +8,11 @@ use super::equal::Exact;
 use super::reg::{ADD_CONST, Base, IterState, Payload, Reg};
 use super::state::{Frame, SlotKind, State, StateId};
 
-/// Entries after which a segment's history is cut by a checkpoint.
+/// Number of entries after which a checkpoint ends a segment's history.
 const HISTORY_BEFORE_CHECKPOINT: usize = 40;
 
 impl Verifier<'_> {
-    /// True: the current state needs no exploring. Otherwise it may have been kept for later
+    /// Whether the current state needs no exploring. If it does, it may have been kept for later
     /// comparisons.
     pub(crate) fn is_state_visited(&mut self) -> Result<bool> {
         let insn_idx = self.path.insn_idx;
@@ -28,7 +28,7 @@ impl Verifier<'_> {
             let verdict = if self.search.arena.state(id).branches > 0 {
                 let verdict = self.compare_unfinished(id)?;
                 if verdict == Verdict::Miss && !forced && jumps < 20 && insns < 100 {
-                    // A loop's iterations are rarely equal: don't keep too many.
+                    // A loop's iterations are rarely equal: not too many states are kept.
                     keep = false;
                 }
                 verdict
@@ -62,8 +62,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A state whose own paths haven't all ended: being back at it is a loop. Loops that are
-    /// bound to end (iterators, callbacks, `may_goto`) may converge; others may not.
+    /// Compares with a state whose own paths haven't all ended: a return to it is a loop. Loops
+    /// with a certain end (iterators, callbacks, `may_goto`) may converge; others may not.
     fn compare_unfinished(&self, id: StateId) -> Result<Verdict> {
         let old = self.search.arena.state(id);
         let (a, b) = (old.frame(), self.path.cur.frame());
@@ -98,9 +98,9 @@ impl Verifier<'_> {
         Ok(Verdict::Miss)
     }
 
-    /// r1 of `*_next` points to an iterator that still has elements, the one it pointed to then.
-    /// The kernel asks for any that is like it, and so accepts some loops that never end: those
-    /// that make a new one in each round.
+    /// Whether r1 of `*_next` points to an iterator that still has elements, the same as in `old`.
+    /// The kernel accepts any similar iterator, and so accepts some endless loops: those that make
+    /// a new one in each round.
     fn iterator_goes_on(&self, old: &State) -> bool {
         let reg = self.reg(1);
         let Some(off) = reg.const_offset().filter(|off| (-512..0).contains(off)) else {
@@ -117,7 +117,8 @@ impl Verifier<'_> {
         })
     }
 
-    /// The current path ends in a state explored before: its marks are this path's, too.
+    /// Ends the current path in a state that was explored before: that state's marks apply to this
+    /// path, too.
     fn end_at(&mut self, id: StateId, in_loop: bool) {
         self.search.arena.get_mut(id).hits += 1;
         if self.learned.aux[self.path.insn_idx].jump_point {
@@ -129,7 +130,7 @@ impl Verifier<'_> {
             let mut state = self.path.cur.clone();
             state.insn_idx = self.path.insn_idx;
             if !self.add_backedge(id, state) {
-                // No loop is known here, so marks will not be carried over later: assume them all.
+                // No loop is known here, so marks will not be transferred later: assume them all.
                 let mut current = std::mem::replace(&mut self.path.cur, State::new(0));
                 self.mark_all_scalars_precise(&mut current);
                 self.mark_all_read(&current);
@@ -170,14 +171,14 @@ impl Verifier<'_> {
         }
     }
 
-    /// Frees what only waited for a loop's marks.
+    /// Frees states that only waited for a loop's marks.
     pub(crate) fn free_retired(&mut self) {
         for id in self.search.arena.retired() {
             self.free_if_unused(id);
         }
     }
 
-    /// Keeps a copy of the current state, which goes on as its child.
+    /// Keeps a copy of the current state, which continues as its child.
     fn keep_state(&mut self) {
         self.stats.total_states += 1;
         self.search.insns_at_last_state = self.stats.insns_processed;
@@ -206,7 +207,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Removes what no path below a finished state reads (`clean_verifier_state`).
+    /// Removes registers and slots that no path from a finished state reads
+    /// (`clean_verifier_state`).
     fn clean_state(&mut self, id: StateId) {
         let state = self.search.arena.state(id);
         let live: Vec<u16> = (0..state.frames.len())
@@ -231,7 +233,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The current path has ended (`update_branch_counts`).
+    /// Ends the current path (`update_branch_counts`).
     pub(crate) fn end_path(&mut self) {
         let mut parent = self.path.cur.parent;
         while let Some(id) = parent {
@@ -241,7 +243,7 @@ impl Verifier<'_> {
                 return;
             }
             parent = state.parent;
-            // The end of a loop frees what waited for its marks, this state perhaps among it.
+            // The end of a loop frees states that waited for its marks, possibly this one.
             if !self.maybe_exit_loop(id) {
                 self.free_if_unused(id);
             }
@@ -267,13 +269,13 @@ impl Verifier<'_> {
         None
     }
 
-    /// At an instruction that is always a checkpoint, that is the parent: the state before it.
+    /// The parent at an instruction that is always a checkpoint: the state before it.
     pub(crate) fn before_checkpoint(&self) -> Option<StateId> {
         self.path.cur.parent.and_then(|id| self.search.arena.state(id).parent)
     }
 
-    /// Numbers that changed since an earlier iteration and didn't matter become unknown, so that
-    /// loops without an end in sight converge (`widen_imprecise_scalars`).
+    /// Makes numbers unknown that changed since an earlier iteration and didn't matter, so that
+    /// loops without a known end converge (`widen_imprecise_scalars`).
     pub(crate) fn widen_imprecise(&self, old: StateId, state: &mut State) {
         if !self.input.options.forget_in_loops {
             return;
@@ -292,7 +294,7 @@ impl Verifier<'_> {
     }
 }
 
-/// How the current state compares with an explored one.
+/// Result of comparing the current state with an explored one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Hit { in_loop: bool },
@@ -306,13 +308,13 @@ fn widen(before: &Reg, now: &mut Reg) {
     }
 }
 
-/// `same_callsites`.
+/// Whether both have the same call sites (`same_callsites`).
 pub(crate) fn same_callsites(a: &State, b: &State) -> bool {
     a.frames.len() == b.frames.len()
         && a.frames.iter().zip(&b.frames).all(|(a, b)| a.callsite == b.callsite)
 }
 
-/// A quick look whether the running frame's registers are all the same.
+/// A quick check whether all registers of the running frame are equal.
 fn maybe_looping(old: &State, current: &State) -> bool {
     old.frames.len() == current.frames.len()
         && old.frame().regs.iter().zip(&current.frame().regs).all(|(a, b)| {
@@ -333,7 +335,7 @@ fn iterator_depths_differ(old: &State, current: &State) -> bool {
     })
 }
 
-/// An id that only one scalar has links it with nothing.
+/// Clears ids that only one scalar has, as they link it with no other.
 fn clear_single_ids(state: &mut State) {
     let mut ids: Vec<u32> = state
         .all_regs()

@@ -34,12 +34,12 @@ impl Verifier<'_> {
         self.rejection_at(Some(insn_idx), errno, message.into(), "")
     }
 
-    /// The program does what no path can do: a defect of the verifier itself.
+    /// A rejection for a state that no path can have: a defect of the verifier itself.
     pub(crate) fn internal(&self, what: &str) -> Box<Rejection> {
         self.reject(Errno::EFAULT, format!("verifier internal error: {what}"))
     }
 
-    /// Builds a rejection with everything a reader needs around it.
+    /// Builds a rejection with all its context.
     pub(crate) fn rejection_at(
         &self,
         insn_idx: Option<usize>,
@@ -83,7 +83,7 @@ impl Verifier<'_> {
         shown.collect::<Vec<_>>().join(" ")
     }
 
-    /// The instruction about to be checked, with its source line and, at level 2, the state.
+    /// Logs the instruction about to be checked, with its source line and, at level 2, the state.
     pub(crate) fn log_insn(&mut self) {
         if !self.log.wants(1) {
             return;
@@ -106,7 +106,7 @@ impl Verifier<'_> {
         self.log.push(&text);
     }
 
-    /// A queued path is taken up.
+    /// Logs that a queued path is continued.
     pub(crate) fn log_path(&mut self) {
         if !self.log.wants(1) {
             return;
@@ -117,7 +117,7 @@ impl Verifier<'_> {
         self.log.push(&text);
     }
 
-    /// The path ends in a state explored before.
+    /// Logs that the path ends in a state that was explored before.
     pub(crate) fn log_safe(&mut self) {
         if self.log.wants(1) {
             let text = format!(
@@ -129,7 +129,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Something that changes frames has happened.
+    /// Logs the state after an event that changes frames.
     pub(crate) fn log_state(&mut self, what: &str) {
         if self.log.wants(1) {
             let state = self.show_frame(self.path.cur.frame(), self.path.cur.depth());
@@ -138,7 +138,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The kernel's last lines.
+    /// Logs the kernel's last lines.
     pub(crate) fn log_stats(&mut self) {
         if self.log.wants(1) {
             let stats = &self.stats;

@@ -1,12 +1,12 @@
 //! Ranges of a number: as unsigned and signed, 64 and 32 bits, beside its known bits.
 //!
-//! Five views of one set of values. Each operation or comparison is exact for some views and
-//! hopeless for others, so every change ends in [`Scalar::sync`], which lets each view sharpen the
-//! others (the kernel's `reg_bounds_sync`).
+//! There are five views of one set of values. Each operation or comparison is exact for some views
+//! and useless for others, so every change ends in [`Scalar::sync`], which lets each view refine
+//! the others (the kernel's `reg_bounds_sync`).
 
 use super::tnum::Tnum;
 
-/// The set of values a number may have: those that all views allow.
+/// The set of values that a number may have: those that all views allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Scalar {
     pub(crate) tnum: Tnum,
@@ -74,12 +74,12 @@ impl Scalar {
         self.tnum.is_const()
     }
 
-    /// The known low 32 bits.
+    /// The low 32 bits, if they are known.
     pub(crate) fn const_subreg(&self) -> Option<u32> {
         self.tnum.subreg_is_const().then_some(self.tnum.value as u32)
     }
 
-    /// The same with the lower half known (`__mark_reg32_known`).
+    /// The same number with a known lower half (`__mark_reg32_known`).
     pub(crate) fn known_low(&self, value: u64) -> Self {
         let (low, signed) = (value as u32, value as i32);
         let tnum = self.tnum.with_subreg(Tnum::constant(value));
@@ -107,17 +107,18 @@ impl Scalar {
             || self.const_mismatch()
     }
 
-    /// A constant must be the same constant in every view (`reg_bounds_sanity_check`).
+    /// Whether a constant differs between views (`reg_bounds_sanity_check`).
     fn const_mismatch(&self) -> bool {
         let one_value = self.umin == self.umax && self.smin == self.smax;
         one_value != self.is_const()
             || (one_value && (self.umin != self.tnum.value || self.smin as u64 != self.umin))
     }
 
-    /// Lets every view sharpen the others.
+    /// Lets every view refine the others.
     pub(crate) fn sync(&mut self) {
         self.bounds_from_tnum();
-        // Three rounds: what a later step learns can help an earlier one; more change nothing.
+        // Three rounds: the result of a later step can help an earlier one; further rounds change
+        // nothing.
         for _ in 0..3 {
             self.deduce_32_from_64();
             self.deduce_32();
@@ -145,7 +146,7 @@ impl Scalar {
         self.u32_max = self.u32_max.min(value | mask);
     }
 
-    /// Where only one number of the tnum lies within the unsigned range, that one it is.
+    /// Makes the number constant if only one number of the tnum lies within the unsigned range.
     fn only_number_in_range(&mut self) {
         if self.umin > self.umax {
             return;
@@ -153,7 +154,7 @@ impl Scalar {
         let starts = self.umin & !self.tnum.mask == self.tnum.value;
         let first = if starts { self.umin } else { self.tnum.next_above(self.umin) };
         let second = self.tnum.next_above(first);
-        // `next_above` stays where it is when the tnum has no further number.
+        // `next_above` gives its argument if the tnum has no further number.
         let only = first <= self.umax && (second == first || second > self.umax);
         if only && (starts || first > self.umin) {
             self.tnum = Tnum::constant(first);
@@ -169,7 +170,7 @@ impl Scalar {
         self.tnum = tnum64.clear_subreg().or(tnum32);
     }
 
-    /// Where the upper half is constant, the lower halves of the bounds bound the lower half.
+    /// Bounds the lower half by the lower halves of the bounds, if the upper half is constant.
     fn deduce_32_from_64(&mut self) {
         if self.umin >> 32 == self.umax >> 32 {
             self.refine_u32(self.umin as u32, self.umax as u32);
@@ -185,7 +186,8 @@ impl Scalar {
                 self.refine_s32(self.smin as i32, self.smax as i32);
             }
         }
-        // The upper half steps once, and the lower half crosses from negative to positive with it.
+        // The upper half increases by one, and the lower half crosses from negative to positive
+        // with it.
         let low_crosses = (self.smin as i32) < 0 && (self.smax as i32) >= 0;
         let upper_steps = ((self.smin >> 32) as u32).wrapping_add(1) == (self.smax >> 32) as u32;
         if upper_steps && low_crosses {
@@ -200,11 +202,11 @@ impl Scalar {
         if self.s32_min as u32 <= self.s32_max as u32 {
             self.refine_u32(self.s32_min as u32, self.s32_max as u32);
         } else if self.u32_max < self.s32_min as u32 {
-            // Not among the negative numbers.
+            // The lower half is not negative.
             self.refine_s32(self.u32_min as i32, i32::MAX);
             self.refine_u32(0, self.s32_max as u32);
         } else if (self.s32_max as u32) < self.u32_min {
-            // Only among the negative numbers.
+            // The lower half is negative.
             self.refine_s32(i32::MIN, self.u32_max as i32);
             self.refine_u32(self.s32_min as u32, u32::MAX);
         }
@@ -225,7 +227,7 @@ impl Scalar {
         }
     }
 
-    /// The bounds of the lower half tighten the ends of the 64-bit ranges.
+    /// Tightens the ends of the 64-bit ranges by the bounds of the lower half.
     fn deduce_64_from_32(&mut self) {
         const UPPER: u64 = !(u32::MAX as u64);
         let (low_min, low_max) = (u64::from(self.u32_min), u64::from(self.u32_max));
@@ -272,7 +274,7 @@ impl Scalar {
             && self.tnum.contains(other.tnum)
     }
 
-    /// The upper half becomes zero (a 32-bit operation wrote the register).
+    /// Zeroes the upper half (a 32-bit operation wrote the register).
     pub(crate) fn zext_32_to_64(&mut self) {
         self.tnum = self.tnum.subreg();
         self.umin = u64::from(self.u32_min);
@@ -287,7 +289,7 @@ impl Scalar {
         self.sync();
     }
 
-    /// Truncated to `bytes` bytes and zero-extended (`coerce_reg_to_size`).
+    /// Truncates to `bytes` bytes and zero-extends (`coerce_reg_to_size`).
     pub(crate) fn truncate(&mut self, bytes: u32) {
         if bytes >= 8 {
             return;
@@ -309,7 +311,7 @@ impl Scalar {
         self.sync();
     }
 
-    /// The low `bytes` bytes sign-extended to 64 bits (`coerce_reg_to_size_sx`).
+    /// Sign-extends the low `bytes` bytes to 64 bits (`coerce_reg_to_size_sx`).
     pub(crate) fn sign_extend(&mut self, bytes: u32) {
         let bits = bytes * 8;
         if bits == 0 || bits >= 64 {
@@ -332,7 +334,7 @@ impl Scalar {
         }
         let sign = 1u64 << (bits - 1);
         let low_bits = self.tnum.cast(bytes);
-        // The upper bits follow the sign bit: known if it is known.
+        // The upper bits equal the sign bit, so they are known if it is.
         if low_bits.mask & sign == 0 {
             let upper = if low_bits.value & sign != 0 { !(sign - 1) } else { 0 };
             out.tnum = Tnum { value: low_bits.value | upper, mask: low_bits.mask };
@@ -343,7 +345,7 @@ impl Scalar {
         *self = out;
     }
 
-    /// The low `bytes` bytes sign-extended to 32 bits, the upper half zero
+    /// Sign-extends the low `bytes` bytes to 32 bits, with a zero upper half
     /// (`coerce_subreg_to_size_sx`).
     pub(crate) fn sign_extend_32(&mut self, bytes: u32) {
         self.sign_extend(bytes);

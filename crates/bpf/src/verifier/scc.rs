@@ -1,18 +1,19 @@
-//! Loops: strongly connected parts of the control flow, and the visits of them being explored.
+//! Loops: strongly connected components of the control flow, and their visits during exploration.
 //!
 //! A path that ends at an earlier state of its own loop ends there before that state's precision
 //! and liveness marks are final. Such ends are remembered as back edges of the loop's visit, and
-//! the marks are carried over them once the loop has been explored (`propagate_backedges`).
+//! the marks are transferred over them once the loop has been explored (`propagate_backedges`).
 
 use super::env::Verifier;
 use super::loops::{Backedge, LoopKey};
 use super::state::{State, StateId};
 
-/// Rounds of carrying marks over back edges before everything is marked (`MAX_BACKEDGE_ITERS`).
+/// Number of rounds of transferring marks over back edges before everything is marked
+/// (`MAX_BACKEDGE_ITERS`).
 const ROUNDS_MAX: u32 = 64;
 
 impl Verifier<'_> {
-    /// The outermost loop a state is in (`compute_scc_callchain`).
+    /// The outermost loop that contains a state (`compute_scc_callchain`).
     pub(crate) fn loop_key(&self, state: &State) -> Option<LoopKey> {
         let mut callsites = Vec::new();
         for frame in 0..state.frames.len() {
@@ -26,15 +27,15 @@ impl Verifier<'_> {
         None
     }
 
-    /// A kept state may be the first of its loop.
+    /// Begins a visit if a kept state is the first one of its loop.
     pub(crate) fn maybe_enter_loop(&mut self, id: StateId) {
         let Some(key) = self.loop_key(self.search.arena.state(id)) else { return };
         let visit = self.search.loops.visits.entry(key).or_default();
         visit.entry.get_or_insert(id);
     }
 
-    /// All paths below a kept state have ended; it may have been the first of its loop. True: what
-    /// waited for the loop's marks has been freed.
+    /// Ends a visit if a kept state, whose paths have all ended, was the first one of its loop.
+    /// True if the states that waited for the loop's marks were freed.
     pub(crate) fn maybe_exit_loop(&mut self, id: StateId) -> bool {
         let Some(key) = self.loop_key(self.search.arena.state(id)) else { return false };
         let Some(visit) = self.search.loops.visits.get_mut(&key) else { return false };
@@ -52,7 +53,7 @@ impl Verifier<'_> {
         true
     }
 
-    /// The marks of a state are not final (`incomplete_read_marks`).
+    /// Whether the marks of a state are not final (`incomplete_read_marks`).
     pub(crate) fn marks_incomplete(&self, state: &State) -> bool {
         if self.search.loops.open == 0 {
             return false;
@@ -61,7 +62,7 @@ impl Verifier<'_> {
         self.search.loops.visits.get(&key).is_some_and(|visit| !visit.backedges.is_empty())
     }
 
-    /// Remembers that a copy of the current state ended in `equal`. False: it is in no loop.
+    /// Remembers that a copy of the current state ended in `equal`. False if it is in no loop.
     pub(crate) fn add_backedge(&mut self, equal: StateId, state: State) -> bool {
         let Some(key) = self.loop_key(self.search.arena.state(equal)) else { return false };
         let Some(visit) = self.search.loops.visits.get_mut(&key) else { return false };
@@ -89,7 +90,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Numbers the strongly connected parts of each function (Tarjan, without recursion).
+    /// Numbers the strongly connected components of each function (Tarjan, without recursion).
     pub(crate) fn compute_scc(&mut self) {
         let mut search = Tarjan::new(self.input.prog.insns.len());
         for root in 0..self.input.prog.insns.len() {
@@ -151,7 +152,7 @@ struct Tarjan {
     low: Vec<u32>,
     on_stack: Vec<bool>,
     stack: Vec<usize>,
-    /// Instruction and index of its next successor.
+    /// Stack of visits: instruction, and index of its next successor.
     calls: Vec<(usize, usize)>,
     discovered: u32,
     components: u32,

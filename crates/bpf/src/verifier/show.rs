@@ -136,7 +136,7 @@ impl Verifier<'_> {
         out
     }
 
-    /// The registers of a frame that hold something, then its stack.
+    /// The used registers of a frame, then its stack.
     pub(crate) fn show_frame(&self, frame: &Frame, depth: usize) -> String {
         let mut parts = Vec::new();
         for regno in 0..REG_COUNT {
@@ -173,7 +173,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Decimal while readable, as `verbose_snum` decides.
+/// A number in decimal if it is short, as in `verbose_snum`.
 fn number(value: i64) -> String {
     if (-0x1_0000..0x1_0000).contains(&value) { value.to_string() } else { format!("{value:#x}") }
 }
@@ -190,7 +190,7 @@ fn kind_letter(kind: SlotKind) -> char {
     }
 }
 
-/// Bounds that say more than the type, equal ones together (`print_scalar_ranges`).
+/// Bounds that restrict the type's range, equal ones together (`print_scalar_ranges`).
 fn show_ranges(s: &Scalar, out: &mut Vec<String>) {
     let bounds: [(&str, i128, bool); 8] = [
         ("smin", s.smin.into(), s.smin == i64::MIN),

@@ -1,9 +1,9 @@
-//! Arithmetic on pointers that can be masked: what is asked of it where code must not reach, on
-//! paths it never takes, what it may not reach (`bypass_spec_v1` false; `sanitize_ptr_alu`).
+//! Arithmetic on pointers that can be masked: requirements on programs that must not reach other
+//! memory even on mispredicted paths (`bypass_spec_v1` false; `sanitize_ptr_alu`).
 //!
-//! The kernel masks the number that is added, with a limit that is known per instruction. So the
-//! limit must be the same on all paths, and the pointer must stay within its object. What a CPU
-//! does ahead of its branches isn't followed here: compiled code masks every access.
+//! The kernel masks the added number, with a limit for each instruction. So the limit must be the
+//! same on all paths, and the pointer must stay within its object. Speculative execution ahead of
+//! branches isn't followed here: compiled code masks every access.
 
 use crate::errno::Errno;
 use crate::insn::{BPF_ADD, BPF_SUB, Insn, STACK_BYTES};
@@ -14,7 +14,7 @@ use super::info::Masking;
 use super::reg::{Base, Reg};
 use super::rejection::Rejection;
 
-/// Why it can't be masked (`REASON_*`).
+/// Reason why an operation can't be masked (`REASON_*`).
 enum Unmaskable {
     Bounds,
     Type,
@@ -31,7 +31,8 @@ pub(crate) struct Offset<'r> {
 }
 
 impl Verifier<'_> {
-    /// Numbers added where other paths may add a pointer (`sanitize_val_alu`).
+    /// Checks an addition of numbers at an instruction where other paths may add a pointer
+    /// (`sanitize_val_alu`).
     pub(crate) fn check_number_masking(&mut self, insn: &Insn) -> Result<()> {
         if !self.is_masked(insn) {
             return Ok(());
@@ -40,7 +41,7 @@ impl Verifier<'_> {
             .map_err(|why| self.unmaskable(insn, &why, insn.dst, insn.dst))
     }
 
-    /// Before the result is known.
+    /// Checks an addition before the result is known.
     pub(crate) fn check_masking(&self, insn: &Insn, add: Offset<'_>) -> Result<()> {
         if !self.is_masked(insn) {
             return Ok(());
@@ -54,8 +55,8 @@ impl Verifier<'_> {
         why.map_or(Ok(()), |why| Err(self.unmaskable_offset(insn, &why, add)))
     }
 
-    /// With the result in its register: it must stay within the object, and be masked by the same
-    /// limit whatever the path (`sanitize_check_bounds`).
+    /// Checks the result in its register: it must stay within the object, and be masked by the same
+    /// limit on all paths (`sanitize_check_bounds`).
     pub(crate) fn check_masked_result(&mut self, insn: &Insn, add: Offset<'_>) -> Result<()> {
         if self.input.options.bypass_spec_v1 {
             return Ok(());
@@ -79,7 +80,8 @@ impl Verifier<'_> {
         noted.map_err(|why| self.unmaskable_offset(insn, &why, add))
     }
 
-    /// Constants of instructions need no mask (`can_skip_alu_sanitation`).
+    /// Whether the operation would be masked: constants of instructions are not
+    /// (`can_skip_alu_sanitation`).
     fn is_masked(&self, insn: &Insn) -> bool {
         let adds = matches!(insn.op(), BPF_ADD | BPF_SUB);
         !self.input.options.bypass_spec_v1 && adds && insn.is_reg_operand()
@@ -110,7 +112,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// `check_stack_access_for_ptr_arithmetic`
+    /// Checks a result on the stack (`check_stack_access_for_ptr_arithmetic`).
     fn check_stack_result(&self, regno: u8, reg: &Reg) -> Result<()> {
         let Some(off) = reg.const_offset() else {
             let tnum = reg.var.tnum;
@@ -130,7 +132,7 @@ impl Verifier<'_> {
         Err(self.reject_hint(Errno::EACCES, message, RANGE_HINT))
     }
 
-    /// `retrieve_ptr_limit`
+    /// Limit of the number that is added (`retrieve_ptr_limit`).
     fn pointer_limit(&self, pointer: &Reg, left: bool) -> Result<u32, Unmaskable> {
         let off = pointer.off as u32;
         let (limit, max) = match pointer.base() {
@@ -147,7 +149,7 @@ impl Verifier<'_> {
         if limit >= max { Err(Unmaskable::Limit) } else { Ok(limit) }
     }
 
-    /// `update_alu_sanitation_state`
+    /// Records the masking of the instruction (`update_alu_sanitation_state`).
     fn note_masking(&mut self, masking: Masking) -> Result<(), Unmaskable> {
         let known = &mut self.learned.aux[self.path.insn_idx].masking;
         if known.is_some_and(|known| known != masking) {
@@ -163,7 +165,7 @@ impl Verifier<'_> {
         self.unmaskable(insn, why, pointer, number)
     }
 
-    /// `sanitize_err`
+    /// The rejection for an operation that can't be masked (`sanitize_err`).
     fn unmaskable(
         &self,
         insn: &Insn,

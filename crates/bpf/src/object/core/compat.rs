@@ -1,4 +1,4 @@
-//! When a type of the object and one of the kernel count as the same.
+//! Compatibility of a type of the object and one of the kernel.
 //!
 //! Three degrees: fields (`bpf_core_fields_are_compat`) look at the outermost kind only, types
 //! (`bpf_core_types_are_compat`) follow pointers and prototypes, and matching
@@ -7,7 +7,7 @@
 use super::Budget;
 use crate::btf::{Btf, Kind, TypeId, essential_name};
 
-/// Whether two kinds can stand for each other: enums of both widths can (`btf_kind_core_compat`).
+/// Whether two kinds are compatible: enums of both widths are (`btf_kind_core_compat`).
 pub(super) fn same_kind(a: &Kind, b: &Kind) -> bool {
     match (a, b) {
         (Kind::Composite { union: a, .. }, Kind::Composite { union: b, .. }) => a == b,
@@ -49,7 +49,7 @@ pub(super) fn fields_are_compatible(
     }
 }
 
-/// Whether two types of the same name are the same, as far as pointers and prototypes show.
+/// Whether two types of the same name are compatible, down to pointers and prototypes.
 pub(super) fn types_are_compatible(
     (local, local_id): (&Btf, TypeId),
     (target, target_id): (&Btf, TypeId),
@@ -61,7 +61,7 @@ pub(super) fn types_are_compatible(
     Comparison { local, target, budget }.compatible(local_id, target_id, DEPTH_MAX)
 }
 
-/// Whether the target has everything that the local type has.
+/// Whether the target has all members of the local type.
 pub(super) fn types_match(
     (local, local_id): (&Btf, TypeId),
     (target, target_id): (&Btf, TypeId),
@@ -183,7 +183,7 @@ impl Comparison<'_> {
         Err("types are nested too deep to compare".to_owned())
     }
 
-    /// Each local member has a matching one of its name (`bpf_core_composites_match`).
+    /// Whether each local member has a matching one of its name (`bpf_core_composites_match`).
     fn members_match(
         &self,
         local_id: TypeId,
@@ -214,7 +214,8 @@ impl Comparison<'_> {
     }
 }
 
-/// The same size, and each local enumerator has one of its name (`bpf_core_enums_match`).
+/// Whether the sizes are equal, and each local enumerator has one of its name
+/// (`bpf_core_enums_match`).
 fn enums_match(local: &Kind, target: &Kind) -> bool {
     let (Kind::Enum { size: a, values: own, .. }, Kind::Enum { size: b, values: other, .. }) =
         (local, target)
@@ -226,12 +227,13 @@ fn enums_match(local: &Kind, target: &Kind) -> bool {
         && own.iter().all(|(name, _)| other.iter().any(|(found, _)| names_match(name, found)))
 }
 
-/// Names without flavours; an anonymous target needs an anonymous local (`bpf_core_names_match`).
+/// Compares names without flavours; an anonymous target needs an anonymous local
+/// (`bpf_core_names_match`).
 fn names_match(local: &str, target: &str) -> bool {
     essential_name(local) == essential_name(target)
 }
 
-/// `BPF_CORE_TYPES_MATCH_MAX_DEPTH` and libbpf's depth for compatibility.
+/// Largest depth: `BPF_CORE_TYPES_MATCH_MAX_DEPTH` and libbpf's depth for compatibility.
 const DEPTH_MAX: u32 = 32;
-/// The kernel's largest enum has under 2,000.
+/// Largest number of enumerators: the kernel's largest enum has under 2,000.
 const ENUMERATORS_MAX: usize = 4096;

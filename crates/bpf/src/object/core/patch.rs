@@ -6,10 +6,10 @@ use crate::insn::{
     BPF_W, Insn,
 };
 
-/// A helper that doesn't exist: calling it is refused where it can be reached, and nowhere else.
+/// Number of a helper that doesn't exist: a call of it is refused only where it can be reached.
 pub const POISON_CALL: i32 = 0x0bad_2310;
 
-/// Patches the instruction at `at`; true: it is poisoned.
+/// Patches the instruction at `at`; true if it was poisoned.
 pub(super) fn patch(outcome: &Outcome, insns: &mut [Insn], at: usize) -> Result<bool, String> {
     let Some(insn) = insns.get_mut(at) else {
         return Err("it is for an instruction outside of the function".to_owned());
@@ -69,7 +69,7 @@ fn expect(outcome: &Outcome, found: u64, expected: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives a load or store the width that the field has in the kernel.
+/// Changes a load or store to the width of the field in the kernel.
 fn resize(insn: &mut Insn, outcome: &Outcome) -> Result<(), String> {
     if insn.access_bytes() as u64 != outcome.old_bytes {
         return Err(format!(

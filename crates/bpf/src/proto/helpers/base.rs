@@ -61,7 +61,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     .cap_perfmon(),
 ];
 
-/// `bpf_strtol` and `bpf_strtoul`: text, its size, flags, and where the number goes.
+/// `bpf_strtol` and `bpf_strtoul`: text, its size, flags, and the address for the number.
 const STRTO: &[Arg] = &[
     MEM_READ,
     SIZE,

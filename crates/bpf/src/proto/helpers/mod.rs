@@ -14,7 +14,8 @@ use super::{Arg, ArgKind, Backing, Capability, Flags, HelperProto, Ret, RetKind,
 pub(super) const TABLES: &[&[HelperProto]] =
     &[xdp::TABLE, net::TABLE, sock::TABLE, maps::TABLE, base::TABLE, alloc::TABLE, trace::TABLE];
 
-/// A plain helper: integer result, no privilege, faithful; the builders below say otherwise.
+/// A plain helper with integer result, no privilege and full fidelity; the builders below change
+/// that.
 const fn helper(id: u32, args: &'static [Arg], summary: &'static str) -> HelperProto {
     HelperProto {
         id,

@@ -1,4 +1,4 @@
-//! Helpers that work on the frame and its fate.
+//! Helpers that work on the frame and its verdict.
 
 use super::*;
 

@@ -19,7 +19,7 @@ impl Verifier<'_> {
         meta: &CallMeta,
     ) -> Result<()> {
         let subprog = self.callback_of(meta)?;
-        // The call that the function's arguments are void with, as `Reg::frame` has it.
+        // The call whose end invalidates the function's arguments, in the form of `Reg::frame`.
         let is_tied = helper.ties.has(Ties::CALLBACK);
         let call = if is_tied { self.path.cur.frames.len() as u32 + 1 } else { 0 };
         match helper.id {
@@ -102,10 +102,10 @@ impl Verifier<'_> {
         }
     }
 
-    /// `bpf_loop`: whether the bound is reached decides whether to go on.
+    /// Follows the callback of `bpf_loop`: the bound decides whether it runs again.
     fn call_back_from_loop(&mut self, subprog: usize) -> Result<()> {
         self.mark_chain_precision(1)?;
-        // 6.18 takes a pointer for 0 here, and never looks at the function.
+        // Linux 6.18 takes a pointer for 0 here, and never verifies the function.
         let bound = if self.reg(1).is_scalar() { self.reg(1).var.umax } else { u64::MAX };
         if u64::from(self.path.cur.frame().callback_depth) >= bound {
             self.path.cur.frame_mut().callback_depth = 0;
@@ -153,7 +153,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Map, key and value: what callbacks about an element of a map are given.
+/// Sets map, key and value as arguments of callbacks about an element of a map.
 fn set_map_args(callee: &mut Frame, from: &Reg) {
     let map = from.map().unwrap_or(MapRef { index: 0, inner: false });
     let payload = Payload::Map { map, uid: 0 };

@@ -1,4 +1,4 @@
-//! Lists and trees of program-allocated objects: heads, nodes, and which fit together.
+//! Lists and trees of program-allocated objects: heads, nodes, and their compatibility.
 
 use crate::errno::Errno;
 use crate::proto::KfuncId;
@@ -11,7 +11,7 @@ use super::meta::CallMeta;
 use super::refs::is_alloc_object;
 
 impl Verifier<'_> {
-    /// A list head or tree root (`__process_kf_arg_ptr_to_graph_root`).
+    /// Checks a list head or tree root (`__process_kf_arg_ptr_to_graph_root`).
     pub(super) fn process_graph_root(
         &mut self,
         regno: u8,
@@ -53,13 +53,13 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A list node (`KF_ARG_PTR_TO_LIST_NODE`).
+    /// Checks a list node (`KF_ARG_PTR_TO_LIST_NODE`).
     pub(super) fn process_list_node(&mut self, regno: u8, meta: &mut CallMeta) -> Result<()> {
         self.check_owned(regno)?;
         self.process_graph_node(regno, FieldKind::ListNode, meta)
     }
 
-    /// A tree node (`KF_ARG_PTR_TO_RB_NODE`).
+    /// Checks a tree node (`KF_ARG_PTR_TO_RB_NODE`).
     pub(super) fn process_rb_node(
         &mut self,
         kfunc: KfuncId,
@@ -88,7 +88,7 @@ impl Verifier<'_> {
         self.process_graph_node(regno, FieldKind::RbNode, meta)
     }
 
-    /// An object the program owns, not yet in any list or tree.
+    /// Checks for an object that the program owns, and that is not yet in any list or tree.
     fn check_owned(&self, regno: u8) -> Result<()> {
         let reg = self.reg(regno);
         if !reg.is(Base::BtfId) || reg.kind.flags != Flags::ALLOC {
@@ -101,7 +101,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The node must be the one that the root's tag names
+    /// Checks that the node is the one that the root's tag names
     /// (`__process_kf_arg_ptr_to_graph_node`).
     fn process_graph_node(
         &mut self,
@@ -150,8 +150,8 @@ impl Verifier<'_> {
         self.reject(Errno::EINVAL, message)
     }
 
-    /// Whether the running function is the order of a tree, which runs with its lock held
-    /// (`in_rbtree_lock_required_cb`).
+    /// Whether the running function is the comparison of a tree, which runs with the tree's lock
+    /// held (`in_rbtree_lock_required_cb`).
     pub(super) fn in_rbtree_callback(&self) -> bool {
         let frame = self.path.cur.frame();
         if !frame.in_callback || frame.callsite >= self.input.prog.insns.len() {

@@ -10,7 +10,7 @@ use super::super::state::SlotKind;
 use super::meta::CallMeta;
 
 impl Verifier<'_> {
-    /// An iterator argument (`process_iter_arg`).
+    /// Checks an iterator argument (`process_iter_arg`).
     pub(super) fn process_iter(
         &mut self,
         kfunc: &KfuncProto,
@@ -42,7 +42,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Makes stack slots an iterator (`mark_stack_slots_iter`).
+    /// Makes an iterator of stack slots (`mark_stack_slots_iter`).
     fn make_iter(&mut self, kfunc: &KfuncProto, iter: Iter, regno: u8) -> Result<()> {
         let reg = *self.reg(regno);
         let slots = iter.slots();
@@ -82,7 +82,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The iterator must be initialised and of this type (`is_iter_reg_valid_init`).
+    /// Checks that the iterator is initialised and of this type (`is_iter_reg_valid_init`).
     fn check_iter(&self, iter: Iter, reg: &Reg, arg: u8) -> Result<(usize, usize)> {
         let uninit = || {
             self.reject(
@@ -109,7 +109,7 @@ impl Verifier<'_> {
         Ok((frame, spi))
     }
 
-    /// The iterator's structure; a number of its own when the kernel's types lack it.
+    /// The iterator's structure; a unique number if the kernel's types lack it.
     fn iter_type(&self, iter: Iter) -> BtfRef {
         let known = self.input.prog.kernel_btf.find_composite(iter.name());
         BtfRef { source: BtfSource::Kernel, id: known.unwrap_or(u32::MAX - iter as u32) }

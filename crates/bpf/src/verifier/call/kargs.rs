@@ -23,7 +23,7 @@ impl Verifier<'_> {
         for (index, param) in kfunc.params.iter().enumerate() {
             let regno = index as u8 + 1;
             match param.kind {
-                // Taken as they are, whatever they are; sizes go with the memory before them.
+                // Not checked; sizes are checked with the memory before them.
                 KArg::Ignored => {
                     let address = *self.reg(regno);
                     self.note_unchecked_address(&address);
@@ -98,7 +98,8 @@ impl Verifier<'_> {
         self.check_kfunc_pointee(kfunc, index, meta)
     }
 
-    /// A kfunc may ask for objects that can't vanish (`is_kfunc_trusted_args`, `KF_RCU`).
+    /// Checks trust: a kfunc may require objects that can't vanish (`is_kfunc_trusted_args`,
+    /// `KF_RCU`).
     fn check_trust(&self, kfunc: &KfuncProto, regno: u8) -> Result<()> {
         let reg = self.reg(regno);
         let wants_rcu = kfunc.flags.has(KfuncFlags::RCU);
@@ -254,7 +255,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A kernel object (`process_kf_arg_ptr_to_btf_id`).
+    /// Checks a kernel object (`process_kf_arg_ptr_to_btf_id`).
     fn check_kfunc_object(
         &self,
         kfunc: &KfuncProto,
@@ -293,7 +294,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EINVAL, message))
     }
 
-    /// Memory whose size is the next argument.
+    /// Checks memory whose size is the next argument.
     fn check_kfunc_buffer(
         &mut self,
         kfunc: &KfuncProto,
@@ -320,7 +321,7 @@ impl Verifier<'_> {
                 let message = format!("R{size_regno} must be a known constant");
                 return Err(self.reject(Errno::EINVAL, message));
             };
-            // With a null buffer nothing above made the size count.
+            // With a null buffer, no check above made the size precise.
             self.mark_chain_precision(size_regno)?;
             meta.constant = Some(value);
         }
@@ -332,8 +333,8 @@ impl Verifier<'_> {
             let message = format!("arg#{index} is neither owning or non-owning ref");
             return Err(self.reject(Errno::EINVAL, message));
         }
-        // 6.18 accepts an address inside the object, and then counts, and takes for an object, what
-        // is there.
+        // Linux 6.18 accepts an address inside the object, and then takes the memory there for an
+        // object with a reference count.
         if reg.const_offset() != Some(0) {
             let message = format!("arg#{index} must be an object's address, not one inside it");
             return Err(self.reject(Errno::EINVAL, message));
@@ -390,12 +391,12 @@ impl Verifier<'_> {
     }
 }
 
-/// Arguments must be trusted: asked for, or because the call releases them.
+/// Whether arguments must be trusted: by a flag, or because the call releases them.
 fn is_trusting(kfunc: &KfuncProto) -> bool {
     kfunc.flags.has(KfuncFlags::TRUSTED_ARGS) || kfunc.flags.has(KfuncFlags::RELEASE)
 }
 
-/// Whether it can do something with maps of that kind.
+/// Whether the kfunc supports maps of that kind.
 fn takes(kfunc: KfuncId, kind: MapType) -> bool {
     match kfunc {
         KfuncId::PacketDequeue => kind.values() == Values::Packets,
@@ -406,7 +407,7 @@ fn takes(kfunc: KfuncId, kind: MapType) -> bool {
     }
 }
 
-/// Names that differ in `___init` only are different types on purpose
+/// Whether the names differ only in `___init`: then they are different types on purpose
 /// (`btf_type_ids_nocast_alias`).
 fn is_nocast_alias(a: &str, b: &str) -> bool {
     const SUFFIX: &str = "___init";

@@ -11,7 +11,7 @@ use super::meta::CallMeta;
 use super::walk::Loaded;
 
 impl Verifier<'_> {
-    /// The register must point to the timer, work queue or task work of a map value
+    /// Checks that the register points to the timer, work queue or task work of a map value
     /// (`process_timer_func`, `process_wq_func`, `process_task_work_func`).
     pub(super) fn process_map_field(
         &mut self,
@@ -47,7 +47,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The destination of `bpf_kptr_xchg` (`process_kptr_func`).
+    /// Checks the destination of `bpf_kptr_xchg` (`process_kptr_func`).
     pub(super) fn process_kptr(&mut self, regno: u8, meta: &mut CallMeta) -> Result<()> {
         let reg = *self.reg(regno);
         if let Some(def) = self.map_of(&reg).filter(|def| def.btf.is_none()) {
@@ -79,7 +79,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A pointer may be stored in a kptr field (`map_kptr_match_type`).
+    /// Checks that a pointer may be stored in a kptr field (`map_kptr_match_type`).
     pub(super) fn check_kptr_match(&self, field: &Field, reg: &Reg, regno: u8) -> Result<()> {
         let FieldType::Kptr(wanted) = field.target else {
             return Err(self.internal("a kptr field without a type"));
@@ -101,7 +101,7 @@ impl Verifier<'_> {
         if reg.is(Base::BtfId) && clean {
             self.check_pointer_offset(reg, regno, true)?;
             let fits = reg.btf().is_some_and(|ty| self.is_type_at(ty, reg.off, wanted, strict));
-            // An object for each CPU and a single one can't stand for one another.
+            // Per-CPU objects and single ones are not interchangeable.
             let percpu = reg.has(Flags::PERCPU) == (field.kind == FieldKind::KptrPercpu);
             if fits && percpu {
                 return Ok(());
@@ -115,7 +115,7 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, message))
     }
 
-    /// A direct access to `size` bytes at `off` of a map value (see `check_map_fields`).
+    /// Checks a direct access to `size` bytes at `off` of a map value (see `check_map_fields`).
     pub(super) fn check_field_access(
         &mut self,
         regno: u8,
@@ -142,7 +142,7 @@ impl Verifier<'_> {
         Ok(false)
     }
 
-    /// Only a whole pointer field may be accessed, and only by an instruction.
+    /// Checks that only a whole pointer field is accessed, and only by an instruction.
     fn check_overlap(
         &self,
         reg: &Reg,
@@ -169,7 +169,8 @@ impl Verifier<'_> {
         Err(self.reject(Errno::EACCES, message))
     }
 
-    /// The current instruction loads or stores a pointer field (`check_map_kptr_access`).
+    /// Checks a load or store of a pointer field by the current instruction
+    /// (`check_map_kptr_access`).
     fn access_kptr(&mut self, field: &Field, value_regno: Option<u8>) -> Result<()> {
         let insn = self.insn();
         let class = insn.class();
@@ -217,7 +218,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// How far a pointer loaded from a map value can be trusted (`btf_ld_kptr_type`).
+    /// Trust in a pointer that was loaded from a map value (`btf_ld_kptr_type`).
     fn loaded_kptr_flags(&self, field: &Field, ty: BtfRef) -> Flags {
         let protected = match field.kind {
             FieldKind::KptrPercpu => true,
@@ -235,7 +236,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Objects whose memory stays until the RCU section ends (`rcu_protected_object`).
+    /// Whether objects of a type stay in memory until the RCU section ends
+    /// (`rcu_protected_object`).
     fn is_rcu_protected(&self, ty: BtfRef) -> bool {
         const PROTECTED: [&str; 4] = ["task_struct", "cgroup", "bpf_cpumask", "bpf_crypto_ctx"];
         ty.source == BtfSource::Object

@@ -7,8 +7,8 @@ use super::super::reg::Flags;
 use super::walk::{Loaded, MemberKind, struct_walk};
 
 impl Verifier<'_> {
-    /// A load from, or store to, a map pointer: its structure is the kernel's `struct bpf_array`
-    /// and the like (`check_ptr_to_map_access`).
+    /// Checks a load from, or store to, a map pointer: its structure is the kernel's `struct
+    /// bpf_array` and the like (`check_ptr_to_map_access`).
     pub(super) fn check_map_object_access(
         &mut self,
         regno: u8,

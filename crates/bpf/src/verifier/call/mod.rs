@@ -1,7 +1,7 @@
-//! Calls of helpers and kfuncs: which exist, what they take, what they give back.
+//! Calls of helpers and kfuncs: availability, arguments, results.
 //!
 //! `helper.rs` and `kfunc.rs` are the two entries; `args.rs` and `kargs.rs` check the arguments,
-//! and the other modules each know one kind of thing that arguments point to.
+//! and each other module handles one kind of memory or object that arguments point to.
 
 mod args;
 mod callback;
@@ -44,7 +44,7 @@ pub(crate) fn check_kfunc_call(v: &mut Verifier<'_>, _insn_idx: usize, insn: &In
     v.call_kfunc(insn)
 }
 
-/// A load from, or store to, a typed pointer (`check_ptr_to_btf_access`).
+/// Checks a load from, or store to, a typed pointer (`check_ptr_to_btf_access`).
 pub(crate) fn check_btf_access(
     v: &mut Verifier<'_>,
     regno: u8,
@@ -56,7 +56,7 @@ pub(crate) fn check_btf_access(
     v.check_object_access(regno, off, size, access, value_regno)
 }
 
-/// A load from, or store to, a constant map pointer (`check_ptr_to_map_access`).
+/// Checks a load from, or store to, a constant map pointer (`check_ptr_to_map_access`).
 pub(crate) fn check_map_ptr_access(
     v: &mut Verifier<'_>,
     regno: u8,
@@ -68,10 +68,10 @@ pub(crate) fn check_map_ptr_access(
     v.check_map_object_access(regno, off, size, access, value_regno)
 }
 
-/// Whether a direct access to `size` bytes at `off` of a map value touches one of its special
-/// fields (lock, timer, kptr ...), which only their helpers may do (second half of
-/// `check_map_access`). `helper` is the access of a helper's memory argument, not an instruction.
-/// Answers true when the access was a kptr load or store that is allowed
+/// Checks whether a direct access to `size` bytes at `off` of a map value touches one of its
+/// special fields (lock, timer, kptr ...), which only their helpers may do (second half of
+/// `check_map_access`). `helper` tells that it is the access of a helper's memory argument, not of
+/// an instruction. Gives true if it was a permitted load or store of a kptr
 /// (`check_map_kptr_access`), and has then set the value register.
 pub(crate) fn check_map_fields(
     v: &mut Verifier<'_>,
@@ -92,8 +92,8 @@ pub(crate) fn mark_dynptr_reg(v: &mut Verifier<'_>, reg: &mut Reg, kind: DynptrK
     reg.id = v.new_id();
 }
 
-/// A load from, or store to, a socket that a helper or map gave (`check_sock_access`): which fields
-/// may be read with which sizes. The caller sets the loaded register to an unknown number.
+/// Checks a load from, or store to, a socket that a helper or map gave (`check_sock_access`): some
+/// fields may be read, with some sizes. The caller sets the loaded register to an unknown number.
 pub(crate) fn check_sock_access(
     v: &mut Verifier<'_>,
     regno: u8,

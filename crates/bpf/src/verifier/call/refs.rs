@@ -1,4 +1,4 @@
-//! References: what a program holds and must give back (`struct bpf_reference_state`).
+//! References: resources that a program holds and must release (`struct bpf_reference_state`).
 
 use crate::errno::Errno;
 
@@ -7,7 +7,7 @@ use super::super::reg::{Base, Flags, Reg};
 use super::super::state::{LockOwner, Ref, RefKind, SlotKind, State};
 
 impl Verifier<'_> {
-    /// Notes that the current instruction acquired an object (`acquire_reference`).
+    /// Records that the current instruction acquired an object (`acquire_reference`).
     pub(crate) fn acquire_reference(&mut self) -> u32 {
         let id = self.new_id();
         let insn_idx = self.path.insn_idx;
@@ -16,8 +16,8 @@ impl Verifier<'_> {
         id
     }
 
-    /// Ends a reference and makes every pointer to the object useless (`release_reference`).
-    /// False when it isn't held.
+    /// Ends a reference and invalidates every pointer to the object (`release_reference`). False if
+    /// it isn't held.
     pub(super) fn release_reference(&mut self, id: u32) -> bool {
         if !self.forget_reference(id) {
             return false;
@@ -34,8 +34,8 @@ impl Verifier<'_> {
         list.len() != before
     }
 
-    /// The object went into a list or tree: pointers stay usable, but only while the lock is held
-    /// (`ref_convert_owning_non_owning`).
+    /// Handles an object that went into a list or tree: pointers stay usable, but only while the
+    /// lock is held (`ref_convert_owning_non_owning`).
     pub(super) fn make_non_owning(&mut self, id: u32) -> Result<()> {
         if id == 0 {
             return Err(self.internal("an owning reference has no id"));
@@ -68,19 +68,20 @@ impl Verifier<'_> {
         Ok(if counted { Flags::NON_OWN_REF | Flags::RCU } else { Flags::NON_OWN_REF })
     }
 
-    /// The lock is gone, and with it non-owning references (`invalidate_non_owning_refs`).
+    /// Invalidates non-owning references at the release of the lock (`invalidate_non_owning_refs`).
     pub(super) fn invalidate_non_owning(&mut self) {
         self.invalidate_regs(|reg| reg.has(Flags::NON_OWN_REF));
     }
 
-    /// A typed pointer is protected by RCU here: XDP programs can't sleep, so that all of one is a
-    /// read section, except for callbacks that may (`in_rcu_cs`).
+    /// Whether RCU protects typed pointers here: XDP programs can't sleep, so all of one is a read
+    /// section, except for callbacks that may sleep (`in_rcu_cs`).
     pub(super) fn in_rcu_section(&self) -> bool {
         let refs = &self.path.cur.refs;
         refs.active_rcu_locks > 0 || refs.active_locks > 0 || !self.path.cur.in_sleepable
     }
 
-    /// The last RCU section ended: what it protected may be gone (`check_kfunc_call`).
+    /// Marks pointers untrusted after the last RCU section ended: their objects may be gone
+    /// (`check_kfunc_call`).
     pub(super) fn distrust_rcu_pointers(&mut self) {
         for_each_reg_and_iter(&mut self.path.cur, |reg| {
             if reg.has(Flags::RCU) {
@@ -90,14 +91,14 @@ impl Verifier<'_> {
         });
     }
 
-    /// Packet pointers and non-owning references apart, what a call destroys: r0 to r5.
+    /// Invalidates r0 to r5, which a call destroys.
     pub(super) fn clobber_caller_saved(&mut self) {
         for regno in 0..=5 {
             self.mark_reg_not_init(regno);
         }
     }
 
-    /// Functions that may not be called while a spin lock is held (`do_check_insn`).
+    /// Checks that a function may be called while a spin lock is held (`do_check_insn`).
     pub(super) fn check_lock_allows(&self, allowed: bool) -> Result<()> {
         if self.path.cur.refs.active_locks > 0 && !allowed {
             return Err(self.reject_hint(
@@ -111,7 +112,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Registers, spilled registers, and iterators, whose state is that of a pointer.
+/// Visits registers, spilled registers, and iterators, whose state resembles that of a pointer.
 fn for_each_reg_and_iter(state: &mut State, mut change: impl FnMut(&mut Reg)) {
     for frame in &mut state.frames {
         frame.regs.iter_mut().for_each(&mut change);
@@ -123,7 +124,8 @@ fn for_each_reg_and_iter(state: &mut State, mut change: impl FnMut(&mut Reg)) {
     }
 }
 
-/// An object that `bpf_obj_new` made, or an element of a list or tree (`type_is_ptr_alloc_obj`).
+/// Whether it is an object of `bpf_obj_new`, or an element of a list or tree
+/// (`type_is_ptr_alloc_obj`).
 pub(super) fn is_alloc_object(reg: &Reg) -> bool {
     reg.is(Base::BtfId) && reg.has(Flags::ALLOC)
 }

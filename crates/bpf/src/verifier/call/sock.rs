@@ -8,7 +8,7 @@ use super::super::reg::Base;
 use super::super::show::type_name;
 
 impl Verifier<'_> {
-    /// A load of `size` bytes at `off` of a socket (`check_sock_access`).
+    /// Checks a load of `size` bytes at `off` of a socket (`check_sock_access`).
     pub(super) fn check_sock_field(
         &self,
         regno: u8,
@@ -46,7 +46,8 @@ impl Verifier<'_> {
     }
 }
 
-/// `struct bpf_sock`: 32-bit fields, some readable in parts, `dst_port` of 16 bits.
+/// Whether a load fits `struct bpf_sock`: 32-bit fields, some readable in parts, `dst_port` of 16
+/// bits.
 fn sock_field(off: i64, size: u32) -> bool {
     if !(0..SOCK_SIZE).contains(&off) || off % i64::from(size) != 0 {
         return false;
@@ -60,7 +61,7 @@ fn sock_field(off: i64, size: u32) -> bool {
     }
 }
 
-/// `struct bpf_tcp_sock`: 32-bit fields, and two of 64 bits.
+/// Whether a load fits `struct bpf_tcp_sock`: 32-bit fields, and two of 64 bits.
 fn tcp_sock_field(off: i64, size: u32) -> bool {
     if !(0..TCP_SOCK_SIZE).contains(&off) || off % i64::from(size) != 0 {
         return false;
