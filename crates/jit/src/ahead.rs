@@ -10,21 +10,21 @@ use crate::error::CompileError;
 use crate::passes;
 use crate::xir::{Module, Stage};
 
-/// Tables that take more memory than this are no longer in a core's caches between two bursts: half
-/// of a usual second level.
+/// Size from which tables are no longer in a core's caches between two bursts: half of a usual
+/// second-level cache.
 const COLD_BYTES: u64 = 1 << 20;
 
-/// The slices of one program, each over all frames before the next. Both tiers use the same: there
-/// is little to optimise in them.
+/// The slices of one program, each run over all frames before the next. Both tiers use the same:
+/// there is little to optimise in them.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     pub(crate) stages: [Layout; 2],
-    /// The tables they look at.
+    /// The tables that they prefetch from.
     maps: Vec<Arc<Map>>,
 }
 
 impl Ahead {
-    /// Compiles the slices; `None` when the program has no use for them.
+    /// Compiles the slices; `None` if the program has no use for them.
     pub(crate) fn compile(
         module: &Module,
         context: passes::Context<'_>,

@@ -1,5 +1,5 @@
 //! Machine code in memory: one mapping for each program, writable until it is complete, executable
-//! from then on, never both; and the account of how much of it there is.
+//! from then on, never both; and the total size of all mappings.
 
 #![expect(unsafe_code, reason = "maps memory, fills it and makes it executable")]
 
@@ -17,24 +17,24 @@ use crate::icache_unsafe;
 use crate::machine_unsafe::{Batch, Machine};
 use crate::ranges::Ranges;
 
-/// Where all programs' code is, for the guard.
+/// Address ranges of all programs' code, for the guard.
 static PLACED: Ranges = Ranges::new();
 
-/// Whether compiled code is at an address. Good for signal handlers.
+/// Whether an address is in compiled code. Signal handlers may call it.
 pub(crate) fn is_code(address: u64) -> bool {
     PLACED.contain(address)
 }
 
-/// Bytes of executable memory in use by all programs.
+/// Number of bytes of executable memory in use by all programs.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Executable memory at its final address until dropped.
 #[derive(Debug)]
 pub(crate) struct Code {
     base: NonNull<c_void>,
-    /// Bytes mapped: whole pages.
+    /// Number of mapped bytes: whole pages.
     mapped: usize,
-    /// Bytes of code.
+    /// Number of bytes of code.
     bytes: usize,
 }
 
@@ -44,7 +44,7 @@ unsafe impl Send for Code {}
 unsafe impl Sync for Code {}
 
 impl Code {
-    /// Maps `bytes` bytes, lets `fill` write them (it is told their address), and makes them
+    /// Maps `bytes` bytes, lets `fill` write them (it gets their address), and makes them
     /// executable. All programs together may have `limit` bytes.
     pub(crate) fn place(
         bytes: usize,
@@ -52,7 +52,7 @@ impl Code {
         fill: impl FnOnce(u64, &mut [u8]) -> Result<(), CompileError>,
     ) -> Result<Code, CompileError> {
         let code = Code::map(bytes, limit)?;
-        // SAFETY: `mapped >= bytes` zeroed, writable bytes that no other code knows.
+        // SAFETY: `mapped >= bytes` zeroed, writable bytes that no other code has access to.
         let memory = unsafe { std::slice::from_raw_parts_mut(code.base.as_ptr().cast(), bytes) };
         fill(code.address(), memory)?;
         // SAFETY: the whole mapping, into which no reference points any more.
@@ -95,7 +95,7 @@ impl Code {
         self.base.as_ptr() as u64
     }
 
-    /// Pointer to the byte at an offset, to call.
+    /// Pointer to the byte at an offset, for calls.
     pub(crate) fn pointer(&self, offset: usize) -> *const c_void {
         self.base.as_ptr().wrapping_byte_add(offset)
     }
@@ -106,7 +106,7 @@ impl Code {
         (offset < self.bytes as u64).then_some(offset as usize)
     }
 
-    /// The bytes, to look at.
+    /// Bytes of the code, for reading.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: readable, initialised and immutable for as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes) }
@@ -116,24 +116,24 @@ impl Code {
 impl Drop for Code {
     fn drop(&mut self) {
         PLACED.remove(self.address());
-        // SAFETY: our own mapping; every runner of its code held a reference to `self`. Failure
-        // leaves the memory mapped, which harms nothing.
+        // SAFETY: our own mapping; every user of its code held a reference to `self`. A failure
+        // leaves the memory mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.mapped) };
         IN_USE.fetch_sub(self.mapped, Relaxed);
     }
 }
 
 /// Calls the batch entry at `entry` for the frames from `first` on; gives their number, or the
-/// index of the one that stopped the run.
+/// index of the frame that stopped the run.
 ///
 /// # Errors
 ///
-/// The code did what the machine does not allow, at some frame.
+/// Fails if the code did something that the machine does not allow, at some frame.
 ///
 /// # Safety
 ///
 /// Code compiled as `extern "C" fn(machine, frames, returned, first, count) -> u64` is at `entry`
-/// and stays there; for the rest, as [`crate::Program::run_batch`].
+/// and stays there; otherwise, as [`crate::Program::run_batch`].
 pub(crate) unsafe fn run_batch(
     entry: *const c_void,
     machine: *mut Machine,

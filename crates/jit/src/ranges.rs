@@ -1,7 +1,7 @@
-//! Where compiled code lies: ranges of addresses that a signal handler can look through.
+//! Address ranges of compiled code, which a signal handler can search.
 //!
 //! A handler may take no lock and must not allocate, so ranges are pairs of atomics in blocks that
-//! are added and never taken away; a range that is gone leaves its place for the next.
+//! are added and never removed; the slot of a removed range is reused.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A set of ranges of addresses.
 pub(crate) struct Ranges {
     places: [RangeSlot; PLACES],
-    /// The next block, once there was need of one.
+    /// The next block, once it was needed.
     more: OnceLock<Box<Ranges>>,
 }
 
 struct RangeSlot {
-    /// 0 for a free place; 1 during a write.
+    /// Start of the range; 0 for a free slot, 1 during a write.
     start: AtomicU64,
     end: AtomicU64,
 }
 
-/// Ranges of a block.
+/// Number of ranges of a block.
 const PLACES: usize = 128;
 const FREE: u64 = 0;
-/// No code is at this address.
+/// A slot that is being written; no code is at this address.
 const TAKEN: u64 = 1;
 
 impl Ranges {
@@ -47,7 +47,7 @@ impl Ranges {
         }
     }
 
-    /// Takes the range away that begins at `start`.
+    /// Removes the range that begins at `start`.
     pub(crate) fn remove(&self, start: u64) {
         match self.places.iter().find(|place| place.start.load(Ordering::Acquire) == start) {
             Some(place) => place.start.store(FREE, Ordering::Release),
@@ -59,7 +59,7 @@ impl Ranges {
         }
     }
 
-    /// Whether an address is in one of them. Good for signal handlers.
+    /// Whether an address is in one of the ranges. Signal handlers may call it.
     pub(crate) fn contain(&self, address: u64) -> bool {
         let has = |place: &RangeSlot| {
             let start = place.start.load(Ordering::Acquire);
@@ -91,7 +91,7 @@ mod tests {
         }
         starts.clone().for_each(|start| ranges.remove(start));
         assert!(!starts.clone().any(|start| ranges.contain(start)));
-        // Places are used again: no further block.
+        // Slots are reused: no further block.
         starts.for_each(|start| ranges.add(start, start + 1));
         let third = ranges.more.get().and_then(|more| more.more.get()).expect("a third block");
         assert!(third.more.get().is_none());

@@ -8,20 +8,20 @@ use crate::program::{Body, Program};
 
 impl Program {
     /// Runs the program for the frames from `first` on, one after the other. Gives their number, or
-    /// the index of the one that stopped the run: its `returned` is not written.
+    /// the index of the frame that stopped the run: its `returned` is not written.
     ///
     /// # Errors
     ///
-    /// The code did what the machine does not allow. Frames in front of that have what they
-    /// returned, the one it was about and those behind it 0, if that was there before.
+    /// Fails if the code did something that the machine does not allow. Earlier frames have their
+    /// results, the faulting frame and those behind it 0, if they had 0 before.
     ///
     /// # Safety
     ///
-    /// The program was compiled for the maps and callees it now runs with. There are as many frames
-    /// as places for what they return; `machine` describes a context and a stack of
+    /// The program was compiled for the maps and callees that it now runs with. There are as many
+    /// frames as slots for results; `machine` describes a context and a stack of
     /// [`towpath_bpf::insn::STACK_BYTES`] bytes for each of 8 nested functions. All stay valid for
-    /// the run, are this thread's alone, and no Rust reference to them is used meanwhile;
-    /// `machine.runtime` is what the callees expect.
+    /// the run, belong to this thread alone, and no Rust reference to them is used meanwhile;
+    /// `machine.runtime` has the type that the callees expect.
     pub unsafe fn run_batch(
         &self,
         machine: *mut Machine,
@@ -33,10 +33,11 @@ impl Program {
             && let Some(ahead) = self.ahead()
         {
             for stage in &ahead.stages {
-                // SAFETY: the caller's promise; a slice writes no memory but the stack and what
-                // frames return.
+                // SAFETY: the caller's promise; a slice writes only to the stack and the frames'
+                // results.
                 let looked = unsafe { stage.run_batch(machine, batch, 0) };
-                // SAFETY: the caller's promise. What is not 0 was returned by the program.
+                // SAFETY: the caller's promise. A value other than 0 would be taken for the
+                // program's result.
                 unsafe { (&mut *batch.returned).fill(0) };
                 looked?;
             }
@@ -51,15 +52,16 @@ impl Program {
     }
 
     /// Runs one function of the program on behalf of a helper, with its stack below `frame`. `None`
-    /// when `reference` is no function of this program.
+    /// if `reference` is not a function of this program.
     ///
     /// # Errors
     ///
-    /// It did what the machine does not allow.
+    /// Fails if the code did something that the machine does not allow.
     ///
     /// # Safety
     ///
-    /// As [`Program::run_batch`]; `frame` leaves the stack that the verifier allowed the callback.
+    /// As for [`Program::run_batch`]; below `frame` is the stack that the verifier allowed the
+    /// callback.
     pub unsafe fn call(
         &self,
         machine: *mut Machine,

@@ -1,8 +1,8 @@
-//! Sums of many small numbers in memory, as wide as the machine can.
+//! Sums of many small numbers in memory, with the widest instructions of the machine.
 
 #![expect(unsafe_code, reason = "is called from machine code with raw addresses")]
 
-/// Numbers of 16 bits whose sum fits 32.
+/// Largest number of 16-bit numbers whose sum fits 32 bits.
 const CHUNK: usize = 1 << 16;
 
 /// The function that adds up `count` little-endian numbers of 16 bits (32 if `wide`, big-endian if
@@ -30,11 +30,11 @@ fn plain(wide: bool, swapped: bool) -> *const () {
     }
 }
 
-/// The bytes of so many numbers.
+/// The bytes of this number of numbers.
 ///
 /// # Safety
 ///
-/// They are readable, and not written meanwhile except by the program's own races.
+/// The bytes are readable, and not written meanwhile except by the program's own races.
 #[inline(always)]
 unsafe fn bytes<'a, const SIZE: usize>(address: u64, count: u64) -> &'a [[u8; SIZE]] {
     // SAFETY: the caller's promise; arrays of bytes are aligned anywhere.
@@ -53,7 +53,7 @@ fn add_16<const SWAPPED: bool>(numbers: &[[u8; 2]]) -> u64 {
 #[inline(always)]
 fn add_32<const SWAPPED: bool>(numbers: &[[u8; 4]]) -> u64 {
     let number = if SWAPPED { u32::from_be_bytes } else { u32::from_le_bytes };
-    // A slice has fewer numbers than would make this overflow.
+    // A slice has too few numbers for an overflow.
     numbers.iter().map(|bytes| u64::from(number(*bytes))).sum()
 }
 
@@ -101,7 +101,7 @@ mod tests {
                 for function in [super::function(wide, swapped), super::plain(wide, swapped)] {
                     // SAFETY: all are functions of this type.
                     let function: Sum = unsafe { std::mem::transmute(function) };
-                    // SAFETY: the bytes are there.
+                    // SAFETY: the bytes are in the slice.
                     let found = unsafe { function(part.as_ptr() as u64, count as u64) };
                     assert_eq!(found, expected, "{count} from {start}, {wide} {swapped}");
                 }

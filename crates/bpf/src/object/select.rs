@@ -37,8 +37,8 @@ pub(super) fn select(
     }
 }
 
-/// Prefers a single program for ports if the user made no choice: programs of other kinds, and
-/// those for entries of devmaps and cpumaps, are called by it.
+/// Keeps only programs for ports if the user made no choice: programs of other kinds, and those for
+/// entries of devmaps and cpumaps, are run by them.
 fn prefer_xdp(programs: &[Program], matching: &mut Vec<usize>) {
     let is_xdp = |&index: &usize| programs[index].kind == ProgramKind::Xdp;
     let is_for_ports = |index: &usize| is_xdp(index) && programs[*index].attach == AttachType::Xdp;

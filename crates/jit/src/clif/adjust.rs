@@ -1,4 +1,4 @@
-//! `bpf_xdp_adjust_head` in place: most frames have no metadata, and room in front.
+//! Inline `bpf_xdp_adjust_head`: most frames have no metadata, and room in front.
 
 use std::mem::offset_of;
 
@@ -9,8 +9,8 @@ use super::lower::Lowering;
 use crate::machine_unsafe::Packet;
 
 impl Lowering<'_, '_> {
-    /// Moves the frame's start where nothing else has to move; anything else, errors included, is
-    /// the helper's, whose arguments `args` are.
+    /// Moves the frame's start if nothing else has to move; all other cases, errors included, go to
+    /// the helper, whose arguments are `args`.
     pub(super) fn adjust_head(&mut self, args: &[ir::Value]) -> ir::Value {
         let [same, above, moves, ask, done] = std::array::from_fn(|_| self.builder.create_block());
         let result = self.builder.append_block_param(done, types::I64);

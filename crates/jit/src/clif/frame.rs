@@ -1,10 +1,10 @@
-//! Sizes of native stack frames that processors of AMD's do badly with.
+//! Sizes of native stack frames that are slow on AMD processors.
 //!
-//! Zen hands a stored register on to the load that reads it back by the offset from the stack
-//! pointer, and tells those of `push` apart by their last ten bits only. Saved registers lie at
-//! the top of a frame. In one of about 1,024 bytes their offsets look like those a callee pushes
-//! to below it, and reading them back costs some 60 cycles: measured on Zen 4, where a program then
-//! took twice the time. No manual says so.
+//! Zen forwards a stored register to the load that reads it back by the offset from the stack
+//! pointer, and distinguishes those of `push` by their last ten bits only. Saved registers are at
+//! the top of a frame. In a frame of about 1,024 bytes their offsets resemble those that a callee
+//! pushes to below it, and reading them back costs some 60 cycles: measured on Zen 4, where a
+//! program took twice the time. No manual documents this.
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{StackSlotData, StackSlotKind};
@@ -13,7 +13,7 @@ use cranelift_codegen::{CompiledCode, Context};
 
 use super::optimize::optimize;
 
-/// Compiles a function, and once more with a larger frame when its size is a bad one here.
+/// Compiles a function, and again with a larger frame if its size is a bad one on this processor.
 pub(super) fn compile<'c>(
     context: &'c mut Context,
     isa: &OwnedTargetIsa,
@@ -32,14 +32,14 @@ fn once<'c>(context: &'c mut Context, isa: &OwnedTargetIsa) -> Result<&'c Compil
     compiled.map_err(|error| format!("{:?}", error.inner))
 }
 
-/// Whether registers saved at the top of the frame look like some that a callee pushes.
+/// Whether offsets of registers saved at the top of the frame resemble those of a callee's pushes.
 fn is_bad(compiled: &CompiledCode) -> bool {
     let layout = compiled.buffer.frame_layout();
     let bytes = layout.map_or(0, |layout| layout.frame_to_fp_offset);
     bytes > ALIAS_BYTES / 2 && (bytes + SAVED_BYTES) % ALIAS_BYTES <= 2 * SAVED_BYTES
 }
 
-/// Whether this processor is AMD's, or Hygon's of its design.
+/// Whether this processor is AMD's, or Hygon's of the same design.
 fn is_zen() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -51,13 +51,13 @@ fn is_zen() -> bool {
     false
 }
 
-/// Offsets from the stack pointer are alike when they differ by a multiple of this.
+/// Offsets from the stack pointer are indistinguishable if they differ by a multiple of this.
 const ALIAS_BYTES: u32 = 1024;
 
-/// At least what a function saves of its caller's registers: five, a frame pointer, an address.
+/// Smallest number of bytes of saved registers: five, a frame pointer, an address.
 const SAVED_BYTES: u32 = 64;
 
-/// Added to a frame of a bad size.
+/// Number of bytes added to a frame of a bad size.
 const ROOM_BYTES: u32 = 2 * SAVED_BYTES + 16;
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// The size of the frame of a function with so many bytes of its own in it.
+    /// Size of the frame of a function with this number of bytes of its own.
     fn frame_of(bytes: u32) -> u32 {
         let isa = crate::clif::host_isa().unwrap();
         let mut clif = Function::new();

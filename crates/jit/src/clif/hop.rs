@@ -1,25 +1,25 @@
-//! Tail calls that leave the frame pointer where it is.
+//! Tail calls that keep the frame pointer in place.
 //!
-//! In front of a tail call Cranelift takes the function's frame apart, and the function behind it
-//! makes one. So the caller's frame pointer is written to the stack and read back by each program
-//! of a chain, and waits for the one before each time: five cycles, as much as all the rest of a
-//! tail call. Where a frame is nothing but that pointer, it is what the next function makes: the
+//! In front of a tail call Cranelift removes the function's frame, and the called function makes a
+//! new one. So the caller's frame pointer is written to the stack and read back by each program of
+//! a chain, and each time waits for the previous one: five cycles, as much as the rest of a tail
+//! call. If a frame is nothing but that pointer, the next function would make the same one: the
 //! jump goes behind the instructions that make it.
 
 use cranelift_codegen::CompiledCode;
 
-/// `push rbp; mov rbp, rsp`: what functions begin with.
+/// `push rbp; mov rbp, rsp`: the first instructions of functions.
 const MAKE: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
-/// `mov rsp, rbp; pop rbp; jmp r10`
+/// `mov rsp, rbp; pop rbp; jmp r10`.
 const LEAVE: [u8; 7] = [0x48, 0x89, 0xec, 0x5d, 0x41, 0xff, 0xe2];
-/// `add r10, 4; jmp r10`
+/// `add r10, 4; jmp r10`.
 const HAND_ON: [u8; 7] = [0x49, 0x83, 0xc2, MAKE.len() as u8, 0x41, 0xff, 0xe2];
 
-/// Has a function's tail calls hand on its frame, if it is one that can be.
+/// Makes a function's tail calls pass on its frame, if the frame allows it.
 ///
 /// # Errors
 ///
-/// It does not begin as those must to which tail calls lead.
+/// Fails if the function does not begin as targets of tail calls must.
 pub(super) fn hand_on_frames(code: &mut [u8], compiled: &CompiledCode) -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(());
@@ -32,7 +32,7 @@ pub(super) fn hand_on_frames(code: &mut [u8], compiled: &CompiledCode) -> Result
         return Ok(());
     }
     for site in compiled.buffer.call_sites() {
-        // Behind the jump, as behind a call.
+        // `ret_addr` is behind the jump, as it is behind a call.
         let end = site.ret_addr as usize;
         let jump = end.checked_sub(LEAVE.len()).and_then(|start| code.get_mut(start..end));
         if let Some(jump) = jump.filter(|jump| **jump == LEAVE) {

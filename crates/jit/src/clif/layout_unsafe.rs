@@ -1,4 +1,4 @@
-//! Where the functions of a program compiled by Cranelift are, and the ways into them.
+//! Addresses of the functions of a program compiled by Cranelift, and the ways into them.
 
 #![expect(unsafe_code, reason = "calls machine code of our own making")]
 
@@ -19,7 +19,7 @@ pub(crate) struct Layout {
     code: Code,
     /// Offset of each function, then of the trampolines and the batch entry.
     offsets: Vec<usize>,
-    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    /// Offsets at which code for another BPF instruction begins, with its slot; in order.
     origins: Vec<(usize, u32)>,
 }
 
@@ -45,12 +45,12 @@ impl Layout {
         Some(self.code.address() + offset as u64)
     }
 
-    /// Address of the first function, whatever it is.
+    /// Address of the first function.
     pub(crate) fn start(&self) -> u64 {
         self.code.address()
     }
 
-    /// The bytes of the code, to look at.
+    /// Bytes of the code, for reading.
     pub(crate) fn code(&self) -> &[u8] {
         self.code.bytes()
     }
@@ -65,22 +65,22 @@ impl Layout {
         self.code.offset_of(address)
     }
 
-    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    /// Offsets at which code for another BPF instruction begins, with its slot; in order.
     pub(crate) fn origins(&self) -> &[(usize, u32)] {
         &self.origins
     }
 
-    /// Runs the program for the frames from `first` on; gives their number, or the index of the one
-    /// that stopped the run.
+    /// Runs the program for the frames from `first` on; gives their number, or the index of the
+    /// frame that stopped the run.
     ///
     /// # Errors
     ///
-    /// As [`crate::code_unsafe::run_batch`].
+    /// Fails as [`crate::code_unsafe::run_batch`] does.
     ///
     /// # Safety
     ///
-    /// `machine.stack_top` is one past a stack as deep as the verifier said; `machine`, frames and
-    /// everything the program was given are valid for the whole run.
+    /// `machine.stack_top` is one past a stack of the depth that the verifier determined;
+    /// `machine`, frames and all memory that the program was given are valid for the whole run.
     pub(crate) unsafe fn run_batch(
         &self,
         machine: *mut Machine,
@@ -95,13 +95,13 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// It did what the machine does not allow.
+    /// Fails if the code did something that the machine does not allow.
     ///
     /// # Safety
     ///
     /// `target` is the address of a function of a live compiled program that takes five arguments,
-    /// `frame` one past a stack as deep as the verifier said; `machine` and everything the program
-    /// was given are valid for the whole run.
+    /// `frame` one past a stack of the depth that the verifier determined; `machine` and all memory
+    /// that the program was given are valid for the whole run.
     pub(crate) unsafe fn call_back(
         &self,
         machine: *mut Machine,
@@ -110,13 +110,13 @@ impl Layout {
         [r1, r2, r3, r4, r5]: [u64; 5],
     ) -> Result<u64, CodeFault> {
         let args = [machine as u64, target, frame, r1, r2, r3, r4, r5];
-        // SAFETY: the trampoline has these parameters, and is at this offset of a live mapping; for
-        // the rest, the caller's promise.
+        // SAFETY: the trampoline has these parameters, and is at this offset of a live mapping;
+        // otherwise, the caller's promise.
         unsafe { guarded(self.extra(TRAMPOLINE), &args) }
     }
 
-    /// Address of the way into programs that tail calls lead to, for code that follows the
-    /// machine's C convention: machine, entry, frame pointer, context.
+    /// Address of the code by which code of the machine's C convention enters targets of tail
+    /// calls: machine, entry, frame pointer, context.
     pub(crate) fn way_in(&self) -> u64 {
         self.extra(WAY_IN) as u64
     }
@@ -128,7 +128,7 @@ impl Layout {
     }
 }
 
-/// Puts the functions one behind the other and resolves the calls between them.
+/// Places the functions one behind the other and resolves the calls between them.
 fn link(compiled: &CompiledModule) -> Result<(Vec<u8>, Vec<usize>), CompileError> {
     let mut image = Vec::new();
     let mut offsets = Vec::with_capacity(compiled.functions.len());

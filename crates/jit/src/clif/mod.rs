@@ -1,9 +1,9 @@
 //! Tier 1: XIR to machine code through Cranelift, in milliseconds.
 //!
-//! All functions of a program are compiled on their own and then laid out in one piece of memory,
+//! All functions of a program are compiled separately and then laid out in one piece of memory,
 //! where calls between them are resolved. BPF functions use Cranelift's tail-call convention, so
 //! that `bpf_tail_call` leaves no frame behind; one trampoline enters callbacks from Rust, another
-//! tail calls' targets from tier 2, and the batch entry whole programs.
+//! targets of tail calls from tier 2, and the batch entry whole programs.
 
 mod adjust;
 mod barrier;
@@ -29,20 +29,20 @@ use crate::machine_unsafe::Callee;
 use crate::xir::{Function, Module};
 pub(crate) use layout_unsafe::Layout;
 
-/// Machine code of one function, before it has a place.
+/// Machine code of one function, before it is placed.
 #[derive(Debug)]
 pub(crate) struct CompiledFunction {
     pub(crate) code: Vec<u8>,
     pub(crate) align: u32,
     pub(crate) relocations: Vec<Relocation>,
-    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    /// Offsets at which code for another BPF instruction begins, with its slot; in order.
     pub(crate) origins: Vec<(u32, u32)>,
 }
 
-/// A call of another function of the module, to be filled in when both have a place.
+/// A call of another function of the module, to be filled in when both are placed.
 #[derive(Debug)]
 pub(crate) struct Relocation {
-    /// Bytes from the start of the function.
+    /// Offset from the start of the function, in bytes.
     pub(crate) offset: u32,
     pub(crate) kind: Reloc,
     pub(crate) addend: i64,
@@ -89,17 +89,17 @@ pub(crate) fn text(module: &Module, environment: &Environment<'_>) -> Result<Str
     Ok(text)
 }
 
-/// Functions behind those of the module: the trampoline for callbacks, the way into programs that
-/// tail calls lead to, then the batch entry.
+/// Number of functions behind those of the module: the trampoline for callbacks, the entry of tail
+/// calls' targets, then the batch entry.
 const EXTRA_FUNCTIONS: usize = 3;
 const TRAMPOLINE: usize = 0;
 const WAY_IN: usize = 1;
 const BATCH_ENTRY: usize = 2;
 
-/// Callbacks take all of r1 to r5.
+/// Number of a callback's parameters: all of r1 to r5.
 const CALLBACK_PARAMS: usize = 5;
-/// Entry functions take the context, and how many tail calls the frame's run has made: handed on in
-/// a register, one need not wait for what the one before it wrote.
+/// Number of an entry function's parameters: the context, and the number of tail calls of the
+/// frame's run. In a register, the number needs no wait for the previous program's store.
 const ENTRY_PARAMS: usize = 2;
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
@@ -110,7 +110,7 @@ fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
         ("opt_level", "none"),
         ("enable_probestack", "false"),
         ("is_pic", "false"),
-        // Tail calls take their caller's frame apart through it.
+        // Tail calls remove their caller's frame through it.
         ("preserve_frame_pointers", "true"),
     ];
     for (name, value) in wishes {
@@ -162,8 +162,8 @@ fn emit(
     Ok(CompiledFunction { code, align, relocations, origins })
 }
 
-/// Code that tail calls lead to where a program has none of its own: it calls `callee` with the
-/// frame pointer and the context, and gives back what that returns.
+/// Code for tail calls to a program without machine code: it calls `callee` with the frame pointer
+/// and the context, and returns its result.
 pub(crate) fn bridge(callee: Callee) -> Result<CompiledModule, CompileError> {
     let isa = host_isa()?;
     let functions = vec![emit(&isa, lower::bridge(&isa, callee), "bridge")?];
@@ -186,12 +186,12 @@ fn callee_signature(isa: &OwnedTargetIsa) -> Signature {
     signature
 }
 
-/// Parameters of a function.
+/// Number of parameters of a function.
 fn param_count(function: &Function) -> usize {
     function.blocks.first().map_or(0, |entry| entry.params.len())
 }
 
-/// Compiled code in its place, ready to run.
+/// Places compiled code, ready to run.
 pub(crate) fn load(compiled: &CompiledModule, limit: usize) -> Result<Layout, CompileError> {
     Layout::new(compiled, limit)
 }

@@ -1,4 +1,4 @@
-//! `bpf_tail_call` without the runtime: a program array is read like a map's value.
+//! `bpf_tail_call` without the runtime: a program array is read like a map's values.
 
 use std::mem::offset_of;
 
@@ -40,8 +40,8 @@ impl Lowering<'_, '_> {
         self.enter(target, count);
     }
 
-    /// How many tail calls the frame's run has made. An entry function knows, unless functions that
-    /// it calls make some, too.
+    /// Number of tail calls of the frame's run. An entry function has it in a register, unless
+    /// functions that it calls make tail calls, too.
     fn tail_calls(&mut self) -> ir::Value {
         let others = self.module.functions.get(1..).unwrap_or_default();
         let is_known = self.is_entry() && !others.iter().any(Function::has_tail_calls);
@@ -88,10 +88,10 @@ impl Lowering<'_, '_> {
         self.branch(target, [(found, &[target.into()]), (miss, &[])]);
     }
 
-    /// Goes to a program's start, with the stack below our callers'.
+    /// Enters a program, with the stack below our callers'.
     fn enter(&mut self, target: ir::Value, count: ir::Value) {
-        // Only an entry function can be left for good: to callers of another the program is the
-        // running one again when they go on.
+        // Only an entry function can be left for good: for callers of other functions, this program
+        // is the running one again when they continue.
         let before = (!self.is_entry()).then(|| self.machine_field(types::I64, TARGET));
         self.calls_program();
         self.set_machine_field(target, TARGET);
@@ -114,8 +114,8 @@ impl Lowering<'_, '_> {
         self.leave(result);
     }
 
-    /// Returns from a function that another program ran in place of: to its caller the program of
-    /// `before` is the running one again, also where the other one threw.
+    /// Returns from a function in whose place another program ran: the program of `before` is the
+    /// running one again, also if the other one threw.
     fn go_on(&mut self, result: ir::Value, before: ir::Value) {
         let [stopped, returned] = std::array::from_fn(|_| self.builder.create_block());
         self.builder.set_cold_block(stopped);

@@ -1,4 +1,4 @@
-//! `bpf_xdp_adjust_head` in place: most frames have no metadata, and room in front.
+//! Inline `bpf_xdp_adjust_head`: most frames have no metadata, and room in front.
 
 use std::mem::offset_of;
 
@@ -11,8 +11,8 @@ use crate::machine_unsafe::{Machine, Packet};
 use crate::xir::Alias;
 
 impl Lowering<'_> {
-    /// Moves the frame's start where nothing else has to move; anything else, errors included, is
-    /// the helper's, whose arguments `args` are.
+    /// Moves the frame's start if nothing else has to move; all other cases, errors included, go to
+    /// the helper, whose arguments are `args`.
     pub(super) fn adjust_head(&mut self, args: &[String; 5]) -> String {
         let packet = self.machine_field("ptr", offset_of!(Machine, packet));
         let [data, meta, end] =
@@ -43,7 +43,7 @@ impl Lowering<'_> {
         self.temporary(format_args!("phi i64 [ 0, %{from} ], [ {asked}, %{ask} ]"))
     }
 
-    /// Goes on where the comparison holds, which it mostly does, and to `otherwise` elsewhere.
+    /// Continues if the comparison holds, as it usually does, and jumps to `otherwise` if not.
     fn unless(&mut self, comparison: &str, otherwise: &str) {
         let holds = self.temporary(format_args!("{comparison}"));
         let next = self.new_label();

@@ -1,4 +1,4 @@
-//! Entering code that LLVM made: its functions follow the machine's C convention.
+//! Entering LLVM's code, whose functions follow the machine's C convention.
 
 #![expect(unsafe_code, reason = "calls machine code of our own making")]
 
@@ -28,12 +28,12 @@ impl Layout {
         Ok(Layout { batch, callbacks: callbacks.collect(), linked })
     }
 
-    /// The bytes of the code, to look at.
+    /// Bytes of the code, for reading.
     pub(crate) fn code(&self) -> &[u8] {
         self.linked.code.bytes()
     }
 
-    /// Offsets at which code for another BPF instruction begins, and its slot; in order.
+    /// Offsets at which code for another BPF instruction begins, with its slot; in order.
     pub(crate) fn origins(&self) -> &[(usize, u32)] {
         &self.linked.origins
     }
@@ -53,11 +53,11 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`crate::clif::Layout::run_batch`] does.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`crate::clif::Layout::run_batch`].
     pub(crate) unsafe fn run_batch(
         &self,
         machine: *mut Machine,
@@ -68,15 +68,15 @@ impl Layout {
         unsafe { run_batch(self.linked.code.pointer(self.batch), machine, batch, first) }
     }
 
-    /// Runs a function on behalf of a helper; `None` when no helper may call it.
+    /// Runs a function on behalf of a helper; `None` if no helper may call it.
     ///
     /// # Errors
     ///
-    /// It did what the machine does not allow.
+    /// Fails if the code did something that the machine does not allow.
     ///
     /// # Safety
     ///
-    /// As [`crate::clif::Layout::call_back`].
+    /// As for [`crate::clif::Layout::call_back`].
     pub(crate) unsafe fn call_back(
         &self,
         machine: *mut Machine,
@@ -87,7 +87,7 @@ impl Layout {
         let Some(&Some(offset)) = self.callbacks.get(function) else { return Ok(None) };
         let args = [machine as u64, frame, r1, r2, r3, r4, r5, 0];
         // SAFETY: a function of machine, frame pointer and r1 to r5, at this offset of a live
-        // mapping; for the rest, the caller's promise.
+        // mapping; otherwise, the caller's promise.
         unsafe { guarded(self.linked.code.pointer(offset), &args).map(Some) }
     }
 }

@@ -1,21 +1,21 @@
-//! The relocations that appear in position-independent code of the two machines.
+//! Relocations in position-independent code of the two machines.
 //!
 //! x86-64: System V psABI 1.0, table 4.9. AArch64: ELF for the Arm 64-bit Architecture, 5.7.
 
 use object::elf::{self, RelocationType};
 
-/// One place to write an address to.
+/// A place to write an address to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patch {
-    /// The kind, of this machine.
+    /// Kind of relocation, of this machine.
     pub(super) r_type: RelocationType,
     /// Address of the place.
     pub(super) place: u64,
-    /// Address it is to refer to, addend included.
+    /// Address that it has to refer to, addend included.
     pub(super) target: u64,
 }
 
-/// Bytes of a jump to a function anywhere.
+/// Size of a jump to a function at any distance, in bytes.
 pub(super) const STUB_BYTES: usize = 16;
 
 /// Whether the relocation refers to the symbol's entry in the table of addresses.
@@ -39,7 +39,7 @@ pub(super) fn is_near_call(r_type: RelocationType) -> bool {
     }
 }
 
-/// Writes a jump to where the table entry at `entry` leads.
+/// Writes a jump to the address in the table entry at `entry`.
 pub(super) fn stub(bytes: &mut [u8], place: u64, entry: u64) -> Result<(), String> {
     if cfg!(target_arch = "aarch64") {
         // ldr x16, entry; br x16
@@ -47,7 +47,7 @@ pub(super) fn stub(bytes: &mut [u8], place: u64, entry: u64) -> Result<(), Strin
         put_u32(bytes, 0x5800_0010 | (distance >> 2 & 0x7_ffff) << 5)?;
         put_u32(&mut bytes[4..], 0xd61f_0200)
     } else {
-        // jmp *entry(%rip), counted from behind the instruction
+        // jmp *entry(%rip), relative to the end of the instruction
         let distance = near(entry, place + 6, 32)? as i32;
         bytes[..2].copy_from_slice(&[0xff, 0x25]);
         put_u32(&mut bytes[2..], distance as u32)
@@ -58,7 +58,7 @@ pub(super) fn stub(bytes: &mut [u8], place: u64, entry: u64) -> Result<(), Strin
 ///
 /// # Errors
 ///
-/// The kind is unknown, or the target is too far away.
+/// Fails if the kind is unknown, or if the target is too far away.
 pub(super) fn apply(bytes: &mut [u8], patch: Patch) -> Result<(), String> {
     if cfg!(target_arch = "aarch64") { aarch64(bytes, patch) } else { x86_64(bytes, patch) }
 }
@@ -101,12 +101,12 @@ fn aarch64(bytes: &mut [u8], Patch { r_type, place, target }: Patch) -> Result<(
     }
 }
 
-/// The place inside of a page, in units of the access, into an instruction's 12-bit immediate.
+/// Writes the offset in a page, in units of the access, into an instruction's 12-bit immediate.
 fn low(bytes: &mut [u8], target: u64, shift: u32) -> Result<(), String> {
     set_bits(bytes, ((target & 0xfff) as u32 >> shift) << 10)
 }
 
-/// A distance, if it fits `bits` signed bits.
+/// The distance, if it fits `bits` signed bits.
 fn near(target: u64, place: u64, bits: u32) -> Result<i64, String> {
     let distance = target.wrapping_sub(place) as i64;
     let limit = 1i64 << (bits - 1);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn arm_immediates_are_spread_over_the_instruction() {
-        // adrp x0, 0x3000 from 0x1000: two pages on.
+        // adrp x0, 0x3000 from 0x1000: two pages ahead.
         let mut bytes = 0x9000_0000u32.to_le_bytes();
         let patch =
             Patch { r_type: elf::R_AARCH64_ADR_PREL_PG_HI21, place: 0x1000, target: 0x3008 };

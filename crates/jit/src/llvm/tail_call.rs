@@ -1,4 +1,4 @@
-//! `bpf_tail_call` without the runtime, as on tier 1: a program array is read like a map's value.
+//! `bpf_tail_call` without the runtime, as on tier 1: a program array is read like a map's values.
 
 use std::mem::offset_of;
 
@@ -12,8 +12,8 @@ use crate::slots::Slot;
 use crate::xir::{Alias, Jump, MapMeta, Value};
 
 impl Lowering<'_> {
-    /// Enters the program in a slot, if there is one and the run may go on. What tail calls lead to
-    /// runs on tier 1 and leaves no frame behind, so the one here is the only one.
+    /// Enters the program in a slot, if there is one and the run may go on. Targets of tail calls
+    /// run on tier 1 and leave no frame behind, so the one here is the only one.
     pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
         let (found, miss) = (self.new_label(), self.new_label());
         let target = match self.slots.slot(self.function, map, index) {
@@ -38,7 +38,8 @@ impl Lowering<'_> {
         self.enter(&target, &count);
     }
 
-    /// Reads the slot: once, whatever LLVM thinks is cheaper, since others change it.
+    /// Reads the slot: only once, even if LLVM would prefer to read it again, since other threads
+    /// change it.
     fn look_up(&mut self, slot: Slot, index: Value, found: &str, miss: &str) -> String {
         let look = self.new_label();
         let number = self.value(index).to_owned();
@@ -67,9 +68,9 @@ impl Lowering<'_> {
         target
     }
 
-    /// Goes to a program's start, with the stack below our callers'.
+    /// Enters a program, with the stack below our callers'.
     fn enter(&mut self, target: &str, count: &str) {
-        // To the callers of any but the entry function the program is the running one again.
+        // For callers of any function but the entry, this program is the running one again.
         let running = offset_of!(Machine, target);
         let before = (!self.is_burst).then(|| self.machine_field("i64", running));
         self.set_machine_field(&format!("i64 {target}"), running);
@@ -92,8 +93,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns from a function that another program ran in place of: to its caller the program of
-    /// `before` is the running one again, also where the other one threw.
+    /// Returns from a function in whose place another program ran: the program of `before` is the
+    /// running one again, also if the other one threw.
     fn go_on(&mut self, result: &str, frame: String, before: &str) {
         let [stopped, returned] = std::array::from_fn(|_| self.new_label());
         let stop = self.machine_field("i32", offset_of!(Machine, stop));
@@ -122,6 +123,6 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether tier 1's convention, for arguments in registers, is that of C; where not, there is a way
-/// in.
+/// Whether tier 1's convention passes these arguments as C does; if not, there is an entry
+/// trampoline.
 const SHARES_CONVENTION: bool = cfg!(target_arch = "x86_64");

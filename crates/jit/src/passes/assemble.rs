@@ -6,7 +6,7 @@ use crate::xir::{BinaryOp, Function, Inst, InstData, Op, Type, UnaryOp, Value, W
 pub(super) struct Assembler<'a> {
     pub(super) function: &'a mut Function,
     pub(super) insts: Vec<Inst>,
-    /// BPF instruction the new ones stand for.
+    /// BPF instruction that the new ones belong to.
     pub(super) origin: u32,
 }
 
@@ -14,11 +14,11 @@ pub(super) struct Assembler<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) value: Value,
-    /// The first of them, counted from the low end.
+    /// Index of the first byte, from the low end.
     pub(super) first: u32,
-    /// How many.
+    /// Number of bytes.
     pub(super) count: u32,
-    /// Bits above them are known to be 0.
+    /// Whether bits above them are known to be 0.
     pub(super) is_clean: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Assembler<'a> {
         self.value(ty, Op::Binary(op, a, b))
     }
 
-    /// `op a, constant`
+    /// Appends `op a, constant`.
     pub(super) fn binary_const(&mut self, op: BinaryOp, a: Value, constant: u64) -> Value {
         let constant = self.constant(self.function.ty(a), constant);
         self.binary(op, a, constant)
@@ -59,7 +59,7 @@ impl<'a> Assembler<'a> {
         self.value(Type::I64, Op::Unary(UnaryOp::Zext, value))
     }
 
-    /// The value in another width: cut, or extended with zeros.
+    /// The value in another width: truncated or zero-extended.
     pub(super) fn resized(&mut self, value: Value, ty: Type) -> Value {
         match (self.function.ty(value), ty) {
             (Type::I64, Type::I32) => self.value(ty, Op::Unary(UnaryOp::Trunc, value)),
@@ -81,7 +81,7 @@ impl<'a> Assembler<'a> {
         self.binary_const(BinaryOp::And, value, (1 << (bytes.count * 8)) - 1)
     }
 
-    /// One value of pieces, lowest first, as a load of `width` would give it.
+    /// One value made of pieces, lowest first, as a load of `width` would give it.
     pub(super) fn assembled(&mut self, pieces: &[Bytes], width: Width) -> Value {
         let ty = width.value_type();
         let mut whole: Option<Value> = None;

@@ -1,15 +1,15 @@
 //! Speculation barriers in programs whose machine code is masked.
 //!
 //! Masks (`crates/jit/src/clif/masks.rs`) follow the branches of one function. Behind a call of
-//! another, and of a helper that checks what it is asked for by branches of its own, a barrier
-//! takes their place: what such a call gives is then what it gave, and not what it would have
-//! given. A function's own first barrier is written with it.
+//! another function, and of a helper that checks its arguments by branches of its own, a barrier
+//! replaces them: it makes sure that the call's result is final, and not speculative. A function's
+//! own first barrier is emitted with the function.
 //!
 //! Against loads that overtake stores (Spectre v4) there is a barrier between a store to the stack
-//! and whatever may read these bytes next. The kernel has one behind each store of a pointer, and
-//! behind the first to a slot (`sanitize_stack_spill`), since what a load would find there else may
-//! be another pointer, or a number that was one's choice. Here it is every store, whatever it
-//! stores: most bytes of the stack are values in registers by now.
+//! and any instruction that may read these bytes next. The kernel has one behind each store of a
+//! pointer, and behind the first to a slot (`sanitize_stack_spill`), since a load might otherwise
+//! find another pointer there, or a number of an attacker's choice. Here every store counts,
+//! regardless of its value: most bytes of the stack are values in registers by now.
 
 use towpath_bpf::insn::STACK_BYTES;
 use towpath_bpf::verifier::StackBytes;
@@ -18,7 +18,7 @@ use crate::xir::{
     Alias, Arg, Block, Dominators, Function, Inst, InstData, Module, Op, Place, Reach, StackRange,
 };
 
-/// Has a module's code masked, and puts the barriers into it; nothing may run behind it.
+/// Masks a module's code, and inserts the barriers; no pass may run behind it.
 pub(super) fn insert(module: &mut Module) {
     module.masked = true;
     module.all_mut().for_each(insert_into);
@@ -49,7 +49,7 @@ fn insert_into(function: &mut Function) {
     }
 }
 
-/// Bytes of the stack that were written on some way to each block, without a barrier since.
+/// Bytes of the stack that were written on some path to each block, without a barrier since.
 fn entering(function: &Function, dominators: &Dominators) -> Vec<StackBytes> {
     let mut entering = vec![StackBytes::default(); function.blocks.len()];
     let mut changed = true;
@@ -71,13 +71,13 @@ fn entering(function: &Function, dominators: &Dominators) -> Vec<StackBytes> {
     entering
 }
 
-/// Where an instruction needs a barrier.
+/// Barriers that an instruction needs.
 struct Barriers {
     in_front: bool,
     behind: bool,
 }
 
-/// Goes over an instruction, with the bytes that stores may not have reached yet.
+/// Processes an instruction, with the bytes whose stores may not be complete.
 fn step(op: &Op, pending: &mut StackBytes) -> Barriers {
     let in_front = reads_pending(op, pending);
     let behind = hands_over(op);
@@ -124,7 +124,7 @@ fn reads_pending(op: &Op, pending: &StackBytes) -> bool {
         Op::CallHelper { args, .. } | Op::CallKfunc { args, .. } => {
             args.iter().any(|arg| match arg {
                 Arg::StackRead(range) | Arg::StackReadWrite(range) => named(range),
-                // A number, if it isn't an address: nothing here says which.
+                // The value may be an address: nothing here tells.
                 Arg::Value(_) => anywhere(),
             })
         }
@@ -140,7 +140,7 @@ fn reads_pending(op: &Op, pending: &StackBytes) -> bool {
     }
 }
 
-/// Whether an instruction goes on elsewhere, where branches are not the function's own.
+/// Whether an instruction transfers control to code with branches of its own.
 fn hands_over(op: &Op) -> bool {
     match op {
         Op::CallHelper { .. }
@@ -162,7 +162,7 @@ mod tests {
     const KEY: StackRange = StackRange { offset: -8, len: 8 };
     const OTHER: StackRange = StackRange { offset: -16, len: 8 };
 
-    /// The instructions of a straight line with its barriers.
+    /// The instructions of a straight line of code with its barriers.
     fn with_barriers(ops: &[Op]) -> Vec<Op> {
         let mut function = Function::new("line");
         let block = function.add_block();

@@ -1,6 +1,6 @@
-//! `bpf_loop` and `bpf_for_each_map_elem` over an array, with a function of the program, are loops
-//! around calls of it: no helper, no way back from the runtime into the program, and a body that
-//! can become part of the function.
+//! Turns `bpf_loop` and `bpf_for_each_map_elem` over an array, with a function of the program, into
+//! loops around calls of it: no helper, no call back from the runtime into the program, and a body
+//! that can be inlined.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::MAX_LOOPS;
@@ -21,7 +21,7 @@ pub(super) fn call_in_loops(function: &mut Function, context: Context<'_>) {
     let definitions = definitions(function, &dominators);
     let mut changed = false;
     for &block in dominators.order() {
-        // From the last to the first: what stands before keeps its place.
+        // From the last to the first: positions before don't change.
         for position in (0..function.block(block).insts.len()).rev() {
             let inst = function.block(block).insts[position];
             let data = function.inst(inst).clone();
@@ -32,27 +32,29 @@ pub(super) fn call_in_loops(function: &mut Function, context: Context<'_>) {
         }
     }
     if changed {
-        // References to the callbacks: where one is left, its function is called by others too.
+        // Removes references to the callbacks: a remaining one means that the function has other
+        // callers.
         dead::remove(function, context);
     }
 }
 
-/// A call of a helper that calls a function of the program again and again.
+/// A call of a helper that calls a function of the program repeatedly.
 struct LoopCall {
     origin: u32,
     result: Value,
     rounds: Rounds,
     callee: u32,
     context: Value,
-    /// Not known to be 0.
+    /// The flags, if they are not known to be 0.
     flags: Option<Value>,
 }
 
-/// How often, and with what.
+/// Number of rounds, and the arguments of each.
 enum Rounds {
-    /// `bpf_loop`: so many times, with the round's number. The count, where it is known.
+    /// `bpf_loop`: a count of rounds, with the round's number as argument; and the constant count,
+    /// if known.
     Counted(Value, Option<u64>),
-    /// `bpf_for_each_map_elem`: for each element of an array.
+    /// `bpf_for_each_map_elem`: one round for each element of an array.
     Elements(Elements),
 }
 
@@ -61,9 +63,9 @@ struct Elements {
     map: u32,
     handle: Value,
     entries: u32,
-    /// Bytes from value to value.
+    /// Distance from value to value, in bytes.
     stride: u64,
-    /// Bytes from CPU to CPU; 0 when all share the values.
+    /// Distance from CPU to CPU in bytes; 0 if all CPUs share the values.
     cpu_stride: u64,
 }
 
@@ -138,7 +140,7 @@ impl LoopCall {
             Terminator::Branch(ended, jump(next, vec![done]), jump(head, vec![done]));
     }
 
-    /// The number of rounds, and the block in which it is known; too many lead to `next`.
+    /// The number of rounds, and the block in which it is known; too many rounds lead to `next`.
     fn count(&self, function: &mut Function, mut at: Block, next: Block) -> (Block, Value) {
         let (count, known) = match &self.rounds {
             Rounds::Counted(count, known) => (*count, *known),
@@ -176,7 +178,7 @@ impl LoopCall {
         [key, self.scaled(function, at, values, index, array.stride)]
     }
 
-    /// `base + index * stride`
+    /// `base + index * stride`.
     fn scaled(
         &self,
         function: &mut Function,
@@ -191,7 +193,7 @@ impl LoopCall {
         self.push(function, at, Type::I64, Op::Binary(BinaryOp::Add, base, offset))
     }
 
-    /// Goes on in a new block where the condition holds, else to `next` with the error.
+    /// Continues in a new block if the condition holds, else in `next` with the error.
     fn refuse_unless(
         &self,
         function: &mut Function,
@@ -218,8 +220,8 @@ impl LoopCall {
 }
 
 impl Elements {
-    /// Arguments that a callback of the operator's program gets without the runtime: keys in
-    /// memory, which need no grant.
+    /// Arguments that a callback of a trusted program gets without the runtime: its keys are in
+    /// memory, and need no grant.
     fn of(context: Context<'_>, map: u32, handle: Value) -> Option<Self> {
         if context.trust != Trust::Verified {
             return None;

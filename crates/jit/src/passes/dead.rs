@@ -41,7 +41,7 @@ fn has_effect(data: &crate::xir::InstData) -> bool {
     !data.op.is_pure() && !data.op.is_read_only()
 }
 
-/// Values that effects and ends of blocks depend on, over parameters too.
+/// Values that effects and terminators depend on, also through parameters.
 fn needed_values(function: &Function, dominators: &Dominators) -> Vec<bool> {
     let mut work: Vec<Value> = Vec::new();
     let mut definitions = vec![None; function.values.len()];

@@ -1,4 +1,4 @@
-//! Constants of the object file are constants of the code.
+//! Turns constants of the object file into constants of the code.
 //!
 //! `const volatile` globals are in `.rodata`, which can't be written once the program is loaded;
 //! the verifier takes them for constants too.

@@ -1,9 +1,9 @@
 //! Loops check whether the run was asked to end ([`crate::interrupt`]).
 //!
-//! Compiled code can be left wherever it is, so most loops need nothing of this. But a function of
-//! the runtime cannot be left, and a loop that calls one round after round is hardly ever met
-//! outside of it. Where such a call is not followed by a look of its own, the loop has one: a load
-//! and a branch, which no call is as cheap as.
+//! Compiled code can be left at any instruction, so most loops need no check. But a function of the
+//! runtime cannot be left, and a loop that calls one in every round is hardly ever interrupted
+//! outside of it. If such a call is not followed by a check of its own, the loop gets one: a load
+//! and a branch, which are cheap beside any call.
 
 use super::Context;
 use crate::xir::{Block, Dominators, Function, InstData, Op, may_stop};
@@ -17,7 +17,7 @@ pub(super) fn insert(function: &mut Function, _context: Context<'_>) {
     };
     let mut heads = Vec::new();
     for (index, &head) in order.iter().enumerate() {
-        // All that lies between is looked at: too many loops look, never too few.
+        // All blocks in between are examined: the check may be unnecessary, but is never missing.
         let last = dominators.latches(head).filter_map(|latch| dominators.position(latch)).max();
         if last.is_some_and(|last| order[index..=last as usize].iter().any(is_blind)) {
             heads.push(head);

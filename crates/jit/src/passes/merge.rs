@@ -1,9 +1,9 @@
-//! Byte-wise loads become wide ones: `p[0] | p[1] << 8` is one 16-bit load, `p[0] << 8 | p[1]` one
-//! with swapped bytes.
+//! Merges byte-wise loads into wide ones: `p[0] | p[1] << 8` is one 16-bit load, `p[0] << 8 | p[1]`
+//! one with swapped bytes.
 //!
 //! Clang reads packed and unaligned fields byte by byte; machines don't have to. All bytes are
-//! loaded in one block, unconditionally, so the verifier proved every one of them. Where a byte is
-//! wanted by itself, too, it is cut out of the wide load.
+//! loaded in one block, unconditionally, so the verifier proved every one of them. A byte that is
+//! also used by itself is extracted from the wide load.
 
 use super::{Context, definition, definitions};
 use crate::xir::{
@@ -11,12 +11,12 @@ use crate::xir::{
     Width,
 };
 
-/// Pieces of one value; 8 bytes are the most it can have.
+/// Largest number of pieces of one value, which has at most 8 bytes.
 const PARTS_MAX: usize = 8;
 
 pub(super) fn merge_loads(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
-    // Wide loads take the places of values that were there: nothing of this becomes wrong.
+    // Wide loads replace existing values, so the analyses stay valid.
     let definitions = definitions(function, &dominators);
     for &block in dominators.order() {
         merge_in_block(function, block, &definitions);
@@ -40,15 +40,15 @@ fn merge_in_block(function: &mut Function, block: Block, definitions: &[Option<I
     }
 }
 
-/// A wide load that stands for a tree of narrow ones.
+/// A wide load that replaces a tree of narrow ones.
 struct Merged {
     place: Place,
     swapped: bool,
-    /// The narrow ones.
+    /// The narrow loads.
     parts: Vec<(Inst, Part)>,
 }
 
-/// One narrow load and where its bits go.
+/// One narrow load, and the position of its bits.
 #[derive(Clone, Copy)]
 struct Part {
     position: usize,
@@ -61,7 +61,7 @@ struct Finder<'a> {
     insts: &'a [Inst],
     /// Position in the block of each value defined there.
     defined: &'a [Option<usize>],
-    /// Instruction that defines each value, in whichever block.
+    /// Instruction that defines each value, in any block.
     definitions: &'a [Option<Inst>],
 }
 
@@ -103,7 +103,7 @@ impl Finder<'_> {
         is_quiet.then_some(Merged { place, swapped, parts })
     }
 
-    /// Adds the loads that `value << shift` is made of.
+    /// Collects the loads of which `value << shift` consists.
     fn collect(&self, value: Value, shift: u32, parts: &mut Vec<Part>) -> Option<()> {
         let position = self.defined[value.0 as usize]?;
         match *self.op(position) {
@@ -124,7 +124,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Constants are shared by all blocks behind the first that has them.
+    /// The constant of a value. Constants are shared by all blocks dominated by the first one that
+    /// has them.
     fn constant(&self, value: Value) -> Option<u64> {
         match definition(self.function, self.definitions, value)? {
             Op::Const(constant) => Some(*constant),
@@ -132,7 +133,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Nothing between the first load and the root writes what is loaded.
+    /// Whether no instruction between the first load and the root writes the loaded bytes.
     fn is_quiet(&self, parts: &[Part], root: usize, alias: Alias) -> bool {
         let first = parts.iter().map(|part| part.position).min().unwrap_or(root);
         (first..root).all(|position| match self.op(position) {
@@ -161,7 +162,7 @@ fn replace(function: &mut Function, block: Block, root: Inst, merged: &Merged) {
     };
     ops.extend(swap.map(|swap| Op::Unary(swap, Value(0))));
     ops.extend((loaded != ty).then_some(Op::Unary(UnaryOp::Zext, Value(0))));
-    // The last step keeps the root's value, the ones before go in front of it.
+    // The last step keeps the root's value, the earlier ones go in front of it.
     let mut steps = Vec::new();
     let mut values: Vec<Value> = Vec::new();
     let last = ops.len() - 1;
@@ -179,7 +180,7 @@ fn replace(function: &mut Function, block: Block, root: Inst, merged: &Merged) {
             values.push(value);
         }
     }
-    // All of it takes the place of the first narrow load.
+    // The new instructions replace the first narrow load.
     let is_part = |inst: &Inst| merged.parts.iter().any(|(part, _)| part == inst);
     let insts = &mut function.block_mut(block).insts;
     insts.retain(|inst| *inst != root);
@@ -193,7 +194,7 @@ fn replace(function: &mut Function, block: Block, root: Inst, merged: &Merged) {
     }
 }
 
-/// A narrow load is bytes of the wide one: others may want it too, and put the same together.
+/// Replaces a narrow load by bytes of the wide one: other instructions may use it, too.
 fn cut_out(
     function: &mut Function,
     block: Block,

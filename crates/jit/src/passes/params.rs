@@ -1,8 +1,8 @@
 //! Removes block parameters that always receive the same value.
 //!
-//! The builder gives each block all its live registers as parameters; this is what makes that form
+//! The builder gives each block all its live registers as parameters; this pass makes that form
 //! minimal. A parameter whose arguments are one value (or the parameter itself, around a loop) is
-//! that value: it is defined on every path to the block.
+//! replaced by that value: it is defined on every path to the block.
 
 use super::Context;
 use super::replace::Replacements;

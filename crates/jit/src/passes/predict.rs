@@ -1,21 +1,21 @@
-//! A select that waits for a long chain of others becomes a branch again.
+//! Turns a select that waits for a long chain of others back into a branch.
 //!
-//! A select takes what it is made of to be there: both ways, and the condition. A processor goes on
-//! behind a branch before any of that is known, and is mostly right about where to. A select or
-//! two cost less than what a wrong guess does; where each of many waits for the one before it, all
-//! their times add up, and a branch in between cuts the chain.
+//! A select needs all of its operands: both values, and the condition. A processor continues behind
+//! a branch before any of these is known, and usually predicts the target correctly. One or two
+//! selects cost less than a misprediction; if each of many waits for the one before it, their times
+//! add up, and a branch in between cuts the chain.
 
 use super::Context;
 use crate::xir::{Block, BlockData, Dominators, Function, Inst, Jump, Op, Terminator, Value};
 
-/// Selects that may wait for each other.
+/// Largest number of selects in a chain.
 const CHAIN_MAX: u8 = 3;
 
 pub(super) fn cut_chains(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
     let mut chains = Chains { depths: vec![0; function.values.len()] };
     for &block in dominators.order() {
-        // A loop that may become one over vectors stays one block.
+        // A loop that may be vectorized stays one block.
         let is_whole = function.counted.contains(&block);
         let mut rest = Some(block);
         while let Some(block) = rest {
@@ -30,13 +30,13 @@ pub(super) fn cut_chains(function: &mut Function, _: Context<'_>) {
     }
 }
 
-/// How many selects each value waits for, one after the other.
+/// Number of selects that each value waits for, one after the other.
 struct Chains {
     depths: Vec<u8>,
 }
 
 impl Chains {
-    /// Walks over a block to the first select that waits for too many; gives its place.
+    /// Walks over a block to the first select in a chain that is too long; gives its position.
     fn first_to_cut(&mut self, function: &Function, block: Block) -> Option<usize> {
         let insts = &function.block(block).insts;
         for (at, data) in insts.iter().map(|&inst| function.inst(inst)).enumerate() {
@@ -54,8 +54,8 @@ impl Chains {
         None
     }
 
-    /// Makes a branch of the selects at a place in a block that ask the same; gives the block that
-    /// goes on behind it.
+    /// Makes a branch of the selects with the same condition at a position in a block; gives the
+    /// block that continues behind it.
     fn cut(&mut self, function: &mut Function, block: Block, at: usize) -> Block {
         let behind = function.add_block();
         let data = function.block_mut(block);
@@ -80,7 +80,7 @@ impl Chains {
         behind
     }
 
-    /// Parameters wait for what their arguments do.
+    /// Sets the chains of parameters to those of their arguments.
     fn hand_on(&mut self, function: &Function, block: Block) {
         for jump in function.block(block).end.jumps() {
             let params = &function.block(jump.target).params;
@@ -104,7 +104,7 @@ struct Choice {
     no: Value,
 }
 
-/// The first of these instructions as selects by one condition; none needs another's result.
+/// The first of these instructions that are selects by one condition; none uses another's result.
 fn choices(function: &Function, insts: &[Inst]) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
     for data in insts.iter().map(|&inst| function.inst(inst)) {

@@ -1,13 +1,13 @@
-//! A branch whose ways meet at once with different values becomes a select.
+//! Turns a branch whose edges meet at once with different values into a select.
 //!
-//! "The header, or nothing if the packet is too short" is such a choice. As a select it is undone
+//! "The header, or nothing if the packet is too short" is such a choice. As a select it is resolved
 //! behind the branch that tests it (see [`super::known`]), and its blocks become one.
 
 use super::Context;
 use super::assemble::Assembler;
 use crate::xir::{Block, Dominators, Function, Inst, Jump, Op, Terminator};
 
-/// More choices at once are left to a branch.
+/// Largest number of selects; with more, the branch is kept.
 const SELECTS_MAX: usize = 2;
 
 pub(super) fn form(function: &mut Function, _: Context<'_>) {
@@ -44,8 +44,8 @@ pub(super) fn form(function: &mut Function, _: Context<'_>) {
     }
 }
 
-/// Where a way of a branch leads in the end, when all that is on it are constants; and the block
-/// they are in, which is on no other way.
+/// The final target of a branch's edge that passes only constants; and the block of these
+/// constants, which is on no other path.
 fn past_constants(
     function: &Function,
     dominators: &Dominators,

@@ -1,9 +1,9 @@
-//! A jitdump file: the code of each function and its name, when it was made.
+//! A jitdump file: the code of each function, its name, and the time of its compilation.
 //!
-//! `perf inject --jit` makes an object file of each and finds them by the process's mapping of the
-//! dump, so the code can be looked at when the process is gone. The format is that of
-//! `tools/perf/Documentation/jitdump-specification.txt`, version 1. Without lines of a source file:
-//! perf looks for such files, and an object file names those of another machine.
+//! `perf inject --jit` makes an object file of each function and finds them by the process's
+//! mapping of the dump, so that the code can be examined after the process is gone. The format is
+//! that of `tools/perf/Documentation/jitdump-specification.txt`, version 1. It has no source lines:
+//! perf looks for source files, and an object file names those of another machine.
 
 #![expect(unsafe_code, reason = "maps a file, for perf to see that it is there")]
 
@@ -51,7 +51,7 @@ impl Dump {
         Ok(Dump { open: Mutex::new(Open { file, next: 0 }) })
     }
 
-    /// Adds a function that is in its place.
+    /// Adds a function that was placed.
     pub(super) fn add(&self, function: &Named<'_>) {
         let mut open = self.open.lock();
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -61,8 +61,8 @@ impl Dump {
     }
 }
 
-/// Has perf record that the process has mapped the file: by that it is found. The mapping stays as
-/// long as the process.
+/// Makes perf record that the process has mapped the file, by which it is found. The mapping stays
+/// as long as the process.
 fn mark(file: &File) -> io::Result<()> {
     let rights = ProtFlags::READ | ProtFlags::EXEC;
     // SAFETY: a new private mapping at an address of the kernel's choice, which is never read.
@@ -72,7 +72,7 @@ fn mark(file: &File) -> io::Result<()> {
     mapped.map(|_| ()).map_err(io::Error::from)
 }
 
-/// The file's header.
+/// Header of the file.
 fn header(process: u32, now: u64) -> Vec<u8> {
     let machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
     let mut out = Vec::with_capacity(HEADER_BYTES);
@@ -85,7 +85,7 @@ fn header(process: u32, now: u64) -> Vec<u8> {
     out
 }
 
-/// The record of a function.
+/// Record of a function.
 fn load(function: &Named<'_>, number: u64, (process, thread): (u32, u32), now: u64) -> Vec<u8> {
     let Named { name, code } = function;
     let bytes = LOAD_BYTES + name.len() + 1 + code.len();
@@ -105,7 +105,7 @@ fn load(function: &Named<'_>, number: u64, (process, thread): (u32, u32), now: u
     out
 }
 
-/// In nanoseconds, by the clock of `perf record -k mono`.
+/// Time in nanoseconds, by the clock of `perf record -k mono`.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -116,7 +116,7 @@ const MAGIC: u32 = 0x4a69_5444;
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 40;
 const JIT_CODE_LOAD: u32 = 0;
-/// Bytes of a [`JIT_CODE_LOAD`] in front of the name.
+/// Size in bytes of a [`JIT_CODE_LOAD`] in front of the name.
 const LOAD_BYTES: usize = 56;
 const EM_X86_64: u32 = 62;
 const EM_AARCH64: u32 = 183;

@@ -1,5 +1,5 @@
-//! Names for `perf`, which knows no code that is in no file: in a list of addresses, and with the
-//! code itself in a file that outlives the process.
+//! Names of functions for `perf`, which can't find code outside of files: in a list of addresses,
+//! and together with the code in a file that outlives the process.
 
 mod dump_unsafe;
 
@@ -12,14 +12,14 @@ use crate::xir::Module;
 
 /// A compiled function.
 struct Named<'a> {
-    /// `towpath_TIER::PROGRAM::FUNCTION`
+    /// Name in the form `towpath_TIER::PROGRAM::FUNCTION`.
     name: String,
     code: &'a [u8],
 }
 
-/// Tells perf about the functions at `offsets` of `code`, the module's in order, then others: with
+/// Reports the functions at `offsets` of `code`, the module's in order, then others, to perf: with
 /// `TOWPATH_PERF_MAP=1` in the environment by `/tmp/perf-PID.map`, with `TOWPATH_JITDUMP=FOLDER` by
-/// `jit-PID.dump` there. What cannot be written is not missed.
+/// `jit-PID.dump` there. Errors of writing are ignored.
 pub(crate) fn note(tier: &str, module: &Module, code: &[u8], offsets: &[usize]) {
     static WANTS_MAP: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("TOWPATH_PERF_MAP").is_some_and(|value| value == "1"));
@@ -36,14 +36,14 @@ pub(crate) fn note(tier: &str, module: &Module, code: &[u8], offsets: &[usize]) 
     }
 }
 
-/// Appends to the list where perf looks.
+/// Appends to the list at the path that perf expects.
 fn list(functions: &[Named<'_>]) {
     let line = |Named { name, code }: &Named<'_>| {
         format!("{:x} {:x} {name}\n", code.as_ptr() as usize, code.len())
     };
     let lines: String = functions.iter().map(line).collect();
     let path = format!("/tmp/perf-{}.map", std::process::id());
-    // Not through a link that another user may have put there.
+    // A link that another user may have made is not followed.
     let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(path);
     let _ = file.and_then(|mut file| file.write_all(lines.as_bytes()));

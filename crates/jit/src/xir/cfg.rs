@@ -1,7 +1,8 @@
-//! The shape of a function: predecessors, an order in which definitions come before uses,
+//! Control flow of a function: predecessors, an order in which definitions come before uses,
 //! dominators.
 //!
-//! Dominators after Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
+//! The algorithm is that of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm"
+//! (2001).
 
 use super::function::Function;
 use super::ir::Block;
@@ -9,21 +10,21 @@ use super::ir::Block;
 /// Dominator tree of the blocks that the entry reaches.
 #[derive(Debug, Clone)]
 pub struct Dominators {
-    /// Reachable blocks, each before those it dominates.
+    /// Reachable blocks, each before those that it dominates.
     order: Vec<Block>,
     /// Position in `order`, by block; `None` for unreachable blocks.
     position: Vec<Option<u32>>,
     /// Immediate dominator by position; the entry's is itself.
     idom: Vec<u32>,
-    /// By position, first and last place in a walk over the tree: what a block dominates lies
-    /// between its own two.
+    /// By position, first and last index in a walk over the tree: the blocks that a block dominates
+    /// lie between its own two.
     spans: Vec<(u32, u32)>,
     /// Predecessors by block, reachable ones only; a block that jumps twice is listed twice.
     preds: Vec<Vec<Block>>,
 }
 
 impl Dominators {
-    /// Computes them for the function as it is now.
+    /// Computes the dominators of the function in its current form.
     pub fn new(function: &Function) -> Self {
         let order = reverse_postorder(function);
         let mut position = vec![None; function.blocks.len()];
@@ -42,7 +43,7 @@ impl Dominators {
     }
 
     /// Reachable blocks in reverse postorder: a block comes after its dominators, and after all its
-    /// predecessors but those of back edges.
+    /// predecessors except those of back edges.
     pub fn order(&self) -> &[Block] {
         &self.order
     }
@@ -62,7 +63,7 @@ impl Dominators {
         &self.preds[block.0 as usize]
     }
 
-    /// Predecessors that do not come before the block: where the rounds of its loop end.
+    /// Predecessors that do not come before the block: ends of rounds of its loop.
     pub fn latches(&self, block: Block) -> impl Iterator<Item = Block> {
         let preds = self.preds[block.0 as usize].iter().copied();
         preds.filter(move |&pred| self.position(pred) >= self.position(block))
@@ -75,7 +76,7 @@ impl Dominators {
         (dominator != position).then(|| self.order[dominator as usize])
     }
 
-    /// Whether every path to `b` passes `a` (true for `a == b`). False when either is unreachable.
+    /// Whether every path to `b` passes `a` (true for `a == b`). False if either is unreachable.
     pub fn dominates(&self, a: Block, b: Block) -> bool {
         let (Some(a), Some(b)) = (self.position[a.0 as usize], self.position[b.0 as usize]) else {
             return false;
@@ -85,15 +86,16 @@ impl Dominators {
     }
 }
 
-/// Places in a walk over the dominator tree, parents before children.
+/// Indices in a walk over the dominator tree, parents before children.
 fn spans(idom: &[u32]) -> Vec<(u32, u32)> {
-    // Blocks come after their dominators, so one walk from the back counts what each dominates.
+    // Blocks come after their dominators, so one walk from the back counts those that each
+    // dominates.
     let mut sizes = vec![1u32; idom.len()];
     for index in (1..idom.len()).rev() {
         sizes[idom[index] as usize] += sizes[index];
     }
     let mut spans = vec![(0, 0); idom.len()];
-    // Where the next child of each block goes.
+    // Index of the next child of each block.
     let mut next = vec![1u32; idom.len()];
     for index in 0..idom.len() {
         let parent = idom[index] as usize;

@@ -1,60 +1,59 @@
-//! Functions and modules: blocks, and the instructions and values they are made of.
+//! Functions and modules: blocks, and their instructions and values.
 
 use super::ir::{Block, Inst, InstData, Op, Terminator, Type, Value};
 
-/// A block: parameters, instructions, and its end.
+/// A block: parameters, instructions, and its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockData {
-    /// Values that every jump here supplies.
+    /// Values that every jump to the block supplies.
     pub params: Vec<Value>,
-    /// In order.
+    /// Instructions in order.
     pub insts: Vec<Inst>,
-    /// How it ends.
+    /// End of the block.
     pub end: Terminator,
 }
 
 /// One function of a program.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// C name.
+    /// Name of the C function.
     pub name: String,
     /// First BPF instruction slot.
     pub start: u32,
-    /// Bytes of BPF stack it uses, callees not counted, what it took in of them is.
+    /// Bytes of BPF stack that it uses, without callees but with those that were inlined.
     pub stack_bytes: u32,
-    /// The part of them that its own bytecode uses.
+    /// The part of these bytes that its own bytecode uses.
     pub own_stack_bytes: u32,
-    /// Functions whose code is part of this one.
+    /// Functions that were inlined into this one.
     pub inlined: Vec<Inlined>,
-    /// Blocks that are loops of their own, and run for a number of rounds that is known in front of
-    /// them.
+    /// Blocks that are single-block loops with a number of rounds that is known in front of them.
     pub counted: Vec<Block>,
     /// Blocks by number; the first is the entry, whose parameters are the function's.
     pub blocks: Vec<BlockData>,
-    /// Instructions by number; those in no block are dead.
+    /// Instructions by number; those that are in no block are dead.
     pub insts: Vec<InstData>,
     /// Types by value number.
     pub values: Vec<Type>,
 }
 
-/// A function whose code is part of another one.
+/// A function that was inlined into another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inlined {
-    /// First BPF instruction slot: facts of the verifier are found by it.
+    /// First BPF instruction slot, by which facts of the verifier are found.
     pub start: u32,
-    /// Where its frame pointer is, from the frame pointer of the function that it is part of.
+    /// Offset of its frame pointer from that of the function that contains it.
     pub frame: i16,
 }
 
-/// A whole program: the entry function first.
+/// A whole program, with the entry function first.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// Functions, in the order of the linked program's.
     pub functions: Vec<Function>,
-    /// The entry function as it is run for the program's own bursts, where that differs: what tail
-    /// calls lead to runs for those of another program, in which maps have other numbers.
+    /// The entry function in the form for the program's own bursts, if that differs: as a target of
+    /// tail calls it runs for bursts of another program, in which maps have other numbers.
     pub own: Option<Function>,
-    /// Its machine code masks addresses against speculation, and has barriers.
+    /// Whether its machine code masks addresses against speculation, and has barriers.
     pub masked: bool,
 }
 
@@ -64,7 +63,7 @@ impl Module {
         self.functions.iter().chain(&self.own)
     }
 
-    /// The same, to change.
+    /// All functions, in either form, mutable.
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Function> {
         self.functions.iter_mut().chain(&mut self.own)
     }
@@ -74,7 +73,7 @@ impl Module {
         self.own.as_ref().or(self.functions.first())
     }
 
-    /// Whether there is a tail call in it.
+    /// Whether it contains a tail call.
     pub fn has_tail_calls(&self) -> bool {
         self.functions.iter().any(Function::has_tail_calls)
     }
@@ -87,7 +86,7 @@ impl Module {
 }
 
 impl Function {
-    /// Whether there is a tail call in it.
+    /// Whether it contains a tail call.
     pub fn has_tail_calls(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block.end, Terminator::TailCall { .. }))
     }
@@ -110,14 +109,14 @@ impl Function {
     /// The entry block.
     pub const ENTRY: Block = Block(0);
 
-    /// A new block that so far ends unreachable.
+    /// Adds a block whose end is unreachable so far.
     pub fn add_block(&mut self) -> Block {
         let data = BlockData { params: vec![], insts: vec![], end: Terminator::Unreachable };
         self.blocks.push(data);
         Block(self.blocks.len() as u32 - 1)
     }
 
-    /// A new parameter at the end of a block's.
+    /// Adds a parameter behind a block's other ones.
     pub fn add_param(&mut self, block: Block, ty: Type) -> Value {
         let value = self.add_value(ty);
         self.block_mut(block).params.push(value);
@@ -131,18 +130,18 @@ impl Function {
         result
     }
 
-    /// Appends an instruction that defines nothing.
+    /// Appends an instruction without a result.
     pub fn push_effect(&mut self, block: Block, origin: u32, op: Op) {
         self.push_data(block, InstData { op, result: None, origin });
     }
 
-    /// A new value, to be defined by the caller.
+    /// Adds a value, which the caller has to define.
     pub fn add_value(&mut self, ty: Type) -> Value {
         self.values.push(ty);
         Value(self.values.len() as u32 - 1)
     }
 
-    /// A new instruction that is in no block yet.
+    /// Adds an instruction that is in no block yet.
     pub fn add_inst(&mut self, data: InstData) -> Inst {
         self.insts.push(data);
         Inst(self.insts.len() as u32 - 1)
@@ -158,7 +157,7 @@ impl Function {
         &self.blocks[block.0 as usize]
     }
 
-    /// A block's contents, to change them.
+    /// A block's contents, mutable.
     pub fn block_mut(&mut self, block: Block) -> &mut BlockData {
         &mut self.blocks[block.0 as usize]
     }
@@ -168,7 +167,7 @@ impl Function {
         &self.insts[inst.0 as usize]
     }
 
-    /// An instruction, to change it.
+    /// An instruction, mutable.
     pub fn inst_mut(&mut self, inst: Inst) -> &mut InstData {
         &mut self.insts[inst.0 as usize]
     }
@@ -178,7 +177,7 @@ impl Function {
         (0..self.blocks.len() as u32).map(Block)
     }
 
-    /// The values that a block defines: its parameters, then what its instructions give.
+    /// The values that a block defines: its parameters, then its instructions' results.
     pub fn defined_in(&self, block: Block) -> impl Iterator<Item = Value> {
         let data = self.block(block);
         let results = data.insts.iter().filter_map(|&inst| self.inst(inst).result);

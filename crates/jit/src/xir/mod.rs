@@ -1,8 +1,8 @@
-//! XIR, the intermediate representation both compiler tiers share.
+//! XIR, the intermediate representation that both compiler tiers share.
 //!
-//! A verified program becomes one [`Function`] per BPF function, in SSA form with block parameters.
-//! It says more than bytecode does: 32-bit values are values of their own, each memory access has
-//! an alias class, pointers carry what the verifier knew of them, map operations and pure helpers
+//! A verified program becomes one [`Function`] for each BPF function, in SSA form with block
+//! parameters. It is more explicit than bytecode: 32-bit values are separate values, each memory
+//! access has an alias class, pointers keep the verifier's facts, map operations and pure helpers
 //! are instructions, and the BPF stack is addressed by constant offset, so that most of it can
 //! become SSA values. Passes are written once, here; Cranelift and LLVM only translate the result.
 

@@ -175,7 +175,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// A variant's name in lower case: the words of the text form are the words of the code.
+/// A variant's name in lower case: the text form uses the names of the code.
 fn lower(variant: &dyn fmt::Debug) -> String {
     format!("{variant:?}").to_ascii_lowercase()
 }

@@ -1,8 +1,8 @@
-//! Arithmetic on constants, with BPF's meaning for the corners (RFC 9669 section 4.1).
+//! Arithmetic on constants, with BPF's results in corner cases (RFC 9669 section 4.1).
 
 use crate::xir::{BinaryOp, Cond, Type, UnaryOp};
 
-/// The result, cut to `ty`.
+/// The result, truncated to `ty`.
 pub(in super::super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
     let (sa, sb) = (signed(ty, a), signed(ty, b));
     let shift = (b & u64::from(ty.bits() - 1)) as u32;
@@ -30,7 +30,7 @@ pub(in super::super) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
     value & ty.mask()
 }
 
-/// The result of an operation on a value of `from`, cut to `to`.
+/// The result of an operation on a value of `from`, truncated to `to`.
 pub(in super::super) fn unary(op: UnaryOp, from: Type, to: Type, a: u64) -> u64 {
     let value = match op {
         UnaryOp::Bswap16 => u64::from((a as u16).swap_bytes()),

@@ -1,6 +1,6 @@
-//! A hash for instructions: quick, and good enough for what compilers hash. The standard one guards
-//! against keys chosen to collide, which costs most of value numbering's time; here they only make
-//! one compilation slower.
+//! A hash for instructions: quick, and good enough for compiled code. The standard one guards
+//! against keys chosen to collide, which costs most of value numbering's time; here such keys only
+//! make one compilation slower.
 
 /// Multiplies and rotates, word by word.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl std::hash::Hasher for Hasher {
     }
 
     fn finish(&self) -> u64 {
-        // The table looks at the top bits and at the low ones.
+        // The table uses the top bits and the low ones.
         self.0.rotate_left(26)
     }
 }

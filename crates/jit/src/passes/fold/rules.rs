@@ -1,14 +1,14 @@
-//! The simplifications, one function per kind of instruction.
+//! Simplifications, one function for each kind of instruction.
 
 use super::{Folder, Simpler, constant};
 use crate::xir::{
     BinaryOp, Block, Cond, CtxField, Inst, InstData, Op, Place, Type, UnaryOp, Value, Width,
 };
 
-/// How far back operands are looked through for known bits.
+/// Largest number of operations through which known bits are followed.
 const BITS_DEPTH_MAX: u32 = 6;
 
-/// One step of simplification; new instructions it needs go to `kept`.
+/// One step of simplification; new instructions that it needs go to `kept`.
 pub(super) fn simplify(
     folder: &mut Folder<'_>,
     _block: Block,
@@ -107,14 +107,14 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// `trunc (x op y)` computes in 32 bits when the operands are there in 32 bits anyway.
+    /// Computes `trunc (x op y)` in 32 bits if the operands exist in 32 bits anyway.
     fn narrowed(&mut self, op: BinaryOp, x: Value, y: Value) -> Option<Simpler> {
         let x = self.narrow_any(x)?;
         let y = self.narrow_any(y)?;
         Some(Simpler::Op(Op::Binary(op, x, y)))
     }
 
-    /// The low half of a value that was made from one.
+    /// The low half of a value that was extended from one.
     fn narrow_any(&mut self, value: Value) -> Option<Value> {
         match self.op(value)? {
             Op::Unary(UnaryOp::Zext | UnaryOp::Sext, narrow) => Some(narrow),
@@ -149,7 +149,7 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// Bitwise operations on two zero-extended values stay in 32 bits.
+    /// Computes bitwise operations on two zero-extended values in 32 bits.
     fn narrowed_zext(&mut self, op: BinaryOp, a: Value, b: Value, ty: Type) -> Option<Simpler> {
         if ty != Type::I64 || !matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) {
             return None;
@@ -193,7 +193,7 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Binary(op, a, operand)))
     }
 
-    /// A 64-bit `and` with a 32-bit mask looks at the low half only.
+    /// Computes a 64-bit `and` with a 32-bit mask on the low half only.
     fn narrow_and(&mut self, a: Value, mask: u64) -> Option<Simpler> {
         let low = self.narrow(a)?;
         let mask = self.insert_const(Type::I32, mask);
@@ -201,7 +201,7 @@ impl Rewriter<'_, '_> {
         Some(Simpler::Op(Op::Unary(UnaryOp::Zext, narrow)))
     }
 
-    /// `(x op c1) op c2` is `x op (c1 op c2)`, and constants move into addresses.
+    /// Turns `(x op c1) op c2` into `x op (c1 op c2)`, and moves constants into addresses.
     fn reassociate(&mut self, op: BinaryOp, a: Value, c: u64, ty: Type) -> Option<Simpler> {
         match (op, self.op(a)?) {
             (BinaryOp::Add, Op::StackAddr(offset)) => {
@@ -221,7 +221,8 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// A left and a right shift by one count: what `-mcpu=v1` and `v2` write for extensions.
+    /// Simplifies a left and a right shift by one count, which `-mcpu=v1` and `v2` use for
+    /// extensions.
     fn shift_pair(&mut self, op: BinaryOp, a: Value, c: u64, ty: Type) -> Option<Simpler> {
         let Op::Binary(BinaryOp::Shl, x, y) = self.op(a)? else { return None };
         if self.folder.constant(y)? != c || c == 0 || c >= u64::from(ty.bits()) {
@@ -256,7 +257,7 @@ impl Rewriter<'_, '_> {
                 Some(Simpler::Op(Op::Const(holds.into())))
             }
             (None, Some(c)) => self.compare_with(cond, a, b, c),
-            // Passes know an address in the packet and its end in this order.
+            // Other passes recognise an address in the packet and its end in this order.
             (None, None) if self.is_end(a) && !self.is_end(b) => {
                 Some(Simpler::Op(Op::Compare(swapped(cond), b, a)))
             }
@@ -278,7 +279,8 @@ impl Rewriter<'_, '_> {
         })
     }
 
-    /// An address is not 0; `(x cmp y) != 0` is the comparison itself, `== 0` its negation.
+    /// Simplifies tests for 0: an address is not 0; `(x cmp y) != 0` is the comparison itself, `==
+    /// 0` its negation.
     fn zero_test(&mut self, cond: Cond, a: Value, zero: Value) -> Option<Simpler> {
         if self.is_address(a) {
             return Some(Simpler::Op(Op::Const((cond == Cond::Ne).into())));
@@ -313,7 +315,7 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// Comparing two zero-extended values compares their 32-bit sources, unsigned.
+    /// Compares the 32-bit sources of two zero-extended values, unsigned.
     fn narrow_compare(&mut self, cond: Cond, a: Value, b: Value) -> Option<Simpler> {
         if self.ty(a) != Type::I64 || !matches!(self.op(a), Some(Op::Unary(UnaryOp::Zext, _))) {
             return None;
@@ -344,7 +346,7 @@ impl Rewriter<'_, '_> {
         }))
     }
 
-    /// A constant added to the base moves into the offset.
+    /// Moves a constant that is added to the base into the offset.
     fn place(&mut self, place: Place) -> Option<Place> {
         let Op::Binary(BinaryOp::Add, base, constant) = self.op(place.base)? else { return None };
         let constant = self.folder.constant(constant)? as i64;
@@ -352,7 +354,7 @@ impl Rewriter<'_, '_> {
         Some(Place { base, offset, ..place })
     }
 
-    /// A narrow store ignores what only clears or sets bits above its width.
+    /// Removes operations that only clear or set bits above a narrow store's width.
     fn without_upper_bits(&mut self, value: Value, width: Width) -> Option<Value> {
         let stored = match width {
             Width::W8 => 0xff,
@@ -371,7 +373,7 @@ impl Rewriter<'_, '_> {
         }
     }
 
-    /// Bits that may be set in a value.
+    /// Bits that may be 1 in a value.
     pub(super) fn possible(&self, value: Value) -> u64 {
         self.bits(value, BITS_DEPTH_MAX)
     }
@@ -385,7 +387,7 @@ impl Rewriter<'_, '_> {
     }
 }
 
-/// Bits that may be set in a value.
+/// Bits that may be 1 in a value.
 pub(super) fn possible_bits(folder: &Folder<'_>, value: Value) -> u64 {
     bits(folder, value, BITS_DEPTH_MAX)
 }
@@ -409,7 +411,7 @@ fn bits(folder: &Folder<'_>, value: Value, depth: u32) -> u64 {
         Op::Unary(UnaryOp::Bswap32, _) => u64::from(u32::MAX),
         Op::Binary(BinaryOp::And, x, y) => of(*x) & of(*y),
         Op::Binary(BinaryOp::Or | BinaryOp::Xor, x, y) => of(*x) | of(*y),
-        // No bit below both operands' lowest ones can be set.
+        // No bit below both operands' lowest ones can be 1.
         Op::Binary(BinaryOp::Add | BinaryOp::Sub, x, y) => match of(*x) | of(*y) {
             0 => 0,
             either => all & u64::MAX << either.trailing_zeros(),
@@ -425,7 +427,7 @@ fn bits(folder: &Folder<'_>, value: Value, depth: u32) -> u64 {
     }
 }
 
-/// The low half of the result depends on the low halves of the operands only.
+/// Whether the low half of the result depends on the low halves of the operands only.
 fn is_low_bits_only(op: BinaryOp) -> bool {
     use BinaryOp::{Add, And, Mul, Or, Sub, Xor};
     matches!(op, Add | Sub | Mul | And | Or | Xor)
@@ -435,7 +437,7 @@ fn width_mask(width: Width) -> u64 {
     u64::MAX >> (64 - 8 * width.bytes())
 }
 
-/// The comparison with its operands exchanged.
+/// The comparison for exchanged operands.
 fn swapped(cond: Cond) -> Cond {
     match cond {
         Cond::Eq | Cond::Ne => cond,

@@ -1,12 +1,12 @@
 //! Run-time checks for programs whose proof is not trusted, and a limit on their time.
 //!
-//! Each access is compared with what it may touch: the packet with the frame's bounds as they are
-//! then, map values with the map's memory, the stack with the function's frame. Where the quick
-//! comparison says no, the runtime is asked as the interpreter asks it, and ends the run or lets it
-//! go on. What is known from a check already made, or from the program's own comparison with
-//! `data_end`, is not checked again; what only the verifier knows, is.
+//! Each access is compared with its allowed memory: the packet with the frame's current bounds, map
+//! values with the map's memory, the stack with the function's frame. If the quick comparison
+//! fails, the runtime makes the interpreter's check, and ends the run or lets it continue. Facts
+//! from an earlier check, or from the program's own comparison with `data_end`, are not checked
+//! again; facts that only the verifier has, are.
 //!
-//! Runs behind every other pass: none may move an access above its check.
+//! It runs behind every other pass: none may move an access above its check.
 
 mod accesses;
 mod budget;
@@ -29,7 +29,7 @@ pub(super) fn insert(module: &mut Module, context: Context<'_>, budget: u32) {
     }
 }
 
-/// Rewrites a block, and splits it where a check may lead elsewhere.
+/// Rewrites a block, and splits it where a check may lead to another block.
 struct Writer<'a> {
     function: &'a mut Function,
     /// The block being written.
@@ -39,13 +39,13 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Starts a block over; gives its old instructions.
+    /// Clears a block to rewrite it; gives its old instructions.
     fn new(function: &'a mut Function, block: Block) -> (Self, Vec<Inst>) {
         let old = std::mem::take(&mut function.block_mut(block).insts);
         (Writer { function, block, insts: Vec::with_capacity(old.len()), origin: 0 }, old)
     }
 
-    /// Ends the last block as the whole one ended.
+    /// Ends the last block as the original one ended.
     fn finish(self, end: Terminator) {
         let data = self.function.block_mut(self.block);
         (data.insts, data.end) = (self.insts, end);
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
         self.insts.push(inst);
     }
 
-    /// Goes on at once when `fine` is not 0, else by way of the runtime.
+    /// Continues at once if `fine` is not 0, else after a check by the runtime.
     fn guard(&mut self, fine: Value, address: Value, bytes: u32, need: Need) {
         let (cold, next) = (self.function.add_block(), self.function.add_block());
         let jump = |target| Jump { target, args: Vec::new() };

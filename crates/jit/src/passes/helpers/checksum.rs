@@ -6,7 +6,7 @@
 use super::Emitter;
 use crate::xir::{Alias, Arg, BinaryOp, Op, Place, Type, UnaryOp, Value, Width};
 
-/// Bytes of a buffer up to which its words are added in place.
+/// Largest size in bytes of a buffer whose words are added inline.
 const BYTES_MAX: u64 = 64;
 
 impl Emitter<'_> {
@@ -55,7 +55,7 @@ impl Emitter<'_> {
         let mut total = sum;
         for offset in (0..size - size % 4).step_by(4) {
             if self.was_written_narrowly(bytes, offset) {
-                // Halves, added apart: one wide load would wait for the narrow store.
+                // Two halves: one wide load would wait for the narrow store.
                 for (half, shift) in [(offset, 0), (offset + 2, 16)] {
                     let part = self.load_part(bytes, half, Width::W16);
                     let part = self.zext(part);
@@ -75,7 +75,7 @@ impl Emitter<'_> {
         self.fold(total)
     }
 
-    /// Whether the last store to 4 bytes, in this block, wrote just some of them.
+    /// Whether the last store to 4 bytes, in this block, wrote only some of them.
     fn was_written_narrowly(&self, bytes: &Arg, offset: u32) -> bool {
         let Arg::Value(address) = bytes else { return false };
         let word = self.place(*address, offset, Width::W32);
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         sum
     }
 
-    /// All 32 bits turned over.
+    /// Inverts all 32 bits.
     fn complement(&mut self, value: Value) -> Value {
         self.binary_const(BinaryOp::Xor, value, LOW)
     }

@@ -1,6 +1,6 @@
-//! Helpers that are no calls, or cheap ones: checksum differences of constant sizes become sums,
-//! questions about the machine loads, and the rest that programs call for each packet direct calls
-//! of the runtime's functions.
+//! Cheaper forms of helpers: checksum differences of constant sizes become sums, queries of the
+//! machine's state loads, and other helpers that programs call for each packet direct calls of the
+//! runtime's functions.
 
 mod checksum;
 
@@ -76,18 +76,18 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether a buffer needs no check: it is named stack bytes, or the verifier is believed.
+    /// Whether a buffer needs no check: it is named stack bytes, or the verifier is trusted.
     fn is_buffer(&self, arg: Option<&Arg>) -> bool {
         let is_stack = matches!(arg, Some(Arg::StackRead(_) | Arg::StackReadWrite(_)));
         is_stack || (arg.is_some() && self.is_believed())
     }
 
-    /// Whether what the verifier proved needs no check.
+    /// Whether facts of the verifier need no check.
     fn is_believed(&self) -> bool {
         self.context.trust == Trust::Verified
     }
 
-    /// `data_end - data`, and what lies in frags.
+    /// `data_end - data`, plus the bytes in frags.
     fn frame_len(&mut self) -> Op {
         let data = self.value(Type::I64, Op::CtxLoad(CtxField::Data));
         let data_end = self.value(Type::I64, Op::CtxLoad(CtxField::DataEnd));

@@ -1,4 +1,4 @@
-//! A copy of a function in place of a call.
+//! A copy of a function in place of a call of it.
 
 use super::super::copy::Copy;
 use super::Call;
@@ -7,14 +7,14 @@ use crate::xir::{
     Value,
 };
 
-/// Puts `callee` where the call is, its frame pointer `frame` bytes from the caller's.
+/// Replaces the call by a copy of `callee`, with its frame pointer `frame` bytes from the caller's.
 pub(super) fn put_in(caller: &mut Function, call: &Call, frame: i16, callee: &Function) {
     let next = split(caller, call);
     let at = call.block;
     let inst = caller.block_mut(at).insts.pop();
     let Some(data) = inst.map(|inst| caller.inst(inst).clone()) else { return };
     let Op::Call { args, .. } = data.op else { return };
-    // The result becomes a parameter of the block behind.
+    // The result becomes a parameter of the block behind the call.
     let result = data.result.unwrap_or_else(|| caller.add_value(Type::I64));
     caller.block_mut(next).params = vec![result];
     let entry = copy(caller, callee, &args, frame, next);
@@ -31,7 +31,7 @@ pub(super) fn put_in(caller: &mut Function, call: &Call, frame: i16, callee: &Fu
     }
 }
 
-/// Cuts the block behind the call; gives the part behind.
+/// Splits the block behind the call; gives the second part.
 fn split(caller: &mut Function, call: &Call) -> Block {
     let next = caller.add_block();
     let block = caller.block_mut(call.block);
@@ -41,7 +41,7 @@ fn split(caller: &mut Function, call: &Call) -> Block {
     next
 }
 
-/// Copies all of a function; gives the entry. Returns go to `next`.
+/// Copies all blocks of a function; gives the entry. Returns become jumps to `next`.
 fn copy(
     caller: &mut Function,
     callee: &Function,
@@ -70,7 +70,7 @@ fn copy(
     entry
 }
 
-/// The stack is addressed from another frame pointer, which is so far away.
+/// Addresses the stack from another frame pointer, at this distance.
 fn move_frame(op: &mut Op, frame: i16) {
     let moved = |range: &mut StackRange| range.offset += frame;
     let moved_arg = |arg: &mut Arg| match arg {

@@ -1,15 +1,15 @@
-//! Keys as words: the bytes a call would read, in registers.
+//! Keys as words: the bytes that a call would read, in registers.
 
 use super::Emitter;
 use crate::xir::{Arg, BinaryOp, Op, Type, Value, Width};
 
 impl Emitter<'_> {
-    /// `size` bytes as little-endian 64-bit words, the last one filled up with zeroes.
+    /// `size` bytes as little-endian 64-bit words, the last one padded with zeroes.
     pub(super) fn words(&mut self, bytes: &Arg, size: u32) -> Vec<Value> {
         (0..size).step_by(8).map(|at| self.word(bytes, at, (size - at).min(8))).collect()
     }
 
-    /// A word of `len` bytes at an offset, in as few loads as there are powers of two.
+    /// A word of `len` bytes at an offset, in one load for each power of two in `len`.
     pub(in crate::passes) fn word(&mut self, bytes: &Arg, offset: u32, len: u32) -> Value {
         let mut whole = None;
         let mut done = 0;

@@ -1,5 +1,5 @@
 //! Map operations without the helper: lookups in arrays become arithmetic, those in hash tables
-//! calls with the key in registers, and everything else direct calls of the map's own functions.
+//! calls with the key in registers, and all others direct calls of the map's own functions.
 //!
 //! Maps exist before their programs are compiled and never move, so base, stride and size are
 //! constants in the code (`towpath_maps::Layout`). The kernel does the same

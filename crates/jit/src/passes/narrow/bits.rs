@@ -1,8 +1,8 @@
-//! The bits of each value that may be set, and the bits that are used.
+//! Bits of each value that may be 1, and bits that are used.
 
 use crate::xir::{BinaryOp, Dominators, Function, InstData, Op, Type, UnaryOp, Value, Width};
 
-/// Rounds after which the search for looked-at bits gives up: loops may need a few.
+/// Largest number of rounds of the search for used bits; loops may need a few.
 const ROUNDS_MAX: usize = 10;
 
 /// Bits by value.
@@ -14,7 +14,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// `None` when the search takes too long.
+    /// Computes the bits; `None` if the search takes too long.
     pub(super) fn of(function: &Function, dominators: &Dominators) -> Option<Self> {
         let mut bits = Bits {
             possible: function.values.iter().map(|ty| ty.mask()).collect(),
@@ -34,12 +34,12 @@ impl Bits {
         (0..ROUNDS_MAX).any(|_| !bits.demand(function, dominators)).then_some(bits)
     }
 
-    /// Bits that may be set.
+    /// Bits that may be 1.
     pub(super) fn possible(&self, value: Value) -> u64 {
         self.possible[value.0 as usize]
     }
 
-    /// Bits that matter to the users of the value.
+    /// Bits that the users of the value depend on.
     pub(super) fn demanded(&self, value: Value) -> u64 {
         self.demanded[value.0 as usize]
     }
@@ -70,13 +70,13 @@ impl Bits {
         }
     }
 
-    /// A constant count of a shift, as shifts take it.
+    /// The constant count of a shift, modulo the width.
     fn count(&self, function: &Function, value: Value) -> Option<u32> {
         let constant = self.constant(value)?;
         Some(constant as u32 & (function.ty(value).bits() - 1))
     }
 
-    /// One walk backwards; whether anything was new.
+    /// One backward walk; gives whether it added a bit.
     fn demand(&mut self, function: &Function, dominators: &Dominators) -> bool {
         let mut changed = false;
         for &block in dominators.order().iter().rev() {

@@ -1,4 +1,4 @@
-//! 64-bit arithmetic of which only 32 bits matter is done in 32, and rotations are found.
+//! Computes 64-bit arithmetic in 32 bits if only 32 bits matter, and finds rotations.
 //!
 //! BPF before `-mcpu=v3` has no 32-bit operations, and clang prefers 64-bit ones anyway: a hash
 //! function over `u32` becomes multiplications, masks and pairs of shifts on 64 bits. Knowledge of
@@ -28,7 +28,7 @@ pub(super) fn narrow(function: &mut Function, _: Context<'_>) {
     }
 }
 
-/// Finds rotations; runs when folding has cleaned up behind [`narrow`].
+/// Finds rotations; runs after folding has cleaned up behind [`narrow`].
 pub(super) fn find_rotations(function: &mut Function, _: Context<'_>) {
     let dominators = Dominators::new(function);
     let definitions = definitions(function, &dominators);

@@ -1,4 +1,4 @@
-//! `x << k | x >> (bits - k)` is a rotation, also where clang has moved the left shift into a
+//! Rotations: `x << k | x >> (bits - k)`, also if clang has moved the left shift into a
 //! multiplication: `(x * c & mask) >> (bits - k) | x * (c << k)` rotates `x * c`.
 
 use super::super::definition;
@@ -30,9 +30,9 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// The value an instruction rotates to the left, and by how much.
+    /// The value that an instruction rotates to the left, and the count.
     fn rotation(&self, inst: Inst) -> Option<(Value, u32)> {
-        // The halves share no bits, so all three put them together.
+        // The halves share no bits, so all three operations combine them.
         let Op::Binary(BinaryOp::Or | BinaryOp::Add | BinaryOp::Xor, a, b) =
             self.function.inst(inst).op
         else {
@@ -56,7 +56,7 @@ impl Finder<'_> {
         is_rest.then_some((value, left))
     }
 
-    /// `value` is `x * c` and `high` is `x * (c << left)`.
+    /// Whether `value` is `x * c` and `high` is `x * (c << left)`.
     fn is_shifted_product(&self, value: Value, high: Value, left: u32, ty: Type) -> bool {
         let product = |value| self.binary_const(BinaryOp::Mul, value);
         match (product(value), product(high)) {
@@ -65,7 +65,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A mask that only clears bits that a shift to the right drops anyway.
+    /// The value without a mask that only clears bits which a shift to the right drops anyway.
     fn without_low_mask(&self, value: Value, right: u32, ty: Type) -> Value {
         let kept = ty.mask() << right & ty.mask();
         match self.binary_const(BinaryOp::And, value) {
@@ -74,7 +74,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The same for a shift to the left.
+    /// The value without a mask that only clears bits which a shift to the left drops anyway.
     fn without_high_mask(&self, value: Value, right: u32, ty: Type) -> Value {
         let kept = ty.mask() >> (ty.bits() - right);
         match self.binary_const(BinaryOp::And, value) {

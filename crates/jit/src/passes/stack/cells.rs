@@ -1,4 +1,4 @@
-//! How a function cuts its stack: the finest pieces that every access is made of.
+//! Division of a function's stack into cells: the smallest pieces that all accesses consist of.
 
 use towpath_bpf::insn::STACK_BYTES;
 
@@ -12,7 +12,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// The cells of a function; bytes that stay memory are in none.
+    /// The cells of a function; bytes that stay in memory are in none.
     pub(super) fn of(function: &Function, dominators: &Dominators, reached: &Reached) -> Self {
         let mut used = [false; STACK_BYTES];
         // `cut[n]`: an access starts or ends before byte n.
@@ -40,7 +40,7 @@ impl Cells {
         self.cells[cell]
     }
 
-    /// The cells that make up a range.
+    /// The cells of which a range consists.
     pub(super) fn covering(&self, range: StackRange) -> std::ops::Range<usize> {
         let end = i32::from(range.offset) + i32::from(range.len);
         let first = self.cells.partition_point(|cell| cell.offset < range.offset);
@@ -49,7 +49,7 @@ impl Cells {
     }
 
     pub(super) fn width(&self, cell: usize) -> Width {
-        // `pieces` makes no other lengths than those a width has.
+        // `pieces` makes only lengths for which there is a width.
         Width::from_bytes(u32::from(self.cells[cell].len)).unwrap_or(Width::W8)
     }
 
@@ -58,7 +58,7 @@ impl Cells {
     }
 }
 
-/// The stack bytes an instruction touches.
+/// Stack bytes that an instruction accesses.
 pub(super) fn ranges(op: &Op) -> Vec<StackRange> {
     match op {
         Op::StackLoad(range) | Op::StackStore(range, _) => vec![*range],
@@ -70,7 +70,7 @@ pub(super) fn ranges(op: &Op) -> Vec<StackRange> {
     }
 }
 
-/// The stack bytes an argument names.
+/// Stack bytes that an argument names.
 pub(super) fn arg_range(arg: &Arg) -> Option<StackRange> {
     match arg {
         Arg::Value(_) => None,

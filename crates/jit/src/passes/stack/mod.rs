@@ -1,5 +1,5 @@
-//! The BPF stack as SSA values: first calls name the bytes they touch, so that few pointers to the
-//! stack are left; then all bytes become values that those don't reach.
+//! Promotion of the BPF stack to SSA values: first calls name the bytes that they access, so that
+//! few pointers to the stack remain; then all bytes become values that those pointers don't reach.
 //!
 //! Clang puts every map key and every spilled register on the stack. As memory, a key written as
 //! two words and read as one stalls on store forwarding, and no lookup can be inlined on it.

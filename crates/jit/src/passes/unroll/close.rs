@@ -1,12 +1,13 @@
-//! Values leave a loop as arguments of the jumps that leave it: each copy of it has others.
+//! Passes values out of a loop as arguments of the jumps that leave it: each copy of the loop has
+//! other values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Body;
 use crate::xir::{Block, Dominators, Function, Value};
 
-/// Makes what the loop defines and others use a parameter of every block behind the loop that it is
-/// live into. Redundant ones go with the next run of `params`.
+/// Makes each value that is defined in the loop and used outside a parameter of every block behind
+/// the loop that it is live into. The next run of `params` removes redundant ones.
 pub(super) fn pass_on(function: &mut Function, dominators: &Dominators, body: &Body) {
     let inside: BTreeSet<Value> =
         body.blocks.iter().flat_map(|&block| function.defined_in(block)).collect();
@@ -36,7 +37,7 @@ pub(super) fn pass_on(function: &mut Function, dominators: &Dominators, body: &B
     }
 }
 
-/// Adds a block and all before it, up to the loop.
+/// Adds a block and its predecessors, back to the loop.
 fn reach_back(dominators: &Dominators, body: &Body, block: Block, live: &mut BTreeSet<Block>) {
     let mut open = vec![block];
     while let Some(block) = open.pop() {

@@ -1,4 +1,4 @@
-//! Basic blocks of the reachable bytecode, and which registers are live into each.
+//! Basic blocks of the reachable bytecode, and the registers that are live into each.
 
 use towpath_bpf::Insn;
 use towpath_bpf::insn::{
@@ -9,10 +9,10 @@ use towpath_bpf::verifier::{SubprogramFacts, Verified};
 
 use super::BuildError;
 
-/// Stands for the rounds that `may_goto` has left, like a register that programs don't see.
+/// Remaining rounds of `may_goto`, treated like a register that programs don't see.
 pub(super) const ROUNDS: u8 = REG_COUNT as u8;
 
-/// Registers and what is treated like them.
+/// Number of registers and values treated like them.
 pub(super) const REGS: usize = REG_COUNT + 1;
 
 /// A set of registers r0 to r9, and [`ROUNDS`].
@@ -24,7 +24,7 @@ impl RegSet {
         self.0 & 1 << reg != 0
     }
 
-    /// In rising order.
+    /// The registers in ascending order.
     pub(super) fn iter(self) -> impl Iterator<Item = u8> {
         (0..REGS as u8).filter(move |&reg| self.contains(reg))
     }
@@ -96,7 +96,7 @@ impl Flow {
         self.blocks.binary_search_by_key(&slot, |block| block.start).ok()
     }
 
-    /// Backwards to a fixed point; blocks are few registers wide, so sets are one word.
+    /// Computes live registers backwards to a fixed point; a set is one word.
     fn find_live_registers(&mut self, program: &Verified) {
         let insns = &program.linked().insns;
         let mut changed = true;
@@ -122,7 +122,8 @@ impl Flow {
         let mut slot = block.end;
         while slot > block.start {
             slot -= 1;
-            // The second slot of a 64-bit immediate has code 0 and no registers: harmless.
+            // The second slot of a 64-bit immediate has code 0 and no registers, and has no effect
+            // here.
             let (reads, writes) = effects(insns[slot]);
             live = live.without(writes).union(reads);
         }
@@ -161,7 +162,7 @@ fn ends_block(insn: Insn) -> bool {
     is_jump_class(insn) && (insn.op() != BPF_CALL || insn.is_tail_call())
 }
 
-/// Slots control may go to after this one.
+/// Slots that may follow this one.
 fn successors(insn: Insn, slot: usize) -> impl Iterator<Item = usize> {
     let next = slot + if insn.is_ld_imm64() { 2 } else { 1 };
     let is_jump = is_jump_class(insn) && !matches!(insn.op(), BPF_CALL | BPF_EXIT);
@@ -170,11 +171,11 @@ fn successors(insn: Insn, slot: usize) -> impl Iterator<Item = usize> {
     falls.then_some(next).into_iter().chain(target)
 }
 
-/// Where a jump goes; `gotol` (`BPF_JMP32 | BPF_JA`) has its distance in the immediate.
+/// Target of a jump; `gotol` (`BPF_JMP32 | BPF_JA`) has its distance in the immediate.
 pub(super) fn jump_target(insn: Insn, slot: usize) -> usize {
     let long = insn.class() == BPF_JMP32 && insn.op() == BPF_JA;
     let distance = if long { i64::from(insn.imm) } else { i64::from(insn.off) };
-    // Verified: the target is a slot of the function. A broken fact gives a slot no block has.
+    // Verified: the target is a slot of the function. A wrong fact gives a slot that no block has.
     (slot as i64 + 1 + distance) as usize
 }
 

@@ -68,7 +68,7 @@ impl FunctionBuilder<'_> {
         (1..=count.min(5) as u8).map(|reg| Arg::Value(self.reg(reg))).collect()
     }
 
-    /// r1 to r5 hold nothing after a call.
+    /// Clears r1 to r5, which are undefined after a call.
     fn clobber(&mut self) {
         self.regs[1..=5].fill(None);
     }

@@ -1,4 +1,4 @@
-//! Loads, stores and atomics: what the verifier knows of the address decides which instruction.
+//! Loads, stores and atomics: the verifier's facts about the address select the instruction.
 
 use std::mem::offset_of;
 
@@ -80,8 +80,8 @@ impl FunctionBuilder<'_> {
         Ok(value)
     }
 
-    /// A field of the `struct xdp_md` of a packet that the program holds: its address is that of
-    /// what compiled code reads of a frame.
+    /// Loads a field of the `struct xdp_md` of a packet that the program holds: its address is that
+    /// of the record that compiled code reads of a frame.
     fn load_frame(&mut self, address: u8, offset: i32) -> Result<Value, BuildError> {
         let field = u32::try_from(offset).ok().and_then(CtxField::from_offset);
         let field =
@@ -143,7 +143,7 @@ impl FunctionBuilder<'_> {
         Ok(())
     }
 
-    /// Gives the register that is set, and the value as wide as the operation.
+    /// Gives the register that is set, and the value in the operation's width.
     fn atomic_at(&mut self, insn: Insn, place: Place) -> Result<Option<(u8, Value)>, BuildError> {
         let ty = place.width.value_type();
         match insn.imm {
