@@ -1,4 +1,4 @@
-//! Requests and what is answered.
+//! Requests and their answers.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ impl Guest {
         }
     }
 
-    /// Keeps what a guest was told off for, for people: each new thing is an event.
+    /// Records a refusal for people: each new one is an event.
     fn note_refusal(&self, state: &mut State, header: &Header, refusal: &Refusal) {
         state.counts.refused += 1;
         let command = header.command().map_or("a message", |command| command.name());
@@ -66,7 +66,7 @@ impl Guest {
         self.execute(state, command, values)
     }
 
-    /// Does what a command says.
+    /// Executes a command.
     pub(crate) fn execute(
         &self,
         state: &mut State,
@@ -110,7 +110,7 @@ impl Guest {
         }
     }
 
-    /// A dialogue begins: what there is here.
+    /// Begins a session: the answer has the host's features.
     fn hello(&self, state: &mut State, values: Values<'_>) -> Result<Writer, Refusal> {
         let boot = values.find(Tag::BootId).unwrap_or_default();
         if boot.len() > BOOT_ID_MAX {
@@ -206,7 +206,7 @@ fn reply(header: &Header, status: u32, writer: Writer) -> Message {
     Message { header: header.reply(status), payload: writer.finish() }
 }
 
-/// Why a request was refused.
+/// The values of a refusal.
 fn describe(refusal: &Refusal) -> Writer {
     let mut writer = Writer::new().with(Tag::Text, refusal.text.as_bytes());
     if let Some(limit) = refusal.limit {

@@ -1,8 +1,8 @@
-//! The host's side of guest offload: what a virtual machine's agent asks for, and what it may.
+//! The host's side of guest offload: the requests of a virtual machine's agent, and their limits.
 //!
-//! A [`Guest`] is one port's: its objects (a set of its own, so that there is nothing of the host's
-//! or of another guest's in it), handles, limits and counters. It answers messages, whatever they
-//! contain; a [`Channel`] brings them from a socket. Where programs run is behind [`Edge`].
+//! A [`Guest`] belongs to one port: its objects (a separate set, so that it contains nothing of the
+//! host's or of another guest's), handles, limits and counters. It answers messages of any content;
+//! a [`Channel`] receives them from a socket. [`Edge`] is the place where programs run.
 //! `docs/guest-offload.md` is the protocol.
 
 #![forbid(unsafe_code)]

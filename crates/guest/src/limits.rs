@@ -6,24 +6,25 @@ use towpath_bpf::proto::id;
 
 use crate::refusal::Refusal;
 
-/// Limits for one guest: all its programs and maps together.
+/// Limits for one guest, for all of its programs and maps together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Programs.
+    /// Number of programs.
     pub programs: u64,
-    /// Instructions.
+    /// Number of instructions.
     pub instructions: u64,
-    /// Maps.
+    /// Number of maps.
     pub maps: u64,
-    /// Elements that its maps have room for.
+    /// Number of elements that its maps have room for.
     pub entries: u64,
-    /// Bytes of maps, instructions and types.
+    /// Size of maps, instructions and types, in bytes.
     pub bytes: u64,
-    /// Requests a second, and elements of requests for many.
+    /// Number of requests a second; a request for several elements counts each.
     pub operations: u64,
-    /// Instructions (of XIR, about) for a burst of 64 frames; a frame has its part of them.
+    /// Approximate number of XIR instructions for a burst of 64 frames; each frame has an equal
+    /// share.
     pub burst_instructions: u64,
-    /// Microseconds for a burst of 64 frames: the others of a burst that took longer are aborted.
+    /// Microseconds for a burst of 64 frames: if it takes longer, its remaining frames are aborted.
     pub burst_us: u64,
     /// Helpers that its programs may call, by number.
     pub helpers: Vec<u32>,
@@ -31,18 +32,18 @@ pub struct Limits {
     pub rules: Rules,
 }
 
-/// By which rules a guest's programs are verified. By all of them no address leaves a program, and
-/// what was never written is not read.
+/// Rules by which a guest's programs are verified. In all of them, no address leaves a program, and
+/// unwritten memory is not read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// Rules that keep addresses secret. Accesses that the kernel refuses because its compiler
-    /// can't mask them against speculation are accepted
-    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks accesses, and
-    /// masks each of them whatever the rules are.
+    /// Rules that keep addresses secret. Accesses are accepted that the kernel refuses because its
+    /// compiler can't mask them against speculation
+    /// ([`towpath_bpf::verifier::Options::restrict_masked`]); compiled code checks and masks
+    /// accesses under any rules.
     #[default]
     Masked,
-    /// The kernel's for who lacks `CAP_PERFMON`, all of them. Few programs keep them that look
-    /// behind headers of varying length.
+    /// All rules of the kernel for users without `CAP_PERFMON`. Few programs satisfy them that
+    /// parse behind headers of varying length.
     Kernel,
 }
 
@@ -70,7 +71,7 @@ impl Limits {
     }
 }
 
-/// How much of its limits a guest uses.
+/// Used amounts of a guest's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Used {
     pub(crate) programs: u64,
@@ -81,7 +82,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// Both together.
+    /// Sum of both.
     pub(crate) fn and(self, more: Used) -> Used {
         Used {
             programs: self.programs.saturating_add(more.programs),
@@ -92,7 +93,7 @@ impl Used {
         }
     }
 
-    /// Each limit by name, with how much of it is used.
+    /// Each limit by name, with the used amount.
     pub(crate) fn of(self, limits: &Limits) -> [(&'static str, u64, u64); 5] {
         [
             ("programs", limits.programs, self.programs),
@@ -103,11 +104,11 @@ impl Used {
         ]
     }
 
-    /// Whether there is room for more.
+    /// Checks that there is room for more.
     ///
     /// # Errors
     ///
-    /// The first limit that would be crossed.
+    /// Fails with the first limit that would be exceeded.
     pub(crate) fn check(self, more: Used, limits: &Limits) -> Result<(), Refusal> {
         let after = self.and(more).of(limits);
         match after.into_iter().find(|(_, limit, used)| used > limit) {
@@ -117,7 +118,7 @@ impl Used {
     }
 }
 
-/// Operations that are left, filled up as time goes by: a second's worth may come at once.
+/// Operations that are left, refilled over time: at most a second's worth.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     left: u64,
@@ -129,11 +130,11 @@ impl Bucket {
         Bucket { left: limits.operations, filled: now }
     }
 
-    /// Takes so many out.
+    /// Takes this number of operations out.
     ///
     /// # Errors
     ///
-    /// There are not so many.
+    /// Fails if fewer are left.
     pub(crate) fn take(
         &mut self,
         count: u64,
@@ -157,7 +158,7 @@ impl Bucket {
     }
 }
 
-/// Helpers that tell a guest nothing of its host, and change nothing there.
+/// Helpers that reveal nothing of the host to a guest, and change nothing there.
 pub const HELPERS_DEFAULT: &[u32] = &[
     id::MAP_LOOKUP_ELEM,
     id::MAP_UPDATE_ELEM,
@@ -191,7 +192,7 @@ pub const HELPERS_DEFAULT: &[u32] = &[
     id::MAP_LOOKUP_PERCPU_ELEM,
 ];
 
-/// Frames of a burst.
+/// Number of frames of a burst.
 const BURST: u64 = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A guest as a caller of `bpf(2)`: its handles are the descriptors.
+//! A guest as a caller of `bpf(2)`: its handles are the file descriptors.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use towpath_objects::{Caller, Handle, Process};
 pub(crate) struct Memory {
     pub(crate) bytes: Process,
     pub(crate) handles: BTreeMap<u32, Handle>,
-    /// The number that the next object gets.
+    /// Number of the next object.
     pub(crate) next: u32,
 }
 
@@ -34,7 +34,7 @@ impl Caller for Memory {
     }
 
     fn install(&mut self, handle: Handle) -> Result<u32, Errno> {
-        // Numbers are not used again: a handle that was let go of stays wrong.
+        // Numbers are not reused: a handle that was closed stays invalid.
         let next = self.next.checked_add(1).ok_or(Errno::EMFILE)?;
         let number = std::mem::replace(&mut self.next, next);
         self.handles.insert(number, handle);

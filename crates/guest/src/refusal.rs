@@ -1,4 +1,4 @@
-//! Why a request is not done.
+//! Refusals of requests.
 
 use towpath_bpf::Errno;
 use towpath_guest_client::wire::Malformed;
@@ -7,13 +7,13 @@ use towpath_guest_client::wire::Malformed;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {errno}")]
 pub struct Refusal {
-    /// The number, as `bpf(2)` would return it.
+    /// Error number, as `bpf(2)` would return it.
     pub errno: Errno,
-    /// For people.
+    /// Message for people.
     pub text: String,
-    /// The limit that would be crossed, if that is the reason.
+    /// Name of the limit that would be exceeded, if that is the reason.
     pub limit: Option<&'static str>,
-    /// The verifier's log.
+    /// Log of the verifier.
     pub log: String,
 }
 
@@ -22,19 +22,19 @@ impl Refusal {
         Refusal { errno, text: text.into(), limit: None, log: String::new() }
     }
 
-    /// There would be more than there may be.
+    /// The refusal of a request that would exceed a limit.
     pub(crate) fn limit(name: &'static str, limit: u64, used: u64) -> Refusal {
         let text = format!("{used} {name}, and this guest may have {limit}");
         Refusal { limit: Some(name), ..Refusal::new(Errno::EDQUOT, text) }
     }
 
-    /// Too much at once.
+    /// The refusal of too many operations at once.
     pub(crate) fn operations(limit: u64) -> Refusal {
         let text = format!("more than {limit} operations a second");
         Refusal { limit: Some("operations"), ..Refusal::new(Errno::EAGAIN, text) }
     }
 
-    /// Refuses an operation that this guest's programs may not do.
+    /// The refusal of an operation that this guest's programs are not allowed.
     pub(crate) fn not_allowed(limit: &'static str, text: impl Into<String>) -> Refusal {
         Refusal { limit: Some(limit), ..Refusal::new(Errno::EOPNOTSUPP, text) }
     }

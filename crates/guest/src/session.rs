@@ -1,4 +1,4 @@
-//! Dialogues: who speaks, and which requests are new.
+//! Sessions: the current one, and the requests that are new.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use towpath_guest_client::wire::{Command, Header, VERSION};
 
 use crate::refusal::Refusal;
 
-/// The dialogue that is under way, and those before it.
+/// The current session, and earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     current: Option<u32>,
     before: VecDeque<u32>,
-    /// The last request of the current one.
+    /// Number of the last request of the current session.
     sequence: u32,
-    /// The guest's boot id, which stays the same until it reboots.
+    /// Boot id of the guest, which stays the same until it reboots.
     pub(crate) boot: Vec<u8>,
 }
 
 impl Session {
-    /// Whether a request is one that comes for the first time, in the dialogue that is under way.
+    /// Accepts a request if it is a new one, in the current session or a new one.
     pub(crate) fn admit(&mut self, header: &Header) -> Result<Command, Refusal> {
         let refuse = |errno, text: String| Err(Refusal::new(errno, text));
         if header.is_reply() || header.status != 0 {
@@ -62,7 +62,7 @@ impl Session {
     }
 }
 
-/// Dialogues that are known not to be new.
+/// Number of earlier sessions that are remembered.
 const REMEMBERED: usize = 1024;
 
 #[cfg(test)]

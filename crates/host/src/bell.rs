@@ -1,4 +1,4 @@
-//! A descriptor that wakes a thread in poll(2).
+//! A file descriptor that wakes a thread in poll(2).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,14 +13,14 @@ pub(crate) struct Bell(OwnedFd);
 impl Bell {
     /// # Errors
     ///
-    /// The process has no descriptor left.
+    /// Fails if the process has no file descriptor left.
     pub(crate) fn new() -> Result<Bell, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         fd.map(Bell).map_err(|errno| Error::setup("making an eventfd")(errno.into()))
     }
 
     pub(crate) fn ring(&self) {
-        // A full counter wakes as well.
+        // A full counter wakes the thread as well.
         let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

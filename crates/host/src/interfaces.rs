@@ -19,25 +19,25 @@ pub(crate) struct Address {
     pub(crate) ifindex: u32,
     pub(crate) address: IpAddr,
     pub(crate) prefix_len: u8,
-    /// Smaller is preferred as a source.
+    /// Rank as a source address: smaller ones are preferred.
     rank: u8,
 }
 
 impl Address {
-    /// Whether another one is in its network.
+    /// Whether another address is in its network.
     pub(crate) fn covers(&self, other: Ipv4Addr) -> bool {
         let IpAddr::V4(own) = self.address else { return false };
         let host_bits = 32_u32.saturating_sub(self.prefix_len.into());
         (own.to_bits() ^ other.to_bits()).checked_shr(host_bits).unwrap_or(0) == 0
     }
 
-    /// Whether it can be a source whatever the interface.
+    /// Whether it can be a source address for any interface.
     pub(crate) fn is_universal(&self) -> bool {
         self.rank & !RANK_DEPRECATED == 0
     }
 }
 
-/// The interface that an `RTM_NEWLINK` tells of.
+/// The interface in an `RTM_NEWLINK`.
 pub(crate) fn interface(body: &[u8]) -> Option<Interface> {
     let message = LinkMessage::parse(body).ok()?;
     let mut interface = Interface {
@@ -56,7 +56,8 @@ pub(crate) fn interface(body: &[u8]) -> Option<Interface> {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
-            // Tunnels have shorter or longer ones; the kernel copies what fits.
+            // Tunnels have shorter or longer addresses; like the kernel, this copies the bytes that
+            // fit.
             LinkAttribute::Address(bytes) => {
                 for (to, byte) in interface.mac.iter_mut().zip(bytes) {
                     *to = byte;
@@ -69,7 +70,7 @@ pub(crate) fn interface(body: &[u8]) -> Option<Interface> {
             _ => {}
         }
     }
-    // A lower interface in another namespace has a number that means something else here.
+    // A lower interface in another namespace has a number with another meaning here.
     if let (Some(lower), Some((id, protocol)), false) = (lower, tag, is_elsewhere) {
         interface.vlan = Some(Vlan { lower, id, protocol });
     }
@@ -90,7 +91,8 @@ fn tag_of(info: &LinkInfo) -> Option<(u16, u16)> {
     Some((id?, protocol.unwrap_or(ETH_P_8021Q)))
 }
 
-/// An interface without IPv4 or IPv6 has no part for it, and forwards none.
+/// Sets forwarding: an interface without IPv4 or IPv6 lacks the family's part, and does not forward
+/// it.
 fn set_forwarding(interface: &mut Interface, families: &[AfSpecUnspec]) {
     for family in families {
         match family {
@@ -109,7 +111,8 @@ fn set_forwarding(interface: &mut Interface, families: &[AfSpecUnspec]) {
     }
 }
 
-/// The address that an `RTM_NEWADDR` tells of; outer `None`: not understood, inner: not usable.
+/// The address in an `RTM_NEWADDR`. The outer `None`: it can't be parsed; the inner one: it is
+/// unusable.
 pub(crate) fn address(body: &[u8]) -> Option<Option<Address>> {
     let message = AddressMessage::parse(body).ok()?;
     let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
@@ -117,7 +120,7 @@ pub(crate) fn address(body: &[u8]) -> Option<Option<Address>> {
     for attribute in message.attributes {
         match attribute {
             AddressAttribute::Local(address) => own = Some(address),
-            // On a point-to-point interface this is the other end's.
+            // On a point-to-point interface this is the other end's address.
             AddressAttribute::Address(address) => other = Some(address),
             AddressAttribute::Flags(wide) => flags = wide,
             _ => {}
@@ -136,7 +139,7 @@ pub(crate) fn address(body: &[u8]) -> Option<Option<Address>> {
     Some(Some(Address { ifindex, address, prefix_len: message.header.prefix_len, rank }))
 }
 
-/// Gives each interface its addresses, those that are preferred as a source first.
+/// Assigns addresses to interfaces, preferred source addresses first.
 pub(crate) fn assign(interfaces: &mut [Interface], addresses: &[Address]) {
     let mut by_interface: HashMap<u32, Vec<&Address>> = HashMap::new();
     for address in addresses {

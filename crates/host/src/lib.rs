@@ -1,9 +1,9 @@
 //! The running host's interfaces, routes and neighbours, kept up to date for programs' look-ups.
 //!
-//! A [`Watcher`] reads them by rtnetlink (rtnetlink(7)) and puts them into a [`Live`] host, the one
-//! that `LoadOptions::host` takes. Ports that exist in this process only are added to them
-//! ([`Watcher::set_ports`]). A `Live` of written tables answers look-ups from those instead
-//! ([`tables`]).
+//! A [`Watcher`] reads them by rtnetlink (rtnetlink(7)) and publishes them in a [`Live`] host, the
+//! one of `LoadOptions::host`. Ports that exist only in this process are added to them
+//! ([`Watcher::set_ports`]). A `Live` host can also have tables written by users ([`tables`]), for
+//! look-ups in these.
 //!
 //! ```no_run
 //! use towpath_host::Watcher;
@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! Not followed: policy rules (`ip rule`) beside the kernel's three, routes for a source prefix or
+//! Not supported: policy rules (`ip rule`) beside the kernel's three, routes for a source prefix or
 //! a type of service, VRFs, and path MTUs that the host learned.
 
 #![forbid(unsafe_code)]

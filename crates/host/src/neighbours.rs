@@ -1,4 +1,4 @@
-//! Neighbours whose Ethernet address can be used.
+//! Neighbours with a usable Ethernet address.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use netlink_packet_core::Parseable;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 use towpath_xdp::host::Neighbour;
 
-/// The neighbour that an `RTM_NEWNEIGH` tells of; outer `None`: not understood, inner: not one
-/// that packets can be sent to.
+/// The neighbour in an `RTM_NEWNEIGH`. The outer `None`: it can't be parsed; the inner one: no
+/// packets can be sent to it.
 pub(crate) fn neighbour(body: &[u8]) -> Option<Option<Neighbour>> {
     let message = NeighbourMessage::parse(body).ok()?;
     let is_valid = u16::from(message.header.state) & NUD_VALID != 0;
@@ -29,5 +29,5 @@ pub(crate) fn neighbour(body: &[u8]) -> Option<Option<Neighbour>> {
     Some(known.map(|(address, mac)| Neighbour { ifindex, address, mac }))
 }
 
-/// `NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY`
+/// `NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY`.
 const NUD_VALID: u16 = 0xde;

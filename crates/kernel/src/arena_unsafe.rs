@@ -1,4 +1,4 @@
-//! An arena as a process sees it that maps it: pages come by being touched.
+//! An arena as seen by a process that maps it: accesses allocate pages.
 
 #![expect(unsafe_code, reason = "memory that the kernel shares with programs")]
 
@@ -12,25 +12,26 @@ use towpath_bpf::Errno;
 use crate::map::KernelMap;
 
 impl KernelMap {
-    /// Writes bytes at an offset in an arena, which gives their pages memory.
+    /// Writes bytes at an offset in an arena, which allocates their pages.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for other kinds and outside of the arena; what `mmap(2)` says.
+    /// Fails with `EINVAL` for maps of other kinds and outside of the arena, or with the error of
+    /// `mmap(2)`.
     pub fn write_arena(&self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
         let mapped = Mapped::new(self)?;
         let target = mapped.at(offset, bytes.len())?;
-        // SAFETY: so many bytes of the mapping, which lives until the end of this function and is
-        // not `bytes`.
+        // SAFETY: `bytes.len()` bytes of the mapping, which lives until the end of this function
+        // and does not overlap `bytes`.
         unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(())
     }
 
-    /// Reads bytes at an offset in an arena, which gives their pages memory too.
+    /// Reads bytes at an offset in an arena, which allocates their pages, too.
     ///
     /// # Errors
     ///
-    /// As [`KernelMap::write_arena`].
+    /// Fails as [`KernelMap::write_arena`] does.
     pub fn read_arena(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
         let mapped = Mapped::new(self)?;
         let source = mapped.at(offset, out.len())?;
@@ -40,7 +41,7 @@ impl KernelMap {
     }
 }
 
-/// One at a time: arenas of one program's copies are at one address.
+/// One mapping at a time: arenas of one program's copies have the same address.
 static MAPPED: Mutex<()> = Mutex::new(());
 
 struct Mapped {

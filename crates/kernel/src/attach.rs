@@ -9,7 +9,7 @@ use crate::program::KernelProgram;
 use crate::sys_unsafe::{ProgramImage, link_create, number, prog_load};
 use crate::uapi::{LinkCreate, ProgLoad};
 
-/// Where on an interface a program runs.
+/// Place on an interface where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachMode {
     /// In the driver (`XDP_FLAGS_DRV_MODE`).
@@ -18,8 +18,8 @@ pub enum AttachMode {
     Generic,
 }
 
-/// A bpf_link of a program and an interface. The program leaves the interface when this is
-/// dropped, and when the process ends, however it does.
+/// A bpf_link of a program and an interface. The program is detached when this is dropped, and at
+/// any end of the process.
 #[derive(Debug)]
 pub struct XdpLink(OwnedFd);
 
@@ -43,8 +43,8 @@ impl XdpLink {
     }
 }
 
-/// A bpf_link that drops whatever arrives at an interface and would go into the host's stack: what
-/// an XDP program takes before that is not concerned. It ends as an [`XdpLink`] does.
+/// A bpf_link that drops frames which arrive at an interface and would go into the host's stack;
+/// frames that an XDP program takes before that are not affected. It ends as an [`XdpLink`] does.
 #[derive(Debug)]
 pub struct IngressDrop {
     _link: OwnedFd,
@@ -53,7 +53,7 @@ pub struct IngressDrop {
 impl IngressDrop {
     /// # Errors
     ///
-    /// `EINVAL` from a kernel without `BPF_TCX_INGRESS` (before 6.6).
+    /// Fails with `EINVAL` if the kernel has no `BPF_TCX_INGRESS` (before 6.6).
     pub fn new(ifindex: u32) -> Result<IngressDrop, Errno> {
         let insns = [Insn::new(0xb7, 0, 0, 0, TC_ACT_SHOT), Insn::new(0x95, 0, 0, 0, 0)];
         let insns: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
@@ -82,8 +82,8 @@ impl AsFd for XdpLink {
 }
 
 impl KernelProgram {
-    /// Attaches the program to an interface of this network namespace. `EBUSY` and `EEXIST` say
-    /// that another program is there (`dev_xdp_attach`).
+    /// Attaches the program to an interface of this network namespace. `EBUSY` and `EEXIST` mean
+    /// that another program is attached (`dev_xdp_attach`).
     pub fn attach(&self, ifindex: u32, mode: AttachMode) -> Result<XdpLink, Errno> {
         XdpLink::new(self.as_fd(), ifindex, mode)
     }

@@ -1,4 +1,4 @@
-//! User space's end of ring buffers and perf events: what makes room in them.
+//! User space's end of ring buffers and perf events, which makes room in them.
 #![expect(unsafe_code, reason = "maps memory that the kernel writes")]
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -10,7 +10,7 @@ use towpath_bpf::Errno;
 use crate::map::KernelMap;
 use crate::sys_unsafe::{last_errno, number};
 
-/// The reader of a ring buffer map, who throws away what is in it.
+/// A reader of a ring buffer map that discards its records.
 #[derive(Debug)]
 pub struct RingReader {
     consumer: Mapping,
@@ -22,7 +22,7 @@ impl RingReader {
     ///
     /// # Errors
     ///
-    /// The kernel's, for other kinds of maps.
+    /// Fails with the kernel's error for other kinds of maps.
     pub fn open(map: &KernelMap) -> Result<Self, Errno> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let consumer = Mapping::new(map.as_fd(), PAGE_BYTES, access, 0)?;
@@ -30,7 +30,7 @@ impl RingReader {
         Ok(RingReader { consumer, producer })
     }
 
-    /// Takes everything out, unread.
+    /// Discards all records.
     pub fn skip(&self) {
         let end = self.producer.word().load(Ordering::Acquire);
         self.consumer.word().store(end, Ordering::Release);
@@ -38,19 +38,19 @@ impl RingReader {
 }
 
 /// Listeners for a perf event array: a ring for each CPU that can be opened. They have no reader:
-/// old samples make room for new ones.
+/// new samples overwrite old ones.
 #[derive(Debug)]
 pub struct PerfListeners {
     _rings: Vec<(OwnedFd, Mapping)>,
 }
 
 impl PerfListeners {
-    /// Opens a ring of so many pages, a power of two, on each of the first `cpus` CPUs, and puts
+    /// Opens a ring of `pages` pages, a power of two, on each of the first `cpus` CPUs, and puts
     /// them into the map.
     ///
     /// # Errors
     ///
-    /// The kernel's, when it opens none, or the map is of another kind.
+    /// Fails with the kernel's error if no ring can be opened, or if the map is of another kind.
     pub fn open(map: &KernelMap, cpus: usize, pages: usize) -> Result<Self, Errno> {
         let mut rings = Vec::new();
         let mut refusal = Errno::ENODEV;
@@ -71,15 +71,15 @@ impl PerfListeners {
     }
 }
 
-/// An event for what programs on a CPU send, written from the ring's end to its start as rings are
-/// that overwrite.
+/// An event for samples of programs on a CPU, written from the ring's end to its start as in
+/// overwriting rings.
 fn open_event(cpu: usize) -> Result<OwnedFd, Errno> {
     let mut attr = [0u64; ATTR_WORDS];
     attr[0] = u64::from(PERF_TYPE_SOFTWARE) | (size_of::<[u64; ATTR_WORDS]>() as u64) << 32;
     attr[1] = PERF_COUNT_SW_BPF_OUTPUT;
     attr[3] = PERF_SAMPLE_RAW;
     attr[5] = WRITE_BACKWARD;
-    // SAFETY: the attribute says how long it is, and outlives the call.
+    // SAFETY: the attribute contains its size, and outlives the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -122,24 +122,24 @@ impl Mapping {
         }
     }
 
-    /// The first word.
+    /// The first word of the mapping.
     fn word(&self) -> &AtomicU64 {
         // SAFETY: aligned memory of at least a page that lives as long as `self`; the kernel
-        // changes it atomically, too.
+        // changes the word atomically, too.
         unsafe { self.start.cast().as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, and no reference to it is left.
+        // SAFETY: the mapping of `new`, to which no reference is left.
         unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
     }
 }
 
 const PAGE_BYTES: usize = 4096;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// `struct perf_event_attr`, `PERF_ATTR_SIZE_VER5`.
+/// Number of 64-bit words of a `struct perf_event_attr` (`PERF_ATTR_SIZE_VER5`).
 const ATTR_WORDS: usize = 14;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;

@@ -1,8 +1,8 @@
-//! The running kernel as one more way to execute a program: the arbiter of what Towpath does.
+//! The running kernel as one more engine for programs: the reference for Towpath's behaviour.
 //!
-//! A [`Linked`] program and its maps are loaded through `bpf(2)` and run with
-//! `BPF_PROG_TEST_RUN`, so the same bytes go through our verifier and interpreter and through the
-//! kernel's. Small on purpose, and not libbpf: linking has been done already, by the code under
+//! A [`Linked`] program and its maps are loaded through `bpf(2)` and run with `BPF_PROG_TEST_RUN`,
+//! so the same bytes go through Towpath's verifier and interpreter and through the kernel's. This
+//! crate is small on purpose, and does not use libbpf: linking was done before, by the code under
 //! test.
 
 mod area_unsafe;
@@ -43,14 +43,14 @@ use std::sync::Arc;
 use towpath_bpf::btf::Btf;
 use towpath_bpf::{Errno, Insn, Linked, MapDef};
 
-/// A kernel that accepts programs from us.
+/// A kernel that accepts programs from this process.
 #[derive(Debug)]
 pub struct Kernel {
     types: types::KernelTypes,
     cpus: usize,
 }
 
-/// Why the running kernel can't be used; the text is fit for "skipped: ...".
+/// Reason why the running kernel can't be used, as a text that fits behind "skipped: ".
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -59,7 +59,7 @@ pub enum Unavailable {
         "bpf(2) is not permitted here: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
     NotPermitted,
-    /// No such system call, or no XDP.
+    /// There is no such system call, or no XDP.
     #[error("this kernel has no bpf(2) for XDP programs: {0}")]
     Missing(Errno),
 }
@@ -87,7 +87,7 @@ impl Kernel {
         self.load_with(linked, maps, &LoadOptions::default())
     }
 
-    /// [`Kernel::load`] with a say in logging and the program's type.
+    /// As [`Kernel::load`], with options for logging and the program's type.
     pub fn load_with(
         &self,
         linked: &Linked,
@@ -97,12 +97,12 @@ impl Kernel {
         program::load(linked, maps, &self.types, options)
     }
 
-    /// The running kernel's types, e.g. to link against; empty when it publishes none.
+    /// The running kernel's types, e.g. to link against; empty if it publishes none.
     pub fn btf(&self) -> &Arc<Btf> {
         self.types.btf()
     }
 
-    /// CPUs the kernel may ever have: how many values an element of a per-CPU map has.
+    /// Number of possible CPUs: the number of values in an element of a per-CPU map.
     pub fn possible_cpus(&self) -> usize {
         self.cpus
     }

@@ -7,8 +7,8 @@ use towpath_bpf::Insn;
 use crate::live::Maps;
 use crate::live_unsafe::{self as ring, Ring};
 
-/// `steer`, for frames of the interface, and for those of test runs, which come from the loopback
-/// device as no frame of another interface does:
+/// The instructions of `steer` for frames of the interface, and of this code for frames of test
+/// runs, which come from the loopback device, unlike frames of any other interface:
 ///
 /// ```c
 /// ring = rings[bpf_get_smp_processor_id()];
@@ -41,14 +41,14 @@ pub(crate) fn instructions(steer: &[Insn], maps: &Maps) -> Vec<Insn> {
         insn(FETCH_ADD_U32, 7, 1, ring::REFUSED_OFFSET, FETCH_ADD),
         insn(MOV_IMM, 1, 0, 0, 1),
         insn(FETCH_ADD_U32, 7, 1, ring::HEAD_OFFSET, FETCH_ADD),
-        // Here those end that found nothing.
+        // End for runs that found no packet.
         insn(MOV_IMM, 0, 0, 0, XDP_DROP),
         insn(EXIT, 0, 0, 0, 0),
     ]);
     insns
 }
 
-/// r7 = ring, r9 = its next slot, r8 = the length there
+/// r7 = ring, r9 = its next slot, r8 = the length of the packet there
 fn find_packet(maps: &Maps) -> [Insn; FIND] {
     let [rings, rings_high] = map(maps.rings.as_fd().as_raw_fd());
     let to = |label: usize, at: usize| (label - at - 1) as i16;
@@ -81,7 +81,7 @@ fn find_packet(maps: &Maps) -> [Insn; FIND] {
     ]
 }
 
-/// Copies it into the frame and redirects that, or goes on.
+/// Copies the packet into the frame and redirects the frame, or falls through.
 fn send_packet(maps: &Maps) -> [Insn; SEND] {
     let [device, device_high] = map(maps.device.as_fd().as_raw_fd());
     let to = |label: usize, at: usize| (label - FIND - at - 1) as i16;
@@ -122,7 +122,7 @@ fn map(fd: i32) -> [Insn; 2] {
     [Insn::new(LOAD_IMM64, 1, PSEUDO_MAP_FD, 0, fd), Insn::new(0, 0, 0, 0, 0)]
 }
 
-/// Instructions of the second half's parts, and from its start to its ends.
+/// Numbers of instructions of the second half's parts, and from its start to its ends.
 const FIND: usize = 25;
 const SEND: usize = 24;
 const REFUSED: usize = FIND + SEND;
@@ -159,7 +159,7 @@ const XDP_STORE_BYTES: i32 = 190;
 
 /// `ingress_ifindex` of `struct xdp_md`.
 const INGRESS_IFINDEX: i16 = 12;
-/// The loopback device's, in every namespace (`LOOPBACK_IFINDEX`).
+/// Ifindex of the loopback device, in every namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK_IFINDEX: i32 = 1;
 const XDP_DROP: i32 = 1;
 const XDP_REDIRECT: i32 = 4;

@@ -1,7 +1,7 @@
 //! Network namespaces: hosts with the kernel's own network stack, and commands in them.
 //!
-//! They have no names and live as long as this process, so that nothing stays behind, whatever
-//! happens to it.
+//! They have no names and live as long as this process, so that none is left behind after any end
+//! of the process.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ impl Drop for Background {
 }
 
 impl Namespace {
-    /// A new one, with nothing but a loopback device. Needs CAP_SYS_ADMIN.
+    /// A new namespace, with only a loopback device. Needs CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Namespace> {
         let make = || {
             crate::isolate_network().map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
@@ -45,18 +45,19 @@ impl Namespace {
         Ok(Namespace { file: File::open(path)? })
     }
 
-    /// A path by which others can enter.
+    /// A path by which other processes can enter it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Moves the calling thread into it for good, with the threads it makes from now on.
+    /// Moves the calling thread into the namespace for good, with the threads that it starts from
+    /// now on.
     pub fn enter(&self) -> io::Result<()> {
         let network = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(self.file.as_fd(), network).map_err(io::Error::from)
     }
 
-    /// A command in it, which is killed when the thread that starts it ends.
+    /// A command in the namespace, which is killed when the thread that starts it ends.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path()));
@@ -64,12 +65,12 @@ impl Namespace {
         command
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed; gives its output.
     pub fn run(&self, line: &str) -> io::Result<String> {
         checked(&mut self.command(line), line)
     }
 
-    /// Starts a command.
+    /// Starts a command in the background.
     pub fn start(&self, line: &str) -> io::Result<Background> {
         let mut command = self.command(line);
         let command = command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());

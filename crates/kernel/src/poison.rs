@@ -1,7 +1,7 @@
-//! A stack that holds other bytes before a program runs in the kernel, to find out whether it reads
-//! what it never wrote.
+//! A stack with other initial bytes for a program in the kernel, to find out whether the program
+//! reads unwritten stack.
 //!
-//! A program of ours fills its 512 bytes and then makes a tail call. The program that it leads to
+//! A program of Towpath fills its 512 bytes of stack and then makes a tail call. The called program
 //! takes its place on the stack (`emit_bpf_tail_call_indirect` of the compilers), and nothing
 //! writes there in between: interrupts have stacks of their own, and push below.
 
@@ -16,17 +16,17 @@ use crate::{Kernel, MapSet};
 #[derive(Debug)]
 pub struct Poisoned {
     filler: KernelProgram,
-    /// The slot of the tail call is emptied with the last reference to its map.
+    /// The map of the tail call, kept because the slot is emptied with the map's last reference.
     _slot: MapSet,
 }
 
 impl Kernel {
     /// Puts a program that was loaded from `linked` behind one that fills the stack, from the top
-    /// down, with words that `next` gives.
+    /// down, with words from `next`.
     ///
     /// # Errors
     ///
-    /// When the kernel takes no program or map of ours ([`LoadError`]), or one that may not be
+    /// Fails if the kernel refuses a program or map ([`LoadError`]), or if the program may not be
     /// called from a program array.
     pub fn poisoned(
         &self,
@@ -52,7 +52,7 @@ impl Kernel {
 }
 
 impl Poisoned {
-    /// As [`KernelProgram::test_run`]; a repeated run has the same bytes each time.
+    /// As [`KernelProgram::test_run`]; every repetition has the same bytes.
     pub fn test_run(&self, run: &TestRun<'_>) -> Result<TestRunResult, RunError> {
         self.filler.test_run(run)
     }
@@ -79,7 +79,7 @@ fn instructions(words: impl Iterator<Item = u64>) -> Vec<Insn> {
     insns
 }
 
-/// `MAX_BPF_STACK` in words.
+/// `MAX_BPF_STACK`, in words.
 const STACK_WORDS: usize = 64;
 
 const LOAD_IMM64: u8 = 0x18;

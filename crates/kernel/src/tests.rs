@@ -5,7 +5,7 @@ use towpath_bpf::program::{AttachType, Function, MapType};
 
 use super::*;
 
-/// Runs `check` with the kernel, or says why not.
+/// Runs `check` with the kernel, or prints why it is skipped.
 fn with_kernel(check: impl FnOnce(&Kernel)) {
     match Kernel::open() {
         Ok(kernel) => check(&kernel),
@@ -88,7 +88,7 @@ fn sizes_that_do_not_fit_a_map_never_reach_the_kernel() {
 fn without_perfmon_addresses_do_not_leak() {
     with_kernel(|kernel| {
         let maps = kernel.load_maps(&[]).expect("no maps");
-        // r0 = r10, 32 bits of it: an address.
+        // r0 = the low 32 bits of r10: an address.
         let leak =
             linked(vec![Insn::new(0xbc, 0, 10, 0, 0), Insn::new(0x95, 0, 0, 0, 0)], Vec::new());
         assert!(kernel.load(&leak, &maps).is_ok());
@@ -120,7 +120,7 @@ fn a_program_behind_poison_finds_it_on_its_stack() {
             let found = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
             let wanted = (0..OWN_WORDS as u64).map(|index| index << 32 | seed << 8 | 0x5a);
             assert!(found.clone().take(OWN_WORDS).eq(wanted), "its own");
-            // A callee's lies below return address and saved registers.
+            // A callee's stack lies below return address and saved registers.
             let callees: Vec<u64> = found.skip(OWN_WORDS).take(CALLEE_WORDS).collect();
             let is_poison = |word: &&u64| **word as u32 == (seed << 8 | 0x5a) as u32;
             let poisoned = callees.iter().filter(is_poison).count();
@@ -129,7 +129,7 @@ fn a_program_behind_poison_finds_it_on_its_stack() {
     });
 }
 
-/// Stores what it finds on its stack, and what a function that it calls finds on its own.
+/// A program that stores the contents of its stack, and of the stack of a function that it calls.
 fn stack_reader() -> Vec<Insn> {
     let copy = |from: usize, count: usize| {
         (0..count).flat_map(move |index| {
@@ -156,5 +156,5 @@ fn stack_reader() -> Vec<Insn> {
 
 const OWN_WORDS: usize = 32;
 const CALLEE_WORDS: usize = 24;
-/// Where the callee starts.
+/// First slot of the callee.
 const CALLEE: u32 = 2 + 2 * OWN_WORDS as u32 + 3;

@@ -1,7 +1,7 @@
-//! Parts of the kernel's `union bpf_attr` and `struct bpf_prog_info`, one struct a command.
+//! Parts of the kernel's `union bpf_attr` and `struct bpf_prog_info`, one struct for each command.
 //!
-//! Each ends where the fields we use end: the kernel takes a shorter attribute and reads the rest
-//! as zero, so an older or newer kernel both accept it. Pointers are `u64`, as in `bpf.h`.
+//! Each ends with the last used field: the kernel accepts a shorter attribute and reads the rest as
+//! zero, so both older and newer kernels accept it. Pointers are `u64`, as in `bpf.h`.
 
 /// Commands of `bpf(2)` (`enum bpf_cmd`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Command {
     LinkCreate = 28,
 }
 
-/// Bytes of an object name with its terminating zero (`BPF_OBJ_NAME_LEN`).
+/// Size in bytes of an object name with its terminating zero (`BPF_OBJ_NAME_LEN`).
 pub(crate) const NAME_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -172,7 +172,7 @@ pub(crate) struct ProgInfo {
     pub(crate) reserved: u32,
 }
 
-// Offsets of the kernel's structs, from `bpf.h`: a slip here would be an EINVAL far away.
+// Offsets of the kernel's structs, from `bpf.h`: an error here would appear as an EINVAL elsewhere.
 const _: () = {
     assert!(size_of::<MapCreate>() == 72);
     assert!(size_of::<MapElement>() == 32);

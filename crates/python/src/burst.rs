@@ -7,21 +7,21 @@ use towpath::{Frame, Program};
 use crate::error;
 use crate::program::{Arrival, Lane};
 
-/// Packets, one a row.
+/// Packets, one in each row.
 pub(crate) struct Rows<'a> {
     bytes: &'a [u8],
     width: usize,
     lengths: Vec<u32>,
 }
 
-/// Where packets go when they were judged: rows again.
+/// Packets after the run, in rows again.
 pub(crate) struct Kept {
     bytes: Vec<u8>,
     width: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// `count` rows of bytes, and how long each packet is, if not as wide: 32-bit numbers.
+    /// `count` rows of bytes, and the length of each packet if it is shorter: 32-bit numbers.
     pub(crate) fn new(bytes: &'a [u8], count: usize, lengths: Option<&[u8]>) -> PyResult<Rows<'a>> {
         let width = bytes.len().checked_div(count).unwrap_or(0);
         let lengths = match lengths {
@@ -35,7 +35,7 @@ impl<'a> Rows<'a> {
         Ok(Rows { bytes, width, lengths })
     }
 
-    /// Runs a program on all of them, in bursts.
+    /// Runs a program on all packets, in bursts.
     pub(crate) fn run(
         &mut self,
         program: &Program,
@@ -74,7 +74,7 @@ impl<'a> Rows<'a> {
 }
 
 impl Kept {
-    /// Room for as many packets, and what is in it now.
+    /// Room for the same number of packets, with its present contents.
     pub(crate) fn new(bytes: &[u8], rows: &Rows<'_>) -> Kept {
         let width = bytes.len().checked_div(rows.lengths.len()).unwrap_or(0);
         Kept { bytes: bytes.to_owned(), width }
@@ -95,5 +95,5 @@ fn packet_error(row: usize, error: &towpath::FrameError) -> PyErr {
     PyValueError::new_err(format!("packet {row}: {error}"))
 }
 
-/// Frames that are judged together.
+/// Number of frames that are judged together.
 const BURST: usize = 64;

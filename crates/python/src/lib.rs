@@ -1,5 +1,5 @@
-//! The native half of the Python package `towpath`: what needs the compiler, the verifier and the
-//! maps. What people call is in `python/towpath`; nothing here is meant to be called by others.
+//! The native half of the Python package `towpath`: the parts that need the compiler, the verifier
+//! and the maps. The public functions are in `python/towpath`; nothing here is a public interface.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::needless_pass_by_value, reason = "what Python gives comes as values")]

@@ -3,7 +3,7 @@
 use towpath_bpf::map::{Keys, MapType, Values};
 use towpath_bpf::{Linked, MapDef};
 
-/// Sizes and inner maps that an object leaves to its own loader; true when there were any.
+/// Sets sizes and inner maps that an object leaves to its own loader; true if there were any.
 pub fn complete(linked: &mut Linked) -> bool {
     let mut maps: Vec<MapDef> = linked.maps.to_vec();
     let mut changed = false;
@@ -25,8 +25,8 @@ pub fn complete(linked: &mut Linked) -> bool {
     changed
 }
 
-/// A size that the kernel takes: rings are measured in bytes, a page at least. 0 stands for a
-/// place for each CPU in an array of events, and is the only size of local storage.
+/// A size that the kernel accepts: rings have a size in bytes, at least a page. 0 stands for one
+/// slot for each CPU in an array of events, and is the only size of local storage.
 fn size(kind: MapType) -> u32 {
     match (kind.values(), kind.keys()) {
         (Values::Records, _) => RING_BYTES,
@@ -35,14 +35,14 @@ fn size(kind: MapType) -> u32 {
     }
 }
 
-/// Whether a program asks for something that differs from run to run: clock, random numbers, CPU,
-/// task, addresses of kernel objects.
+/// Whether a program reads values that differ from run to run: clock, random numbers, CPU, task,
+/// addresses of kernel objects.
 pub fn is_volatile(linked: &Linked) -> bool {
     linked.insns.iter().any(|insn| insn.is_helper_call() && VOLATILE_HELPERS.contains(&insn.imm))
 }
 
-/// A map without types, flags and first contents; sizes are those of key, value and the number of
-/// elements.
+/// A map without types, flags and first contents; the sizes are those of key and value, and the
+/// number of elements.
 pub fn plain_map(
     name: &str,
     kind: MapType,
@@ -63,8 +63,8 @@ const VOLATILE_HELPERS: &[i32] = &[
 mod tests {
     use super::*;
 
-    /// A size that breaks a rule would be refused by the kernel, by name, on a machine whose
-    /// objects leave this kind of map open.
+    /// The kernel would refuse a size that breaks a rule, on a machine whose objects leave this
+    /// kind of map open.
     #[test]
     fn what_is_left_open_is_given_a_size_that_can_be() {
         for &kind in MapType::ALL {
@@ -79,6 +79,6 @@ mod tests {
         }
     }
 
-    /// Bytes of a key and of a value: one of these fits each kind of map.
+    /// Sizes in bytes of a key and of a value: one of these fits each kind of map.
     const SHAPES: &[(u32, u32)] = &[(4, 4), (0, 0), (0, 4), (4, 8), (4, 16), (8, 8), (16, 64)];
 }

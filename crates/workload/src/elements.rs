@@ -1,15 +1,15 @@
-//! Elements for maps, so that programs find something in them.
+//! Elements for maps, so that programs find some.
 //!
 //! Most programs do nothing without addresses, ports or limits in their maps. Keys are cut out of
-//! the packets where addresses and ports usually are, values are small numbers.
+//! the packets at the usual offsets of addresses and ports, values are small numbers.
 
 use towpath_bpf::MapDef;
 use towpath_bpf::program::MapType;
 
 use crate::random::Random;
 
-/// Keys and values to put into a map: one for each of the first packets, none for maps that are
-/// not to be filled. A key may occur twice.
+/// Keys and values to put into a map: one for each of the first packets, none for maps that must
+/// not be filled. A key may occur twice.
 pub fn elements(map: &MapDef, packets: &[Vec<u8>], random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
     if map.section.is_some() || !is_fillable(map.kind) {
         return Vec::new();
@@ -22,8 +22,8 @@ pub fn elements(map: &MapDef, packets: &[Vec<u8>], random: &mut Random) -> Vec<(
     packets.iter().take(ELEMENTS).map(element).collect()
 }
 
-/// Per-CPU maps have other numbers of values in another engine; of the rest, those whose elements
-/// are data or interfaces.
+/// Whether a map can be filled: per-CPU maps have other numbers of values in another engine; of the
+/// rest, maps whose elements are data or interfaces.
 fn is_fillable(kind: MapType) -> bool {
     matches!(
         kind,
@@ -42,7 +42,7 @@ fn key(map: &MapDef, packet: &[u8], random: &mut Random) -> Vec<u8> {
         let index = random.below(map.max_entries.min(64) as usize) as u32;
         return index.to_le_bytes().to_vec();
     }
-    // Ethernet addresses, IPv4 addresses, ports, IPv6 addresses; then wherever.
+    // Offsets of Ethernet addresses, IPv4 addresses, ports, IPv6 addresses; then any other.
     let anywhere = random.below(64);
     let start = *random.pick(&[0, 6, 26, 30, 34, 36, 22, 38, anywhere]);
     let mut key: Vec<u8> = packet.iter().copied().skip(start).take(size).collect();
@@ -54,7 +54,7 @@ fn key(map: &MapDef, packet: &[u8], random: &mut Random) -> Vec<u8> {
     key
 }
 
-/// Small numbers in 32-bit words; the only interface there is, for a devmap.
+/// Small numbers in 32-bit words; for a devmap the only interface that exists.
 fn value(map: &MapDef, random: &mut Random) -> Vec<u8> {
     let size = map.value_size as usize;
     if matches!(map.kind, MapType::Devmap | MapType::DevmapHash) {
@@ -70,5 +70,5 @@ fn value(map: &MapDef, random: &mut Random) -> Vec<u8> {
     value
 }
 
-/// Elements put into each map.
+/// Number of elements for each map.
 const ELEMENTS: usize = 48;

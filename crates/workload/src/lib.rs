@@ -1,5 +1,5 @@
-//! Input of programs that are compared or measured: packets, elements of their maps, and what their
-//! own loaders would have filled in. The same in every run and on every machine.
+//! Input of programs that are compared or measured: packets, elements of their maps, and the
+//! settings of their own loaders. It is the same in every run and on every machine.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Packets to run programs on: what a parser must cope with, the same in every run.
+//! Packets to run programs on: a wide range of input for parsers, the same in every run.
 //!
-//! Packet `i` of a seed depends on nothing else, so a failure names a packet for good. Headers are
-//! well-formed more often than not (checksums included), then a third of the packets is damaged:
-//! cut short, lengths wrong, bytes flipped.
+//! Packet `i` of a seed depends on nothing else, so a failure identifies a packet for good. Headers
+//! are usually well-formed (checksums included), then a third of the packets is damaged: cut short,
+//! lengths wrong, bytes flipped.
 
 mod layers;
 
@@ -10,13 +10,13 @@ use crate::random::Random;
 
 use layers::Layers;
 
-/// Bytes an XDP program without frags support may see in a test run: a page less headroom 256 and
-/// the kernel's `skb_shared_info` 320.
+/// Largest packet in bytes for an XDP program without frags support in a test run: a page less
+/// headroom 256 and the kernel's `skb_shared_info` 320.
 pub const LINEAR_BYTES_MAX: usize = 3520;
-/// The smallest packet `BPF_PROG_TEST_RUN` takes (`ETH_HLEN`).
+/// The smallest packet that `BPF_PROG_TEST_RUN` accepts, in bytes (`ETH_HLEN`).
 pub const BYTES_MIN: usize = 14;
 
-/// `count` packets; jumbo ones (several buffers) among them only when the program handles frags.
+/// `count` packets; jumbo ones (several buffers) among them only if the program handles frags.
 pub fn packets(seed: u64, count: usize, frags: bool) -> Vec<Vec<u8>> {
     (0..count).map(|index| packet(seed, index, frags)).collect()
 }
@@ -38,13 +38,13 @@ pub fn packet(seed: u64, index: usize, frags: bool) -> Vec<u8> {
     bytes
 }
 
-/// Bytes without meaning, of any length.
+/// Random bytes, of any length.
 fn noise(random: &mut Random) -> Vec<u8> {
     let count = random.below(256) + BYTES_MIN;
     random.bytes(count)
 }
 
-/// A packet whose payload fills what one buffer holds, or several.
+/// A packet whose payload fills one buffer, or several.
 fn long(random: &mut Random, frags: bool) -> Vec<u8> {
     let most = if frags { JUMBO_BYTES_MAX } else { LINEAR_BYTES_MAX };
     let payload = random.below(most - 200) + 100;
@@ -55,13 +55,13 @@ fn long(random: &mut Random, frags: bool) -> Vec<u8> {
 
 fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     match random.below(4) {
-        // Cut off in the middle of a header, most likely.
+        // Usually cut off inside a header.
         0 => bytes.truncate(random.below(bytes.len().min(96)) + 1),
         1 => {
             let at = random.below(bytes.len());
             bytes[at] ^= 1 << random.below(8);
         }
-        // Version and header length, where an IPv4 header usually is.
+        // Version and header length, at the usual offset of an IPv4 header.
         2 if bytes.len() > 15 => bytes[14] = random.bits() as u8,
         _ => {
             let at = random.below(bytes.len().min(64));

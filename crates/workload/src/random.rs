@@ -1,7 +1,7 @@
-//! Numbers that look random and are the same in every run: SplitMix64 (Steele, Lea and Flood 2014).
+//! Pseudo-random numbers that are the same in every run: SplitMix64 (Steele, Lea and Flood 2014).
 //!
-//! Written out here, as a seed names a program for good: of `parity`, in notes and in tests. What a
-//! library gives for a seed may change with its next version.
+//! The generator is implemented here because seeds identify programs for good: in `parity`, in
+//! notes and in tests. A library's results for a seed may change with its next version.
 
 /// A seeded sequence.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Random {
         &list[self.below(list.len())]
     }
 
-    /// So many bytes.
+    /// This number of bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.bits() as u8).collect()
     }

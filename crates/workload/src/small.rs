@@ -1,4 +1,4 @@
-//! Programs of a few instructions, for measuring and testing what is around a program.
+//! Programs of a few instructions, for measuring and testing the surroundings of programs.
 
 use towpath_bpf::insn::*;
 use towpath_bpf::object::Env;
@@ -11,7 +11,7 @@ pub fn returns(verdict: i32) -> Linked {
     linked("returns", vec![mov(0, verdict), EXIT], Vec::new())
 }
 
-/// Returns the byte at `offset` of the packet, `XDP_ABORTED` where there is none.
+/// Returns the byte at `offset` of the packet, or `XDP_ABORTED` if there is none.
 pub fn returns_byte(offset: i32) -> Linked {
     let mut insns = packet(offset + 1, 2);
     insns.push(Insn::new(BPF_LDX | BPF_MEM | BPF_B, 0, 2, offset as i16, 0));
@@ -19,8 +19,8 @@ pub fn returns_byte(offset: i32) -> Linked {
     linked("returns_byte", insns, Vec::new())
 }
 
-/// Mixes a byte of the packet so many times, each time what came of the time before, and drops the
-/// frame: a program that takes as long as one likes, and touches nothing.
+/// Mixes a byte of the packet in `rounds` rounds, each with the result of the previous one, and
+/// drops the frame: a program of any duration that accesses nothing else.
 pub fn works(rounds: usize) -> Linked {
     let step = [
         Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 3, 0, 0, 0),
@@ -31,7 +31,7 @@ pub fn works(rounds: usize) -> Linked {
     let work = [
         &[Insn::new(BPF_LDX | BPF_MEM | BPF_B, 0, 2, 14, 0)][..],
         &step.repeat(rounds),
-        // No analysis can know that this is never reached.
+        // No analysis can prove that this is never reached.
         &[Insn::new(BPF_JMP | BPF_JEQ, 0, 0, 1, 0x1234_5678), mov(0, 1), EXIT],
     ]
     .concat();
@@ -39,13 +39,13 @@ pub fn works(rounds: usize) -> Linked {
     linked("works", insns, Vec::new())
 }
 
-/// [`nested_loops`] around nothing.
+/// [`nested_loops`] around no instructions.
 pub fn endless() -> Linked {
     linked("endless", nested_loops(&[]), Vec::new())
 }
 
-/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds, around `inner`: accepted, and never
-/// done.
+/// `bpf_loop` in `bpf_loop` in `bpf_loop`, each of 2^23 rounds, around `inner`: accepted, and
+/// practically endless.
 pub fn nested_loops(inner: &[Insn]) -> Vec<Insn> {
     let level = [
         mov(1, 1 << 23),
@@ -71,13 +71,14 @@ pub fn reflect() -> Linked {
     linked("reflect", insns, Vec::new())
 }
 
-/// `return bpf_redirect(ifindex, 0);`
+/// `return bpf_redirect(ifindex, 0);`.
 pub fn redirect(ifindex: u32) -> Linked {
     let insns = vec![mov(1, ifindex as i32), mov(2, 0), call(id::REDIRECT), EXIT];
     linked("redirect", insns, Vec::new())
 }
 
-/// The same, with a ring buffer `sent` that is told of the frame by this cookie when it was sent.
+/// As [`redirect`], with a ring buffer `sent` that gets a record with this cookie when the frame
+/// was sent.
 pub fn redirect_and_tell(ifindex: u32, cookie: i32) -> Linked {
     let [mut map, rest] = TARGETS;
     map.dst = 2;
@@ -109,7 +110,7 @@ pub fn redirect_xsk(kind: MapType, entries: u32, key: u32, flags: i32) -> Linked
 }
 
 /// As [`redirect_map`], with the flags from byte 14 of the packet and the key from byte 15;
-/// `XDP_ABORTED` where there are none.
+/// `XDP_ABORTED` if there are no such bytes.
 pub fn redirect_map_by_bytes(kind: MapType, entries: u32) -> Linked {
     let load = |dst, off| Insn::new(BPF_LDX | BPF_MEM | BPF_B, dst, 2, off, 0);
     let mut insns = packet(16, 6);
@@ -149,8 +150,8 @@ pub fn passes_with_hints() -> Linked {
     Linked { kfuncs: kfuncs.into(), ..linked }
 }
 
-/// Moves an edge of the packet by so many bytes, by `bpf_xdp_adjust_*`, and back again; passes it
-/// if there was room for that.
+/// Moves an edge of the packet by `by` bytes, by `bpf_xdp_adjust_*`, and back again; passes the
+/// packet if there was room for that.
 pub fn passes_if_moved(helper: u32, by: i32) -> Linked {
     let copy = |dst, src| Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0);
     let fails = |skip| Insn::new(BPF_JMP | BPF_JNE, 0, 0, skip, 0);
@@ -160,7 +161,7 @@ pub fn passes_if_moved(helper: u32, by: i32) -> Linked {
     linked("passes_if_moved", insns, Vec::new())
 }
 
-/// `return bpf_redirect_map(&queue, 0, 0);` with a PIFO_XDP map `queue` for so many packets.
+/// `return bpf_redirect_map(&queue, 0, 0);` with a PIFO_XDP map `queue` for `entries` packets.
 pub fn enqueue(entries: u32) -> Linked {
     let mut insns = Vec::from(TARGETS);
     insns.extend([mov(2, 0), mov(3, 0), call(id::REDIRECT_MAP), EXIT]);
@@ -195,7 +196,8 @@ fn targets(kind: MapType, entries: u32) -> MapDef {
 const TARGETS: [Insn; 2] =
     [Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), Insn::new(0, 0, 0, 0, 0)];
 
-/// r2 = data; on to what follows when the packet has `bytes`, else `skip` instructions further.
+/// r2 = data; continues with the next instruction if the packet has `bytes`, else skips `skip`
+/// instructions.
 fn packet(bytes: i32, skip: i16) -> Vec<Insn> {
     vec![
         Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),

@@ -25,18 +25,18 @@ pub(super) const PACKET_VERDICT: u16 = 7;
 /// First byte of `epb_verdict`: a 64-bit return code of an XDP program follows.
 pub(super) const VERDICT_LINUX_XDP: u8 = 2;
 
-/// The options in `fields`, in order. `Err` once when one runs over the end of its block.
+/// The options in `fields`, in order. Gives `Err` once if an option exceeds the end of its block.
 pub(super) struct Options<'a> {
     fields: Fields<'a>,
     ended: bool,
 }
 
-/// An option is longer than the block it is in.
+/// An option that is longer than the rest of its block.
 #[derive(Debug)]
 pub(super) struct Overrun {
-    /// Bytes it claims.
+    /// Length of the option, as it claims, in bytes.
     pub(super) length: u16,
-    /// Bytes left in the block after it begins.
+    /// Number of bytes left in the block after its header.
     pub(super) remaining: usize,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Iterator for Options<'a> {
     type Item = Result<(u16, &'a [u8]), Overrun>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The end marker may be left out when there are no options.
+        // The end marker may be missing if there are no options.
         if self.ended || self.fields.remaining() < 4 {
             return None;
         }
@@ -71,7 +71,7 @@ impl<'a> Iterator for Options<'a> {
 
 /// Appends an option.
 pub(super) fn push(block: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // A value has at most 65535 bytes; a longer text keeps its beginning.
+    // A value has at most 65535 bytes; a longer text is cut.
     let length = value.len().min(usize::from(u16::MAX));
     block.extend_from_slice(&code.to_le_bytes());
     block.extend_from_slice(&(length as u16).to_le_bytes());

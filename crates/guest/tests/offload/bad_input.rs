@@ -1,4 +1,4 @@
-//! Guests that speak badly, too much, too slowly, or are killed in the middle of a word.
+//! Guests that send malformed messages, too many, too slowly, or are killed inside a message.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use towpath_guest_client::wire::{
 
 use super::{Scene, map, wait_for};
 
-/// A guest that says what it likes.
+/// A guest that sends any bytes.
 struct Raw {
     stream: UnixStream,
     receiver: Receiver,
@@ -103,7 +103,7 @@ fn values_that_are_wrong_are_named() {
     assert_eq!(raw.answer().header.status, EBADMSG);
 }
 
-/// Each message, cut at each byte: the guest is gone, and another agent of it speaks.
+/// Each message, cut at each byte: the agent is gone, and another one of the guest connects.
 #[test]
 fn a_guest_may_be_killed_in_the_middle_of_each_message() {
     let scene = Scene::new(Limits { operations: 1_000_000, ..Limits::default() });
@@ -125,7 +125,7 @@ fn a_guest_may_be_killed_in_the_middle_of_each_message() {
     assert_eq!(client.list().unwrap().len(), 1, "the map is still there, and nothing else");
 }
 
-/// On one stream, as behind a virtio-serial port, the next agent's words follow the cut ones.
+/// On one stream, as behind a virtio-serial port, the next agent's messages follow the cut one.
 #[test]
 fn the_next_agent_is_heard_behind_a_message_that_does_not_end() {
     let scene = Scene::new(Limits::default());
@@ -146,7 +146,7 @@ fn the_next_agent_is_heard_behind_a_message_that_does_not_end() {
     assert!(start.elapsed() < Duration::from_secs(8), "a message has a few seconds");
 }
 
-/// Byte by byte is slow, not wrong.
+/// Byte by byte is slow, but correct.
 #[test]
 fn a_slow_guest_is_answered() {
     let scene = Scene::new(Limits::default());
@@ -158,7 +158,7 @@ fn a_slow_guest_is_answered() {
     assert_eq!(raw.answer().header.status, 0);
 }
 
-/// A guest that asks and asks and reads nothing is hung up on; the next one is served.
+/// A guest that keeps asking and reads nothing is disconnected; the next one is served.
 #[test]
 fn a_guest_that_does_not_read_is_hung_up_on() {
     let scene = Scene::new(Limits { operations: 1_000_000, ..Limits::default() });
@@ -178,7 +178,7 @@ fn a_guest_that_does_not_read_is_hung_up_on() {
     assert_eq!(client.list().unwrap(), []);
 }
 
-/// Nothing that comes is worth more than an answer: no panic, no object, no hang.
+/// Any input causes at most an answer: no panic, no object, no hang.
 #[test]
 fn random_bytes_and_random_values_do_no_harm() {
     let scene = Scene::new(Limits { operations: 10_000_000, ..Limits::default() });

@@ -1,4 +1,4 @@
-//! An edge that notes what it is asked for.
+//! An edge that records its calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

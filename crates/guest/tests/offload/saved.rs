@@ -1,4 +1,4 @@
-//! A guest that goes on at another host.
+//! A guest that continues on another host.
 
 use towpath_bpf::insn::*;
 use towpath_bpf::program::MapType;

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// One packet being built: each layer puts its header before what is there.
+/// A packet being built: each layer puts its header in front of the bytes so far.
 pub(super) struct Layers<'r> {
     random: &'r mut Random,
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl<'r> Layers<'r> {
         self.bytes.splice(0..0, header.iter().copied());
     }
 
-    /// A transport header; returns its protocol number.
+    /// Adds a transport header; returns its protocol number.
     fn transport(&mut self, version: Ip) -> u8 {
         match self.random.below(8) {
             0..=2 => {
@@ -87,7 +87,7 @@ impl<'r> Layers<'r> {
     fn udp(&mut self, destination: u16) {
         let source = self.random.bits() as u16 | 1024;
         let length = (self.bytes.len() + 8) as u16;
-        // A zero checksum is legal in IPv4; others are not computed, as no program can be told.
+        // A zero checksum is legal in IPv4; others are random, as no program can detect that.
         let checksum = if self.random.one_in(2) { 0 } else { self.random.bits() as u16 };
         let words = [source, destination, length, checksum];
         let header: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -126,7 +126,7 @@ impl<'r> Layers<'r> {
         }
     }
 
-    /// A tunnel header around an IP packet; returns the protocol it is carried as.
+    /// Adds a tunnel header around an IP packet; returns the protocol number of the tunnel.
     fn tunnel(&mut self, inner: Ip) -> u8 {
         match self.random.below(4) {
             0 => {
@@ -172,7 +172,7 @@ impl<'r> Layers<'r> {
         let total = (self.bytes.len() + header.len()) as u16;
         header[2..4].copy_from_slice(&total.to_be_bytes());
         header[4..6].copy_from_slice(&(self.random.bits() as u16).to_be_bytes());
-        // Don't fragment, none, first fragment, a later one.
+        // "Don't fragment", no flag, first fragment, a later one.
         let fragment = *self.random.pick(&[0x4000, 0x4000, 0, 0x2000, 0x00b9]);
         header[6..8].copy_from_slice(&u16::to_be_bytes(fragment));
         header[8] = *self.random.pick(&[64, 255, 1, 0]);
@@ -188,7 +188,7 @@ impl<'r> Layers<'r> {
         self.put(&header);
     }
 
-    /// Addresses that tables of the programs under test are likely to hold.
+    /// An address that tables of the programs under test are likely to contain.
     fn address4(&mut self) -> [u8; 4] {
         let low = self.random.bits() as u8;
         *self.random.pick(&[
@@ -239,7 +239,7 @@ impl<'r> Layers<'r> {
         self.put(&header);
     }
 
-    /// The Ethernet header, with none, one or two VLAN tags.
+    /// Adds the Ethernet header, with none, one or two VLAN tags.
     fn link(mut self, ether_type: u16) -> Vec<u8> {
         let mut ether_type = ether_type;
         let tags = *self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 1, 2, 3]);

@@ -1,4 +1,4 @@
-//! The other side of a vhost-user socket: a monitor that passes a guest's memory and queues.
+//! The front end of a vhost-user socket: a monitor that passes a guest's memory and queues.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
@@ -17,17 +17,17 @@ use super::{GUEST_BASE, GuestMemory, Queue, USER_BASE};
 #[derive(Debug)]
 pub struct FrontEnd {
     stream: UnixStream,
-    /// Messages are acknowledged.
+    /// Whether messages are acknowledged.
     acknowledges: bool,
 }
 
 impl FrontEnd {
-    /// Over a socket that is connected.
+    /// A front end over a connected socket.
     pub fn new(stream: UnixStream) -> FrontEnd {
         FrontEnd { stream, acknowledges: false }
     }
 
-    /// Sends a request as it is.
+    /// Sends a request without changes.
     pub fn send(
         &self,
         request: u32,
@@ -65,14 +65,14 @@ impl FrontEnd {
         Ok(payload)
     }
 
-    /// Asks for a number.
+    /// Asks for a 64-bit number.
     pub fn ask(&mut self, request: u32) -> io::Result<u64> {
         self.send(request, 0, &[], &[])?;
         number(&self.answer(request)?)
     }
 
-    /// Says something, and waits until it is done if that is agreed on. An error when it is
-    /// refused.
+    /// Sends a message, and waits for its acknowledgement if that was negotiated. Fails if the
+    /// message is refused.
     pub fn say(
         &mut self,
         request: u32,
@@ -87,7 +87,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Agrees on features; gives those of `wanted` that are offered.
+    /// Negotiates features; gives those of `wanted` that are offered.
     pub fn negotiate(&mut self, wanted: u64) -> io::Result<u64> {
         let features = self.ask(GET_FEATURES)? & (wanted | 1 << PROTOCOL_FEATURES);
         if features & 1 << PROTOCOL_FEATURES != 0 {
@@ -109,7 +109,7 @@ impl FrontEnd {
         self.say(SET_MEM_TABLE, &payload, &[memory.file()])
     }
 
-    /// Asks for a region to keep what is in flight in; gives it, and how it is described.
+    /// Asks for a region for the in-flight state; gives it, with its description.
     pub fn make_inflight(&mut self, queues: u16, size: u16) -> io::Result<Inflight> {
         let mut payload = vec![0; 16];
         payload.extend([queues, size].map(u16::to_ne_bytes).concat());
@@ -132,7 +132,7 @@ impl FrontEnd {
         self.say(SET_INFLIGHT_FD, &inflight.description, &[inflight.file.as_fd()])
     }
 
-    /// Describes a queue and starts it, left at `base`; gives what to kick.
+    /// Describes a queue and starts it at position `base`; gives the event file descriptor to kick.
     pub fn start_queue(&mut self, index: u32, queue: &Queue, base: u32) -> io::Result<OwnedFd> {
         self.say(SET_VRING_NUM, &state(index, u32::from(queue.shape.size)), &[])?;
         self.say(SET_VRING_BASE, &state(index, base), &[])?;
@@ -146,12 +146,12 @@ impl FrontEnd {
         Ok(kick)
     }
 
-    /// Switches a queue on or off.
+    /// Enables or disables a queue.
     pub fn enable(&mut self, index: u32, is_on: bool) -> io::Result<()> {
         self.say(SET_VRING_ENABLE, &state(index, u32::from(is_on)), &[])
     }
 
-    /// Stops a queue; gives where it was left.
+    /// Stops a queue; gives its position.
     pub fn stop_queue(&mut self, index: u32) -> io::Result<u32> {
         self.send(GET_VRING_BASE, 0, &state(index, 0), &[])?;
         let answer = self.answer(GET_VRING_BASE)?;
@@ -159,16 +159,16 @@ impl FrontEnd {
     }
 }
 
-/// A region in which back ends note what is in flight.
+/// A region in which back ends record requests in flight.
 #[derive(Debug)]
 pub struct Inflight {
-    /// The memory.
+    /// File of the region's memory.
     pub file: OwnedFd,
-    /// `struct VhostUserInflight`
+    /// Description of the region (`struct VhostUserInflight`).
     pub description: Vec<u8>,
 }
 
-/// `struct vhost_vring_state`
+/// Bytes of a `struct vhost_vring_state`.
 pub fn state(index: u32, number: u32) -> Vec<u8> {
     [index, number].map(u32::to_ne_bytes).concat()
 }
@@ -180,7 +180,7 @@ fn number(payload: &[u8]) -> io::Result<u64> {
 
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
-/// Asks for an acknowledgement.
+/// Flag that asks for an acknowledgement.
 pub const NEED_REPLY: u32 = 1 << 3;
 const PROTOCOL_FEATURES: u32 = 30;
 const REPLY_ACK: u32 = 3;

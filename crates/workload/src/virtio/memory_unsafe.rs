@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Zero bytes at first.
+/// Memory of a guest, which is zeroed at first.
 #[derive(Debug)]
 pub struct GuestMemory {
     base: NonNull<u8>,
@@ -25,23 +25,23 @@ unsafe impl Send for GuestMemory {}
 unsafe impl Sync for GuestMemory {}
 
 impl GuestMemory {
-    /// `len` bytes, a multiple of the page size.
+    /// Allocates `len` bytes, a multiple of the page size.
     pub fn new(len: usize) -> io::Result<GuestMemory> {
         let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(GuestMemory { base, len, file })
     }
 
-    /// The file, to be passed on.
+    /// The file, to be passed to the device.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Its bytes.
+    /// Size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "there are always some")]
     pub fn len(&self) -> usize {
         self.len
@@ -51,7 +51,7 @@ impl GuestMemory {
     ///
     /// # Panics
     ///
-    /// When they would lie outside, as all others here.
+    /// Panics if they would lie outside, as all other methods do.
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
@@ -67,35 +67,35 @@ impl GuestMemory {
         unsafe { from.as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
     }
 
-    /// A word of 16 bits.
+    /// Loads a word of 16 bits.
     #[inline]
     pub fn load16(&self, at: usize) -> u16 {
-        // SAFETY: inside and aligned, as `word` checks; others access it atomically, too.
+        // SAFETY: inside and aligned, as `word` checks; other threads access it atomically, too.
         unsafe { AtomicU16::from_ptr(self.word(at)) }.load(Ordering::Acquire)
     }
 
-    /// The same, to write.
+    /// Stores a word of 16 bits.
     #[inline]
     pub fn store16(&self, at: usize, value: u16) {
         // SAFETY: as in `load16`.
         unsafe { AtomicU16::from_ptr(self.word(at)) }.store(value, Ordering::Release);
     }
 
-    /// A word of 32 bits.
+    /// Loads a word of 32 bits.
     #[inline]
     pub fn load32(&self, at: usize) -> u32 {
         // SAFETY: as in `load16`.
         unsafe { AtomicU32::from_ptr(self.word(at)) }.load(Ordering::Relaxed)
     }
 
-    /// A word of 64 bits.
+    /// Loads a word of 64 bits.
     #[inline]
     pub fn load64(&self, at: usize) -> u64 {
         // SAFETY: as in `load16`.
         unsafe { AtomicU64::from_ptr(self.word(at)) }.load(Ordering::Acquire)
     }
 
-    /// The same, to write.
+    /// Stores a word of 64 bits.
     #[inline]
     pub fn store64(&self, at: usize, value: u64) {
         // SAFETY: as in `load16`.
@@ -119,7 +119,7 @@ impl GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // SAFETY: ours, and no reference to it is left.
+        // SAFETY: our own mapping, to which no reference is left.
         let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! A message: a header of fixed size, and values behind it.
+//! A message: a header of fixed size, followed by values.
 
 use super::{CLASS, Command, PAYLOAD_MAX, REPLY, VERSION, Values};
 
@@ -8,40 +8,40 @@ use super::{CLASS, Command, PAYLOAD_MAX, REPLY, VERSION, Values};
 /// |---|---|
 /// | 0..4 | `"TPGO"` |
 /// | 4..8 | CRC-32 (IEEE 802.3) of all bytes from 8 on |
-/// | 8..12 | bytes behind the header |
-/// | 12..16 | the dialogue, a number that the guest makes up |
-/// | 16..20 | number of the request in it, and of its reply |
+/// | 8..12 | number of bytes behind the header |
+/// | 12..16 | the session, a number that the guest chooses |
+/// | 16..20 | number of the request in the session, and of its reply |
 /// | 20..22 | version of the protocol |
 /// | 22 | class: 0xe0 |
-/// | 23 | command; a reply's has bit 7 |
-/// | 24..28 | 0; of a reply 0, or a Linux error number |
+/// | 23 | command; bit 7 is set in a reply |
+/// | 24..28 | 0 in a request; in a reply 0, or a Linux error number |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes behind it.
+    /// Number of bytes behind the header.
     pub length: u32,
-    /// The dialogue that it belongs to.
+    /// Session of the message.
     pub session: u32,
-    /// Its number there.
+    /// Number of the message in the session.
     pub sequence: u32,
     /// Version of the protocol.
     pub version: u16,
     /// The number of a [`Command`], with [`REPLY`] in a reply.
     pub command: u8,
-    /// 0, or why a request was refused.
+    /// 0, or the error number of a refused request.
     pub status: u32,
 }
 
-/// A header with what is behind it.
+/// A header with its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The header.
     pub header: Header,
-    /// Values.
+    /// The values.
     pub payload: Vec<u8>,
 }
 
 impl Header {
-    /// Reads a header; `None` when it is none. The sum of bytes is not looked at.
+    /// Parses a header; `None` if it is invalid. The checksum is not checked.
     pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let version = u16::from_le_bytes([bytes[20], bytes[21]]);
@@ -63,12 +63,12 @@ impl Header {
         Header { length: 0, version: VERSION, command: self.command | REPLY, status, ..*self }
     }
 
-    /// The command of a request, or of what a reply answers.
+    /// The command of a request, or of the request that a reply answers.
     pub fn command(&self) -> Option<Command> {
         Command::from_number(self.command & !REPLY)
     }
 
-    /// Whether it is of a reply.
+    /// Whether the message is a reply.
     pub fn is_reply(&self) -> bool {
         self.command & REPLY != 0
     }
@@ -82,16 +82,17 @@ impl Message {
         Message { header, payload }
     }
 
-    /// The values in it.
+    /// The values in the message.
     pub fn values(&self) -> Values<'_> {
         Values::new(&self.payload)
     }
 
-    /// The bytes of the whole.
+    /// All bytes of the message.
     ///
     /// # Panics
     ///
-    /// With more than [`PAYLOAD_MAX`] bytes behind the header: who makes a message sees to that.
+    /// Panics if there are more than [`PAYLOAD_MAX`] bytes behind the header: callers ensure the
+    /// limit.
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.payload.len() <= PAYLOAD_MAX, "{} bytes", self.payload.len());
         let Header { session, sequence, version, command, status, .. } = self.header;
@@ -111,13 +112,13 @@ impl Message {
     }
 }
 
-/// Whether a message's bytes are as they were written.
+/// Whether a message's checksum is right.
 pub(super) fn is_whole(bytes: &[u8]) -> bool {
     let sum = bytes.get(4..SUMMED_FROM).and_then(|bytes| bytes.first_chunk());
     sum.is_some_and(|&sum| crc32fast::hash(&bytes[SUMMED_FROM..]) == u32::from_le_bytes(sum))
 }
 
-/// Bytes of a header.
+/// Size of a header, in bytes.
 pub const HEADER_BYTES: usize = 28;
 /// The first bytes of each message.
 pub(super) const MAGIC: [u8; 4] = *b"TPGO";

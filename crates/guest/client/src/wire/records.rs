@@ -1,30 +1,30 @@
-//! Values that have several parts.
+//! Values that consist of several parts.
 
 use super::{Tag, Values, Writer};
 
-/// A limit and how much of it is used: two 64-bit numbers and a name.
+/// A limit, and the used amount of it: two 64-bit numbers and a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// As in configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// Most there may be.
+    /// Largest amount.
     pub limit: u64,
-    /// How much there is.
+    /// Used amount.
     pub used: u64,
 }
 
-/// Where programs may redirect to: ifindex, MTU, whether it is up, address, 2 zeros, name.
+/// A target of redirects: ifindex, MTU, whether it is up, address, 2 zeros, name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetRecord {
-    /// The guest's own number for it: what programs redirect to, and maps hold.
+    /// The guest's own number of the target, for redirects and maps.
     pub ifindex: u32,
     /// Largest payload, in bytes.
     pub mtu: u32,
-    /// Whether it takes frames now.
+    /// Whether it accepts frames now.
     pub is_up: bool,
-    /// Its address.
+    /// Ethernet address of the target.
     pub mac: [u8; 6],
-    /// Its name.
+    /// Name of the target.
     pub name: String,
 }
 
@@ -32,7 +32,7 @@ pub struct TargetRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum What {
-    /// Types.
+    /// Types (BTF).
     Btf = 1,
     /// A map.
     Map = 2,
@@ -40,38 +40,38 @@ pub enum What {
     Program = 3,
 }
 
-/// An object: handle, what it is, bytes that it takes, name.
+/// An object: handle, type, size in bytes, name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRecord {
-    /// Its number.
+    /// Handle of the object.
     pub handle: u32,
-    /// Its type.
+    /// Type of the object.
     pub what: What,
-    /// Memory that it takes, in bytes.
+    /// Memory of the object, in bytes.
     pub bytes: u64,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
 /// Counters of a program: seven 64-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Frames that it judged.
+    /// Number of frames that it judged.
     pub runs: u64,
-    /// Its verdicts: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
+    /// Numbers of verdicts: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
     pub actions: [u64; 5],
-    /// Runs that were ended: out of time, or a rule was broken.
+    /// Number of runs that were ended: by the time limit, or because a rule was broken.
     pub faults: u64,
 }
 
 impl Limit {
-    /// Adds it to a message.
+    /// Adds the limit to a message.
     pub fn put(&self, writer: &mut Writer) {
         let numbers = [self.limit.to_le_bytes(), self.used.to_le_bytes()].concat();
         writer.put(Tag::LimitUsed, &[&numbers, self.name.as_bytes()].concat());
     }
 
-    /// All in a message; those that are wrong are left out.
+    /// All limits in a message; malformed ones are left out.
     pub fn all(values: Values<'_>) -> Vec<Limit> {
         let limit = |bytes: &[u8]| {
             let (limit, rest) = u64_of(bytes)?;
@@ -83,7 +83,7 @@ impl Limit {
 }
 
 impl TargetRecord {
-    /// Adds it to a message.
+    /// Adds the target to a message.
     pub fn put(&self, writer: &mut Writer) {
         let mut bytes = Vec::new();
         for word in [self.ifindex, self.mtu, u32::from(self.is_up)] {
@@ -95,7 +95,7 @@ impl TargetRecord {
         writer.put(Tag::Target, &bytes);
     }
 
-    /// All in a message; those that are wrong are left out.
+    /// All targets in a message; malformed ones are left out.
     pub fn all(values: Values<'_>) -> Vec<TargetRecord> {
         let target = |bytes: &[u8]| {
             let (ifindex, rest) = u32_of(bytes)?;
@@ -110,7 +110,7 @@ impl TargetRecord {
 }
 
 impl What {
-    /// In a word.
+    /// Name of the type.
     pub fn word(self) -> &'static str {
         match self {
             What::Btf => "btf",
@@ -121,7 +121,7 @@ impl What {
 }
 
 impl ObjectRecord {
-    /// Adds it to a message.
+    /// Adds the object to a message.
     pub fn put(&self, writer: &mut Writer) {
         let mut bytes = self.handle.to_le_bytes().to_vec();
         bytes.extend((self.what as u32).to_le_bytes());
@@ -130,7 +130,7 @@ impl ObjectRecord {
         writer.put(Tag::Object, &bytes);
     }
 
-    /// All in a message; those that are wrong are left out.
+    /// All objects in a message; malformed ones are left out.
     pub fn all(values: Values<'_>) -> Vec<ObjectRecord> {
         let object = |bytes: &[u8]| {
             let (handle, rest) = u32_of(bytes)?;
@@ -149,7 +149,7 @@ impl ObjectRecord {
 }
 
 impl Counters {
-    /// Adds them to a message.
+    /// Adds the counters to a message.
     pub fn put(&self, writer: &mut Writer) {
         let numbers = [self.runs].into_iter().chain(self.actions).chain([self.faults]);
         let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();

@@ -1,8 +1,8 @@
-//! Messages out of a stream of bytes.
+//! Messages from a stream of bytes.
 //!
-//! A stream goes on when who wrote to it has gone: a guest's agent may be killed in the middle of
-//! a message, and what comes next is another one's. So nothing is lost with a message that is
-//! damaged, or that does not end in time: the next one is looked for in its bytes, too.
+//! A stream continues after its writer is gone: a guest's agent may be killed inside a message, and
+//! the next bytes are another agent's. So a message that is damaged, or does not end in time, takes
+//! no others with it: the next one is searched for in its bytes, too.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +12,36 @@ use super::header::{HEADER_BYTES, Header, MAGIC, Message, is_whole};
 /// The next item of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrived {
-    /// A whole message.
+    /// A complete message.
     Message(Message),
-    /// Something that begins like one, and is not as it was written.
+    /// Bytes that begin like a message, but have a wrong checksum.
     Damaged(Header),
-    /// The beginning of one that is longer than any may be.
+    /// The header of a message that exceeds the size limit.
     Oversized(Header),
 }
 
-/// Finds messages.
+/// Finds messages in a stream.
 #[derive(Debug, Default)]
 pub struct Receiver {
     bytes: Vec<u8>,
-    /// When the message began that is not complete.
+    /// Time at which the incomplete message began.
     began: Option<Instant>,
-    /// Bytes that belong to no message.
+    /// Number of bytes that belong to no message.
     skipped: u64,
 }
 
 impl Receiver {
-    /// Nothing has come yet.
+    /// A receiver without bytes.
     pub fn new() -> Receiver {
         Receiver::default()
     }
 
-    /// Bytes that came. Take all messages out before the next ones.
+    /// Adds received bytes. The caller takes all messages out before it adds more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next thing that is complete.
+    /// The next complete item.
     pub fn next(&mut self, now: Instant) -> Option<Arrived> {
         self.skip_to_magic();
         let Some(&head) = self.bytes.first_chunk::<HEADER_BYTES>() else {
@@ -72,8 +72,8 @@ impl Receiver {
         Some(Arrived::Message(Message { header, payload }))
     }
 
-    /// Looks on where something only looked like a message: not by recursion, as a stream may be
-    /// full of it.
+    /// Searches on after bytes that only looked like a message: without recursion, as a stream may
+    /// be full of them.
     fn next_after_noise(&mut self, now: Instant) -> Option<Arrived> {
         loop {
             self.skip_to_magic();
@@ -85,7 +85,7 @@ impl Receiver {
         }
     }
 
-    /// Gives up waiting for the rest of a message that began too long ago.
+    /// Gives up an incomplete message that began too long ago.
     pub fn expire(&mut self, now: Instant) {
         let is_late = |began: Instant| now.duration_since(began) >= MESSAGE_TIME_MAX;
         if self.began.is_some_and(is_late) {
@@ -94,7 +94,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes so far that belong to no message.
+    /// Number of bytes so far that belong to no message.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -122,7 +122,7 @@ impl Receiver {
     }
 }
 
-/// How long a message may take from its first byte to its last.
+/// Longest time of a message from its first byte to its last.
 pub(crate) const MESSAGE_TIME_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
             let mut receiver = Receiver::new();
             receiver.push(&[damaged, message(2).encode()].concat());
             let mut found = all(&mut receiver, now);
-            // A length that became longer has us wait for more than there is.
+            // A length that was enlarged makes the receiver wait for bytes that never come.
             receiver.expire(now + MESSAGE_TIME_MAX);
             found.extend(all(&mut receiver, now));
             assert_eq!(found.last(), Some(&Arrived::Message(message(2))), "bit {bit}");

@@ -1,4 +1,5 @@
-//! `towpath-guest`: what runs inside of a virtual machine, and has the host run its XDP programs.
+//! `towpath-guest`: the agent inside a virtual machine, which makes the host run the machine's XDP
+//! programs.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why nothing was done.
+/// Reason why a command failed.
 pub(crate) struct Problem {
     text: String,
     /// The verifier's log.
@@ -78,13 +79,13 @@ fn run(args: &Args) -> Result<Option<Json>, Problem> {
 
 /// Prints the manual page, made from the same types as the parser.
 fn manual() -> Result<Option<Json>, Problem> {
-    // Section 8, of the administrator's commands; `towpath guest`, the host's, is in section 1.
+    // Section 8 is for administrators' commands; the host's `towpath guest` is in section 1.
     let page = clap_mangen::Man::new(Args::command()).section("8").render(&mut std::io::stdout());
     page.map_err(|error| Problem::new(format!("the page can't be written: {error}")))?;
     Ok(None)
 }
 
-/// Speaks to the host: over the channel of that interface, if one is meant.
+/// Connects to the host: over the channel of that interface, if one is given.
 fn client(args: &Args, interface: Option<&str>) -> Result<Client, Problem> {
     let mac = match interface {
         None => None,

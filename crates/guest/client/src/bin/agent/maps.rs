@@ -1,4 +1,4 @@
-//! `towpath-guest map`
+//! `towpath-guest map`: shows and changes maps.
 
 use serde_json::{Value as Json, json};
 use towpath_bpf::map::MapType;
@@ -60,7 +60,7 @@ fn show(client: &mut Client) -> Result<Json, Problem> {
     Ok(Json::Array(shown))
 }
 
-/// The map of a name or handle.
+/// The map with this name or handle.
 fn find(client: &mut Client, wanted: &str) -> Result<(u32, MapInfo), Problem> {
     if let Ok(handle) = wanted.parse() {
         return Ok((handle, client.map_info(handle)?));
@@ -82,7 +82,7 @@ fn find(client: &mut Client, wanted: &str) -> Result<(u32, MapInfo), Problem> {
     }
 }
 
-/// A number that fits, little-endian, or bytes.
+/// Bytes of a number, little-endian, or of hex text.
 fn bytes(text: &str, size: usize, what: &str) -> Result<Vec<u8>, Problem> {
     let wrong = |why: String| Problem::new(format!("{what} \"{text}\": {why}"));
     if let Some(digits) = text.strip_prefix("hex:") {
@@ -111,7 +111,7 @@ fn bytes(text: &str, size: usize, what: &str) -> Result<Vec<u8>, Problem> {
     Ok(all[..size].to_vec())
 }
 
-/// A value, of all CPUs where there is one for each.
+/// Bytes of a value: the values of all CPUs if the map is per-CPU.
 fn value_bytes(text: &str, info: &MapInfo) -> Result<Vec<u8>, Problem> {
     let (one, all) = (info.value_size as usize, info.user_value_size as usize);
     let stride = one.next_multiple_of(8);

@@ -22,7 +22,7 @@ pub(crate) fn print(json: &Json, as_json: bool) -> ExitCode {
     }
 }
 
-/// Prints an error to stderr; as JSON to stdout.
+/// Prints an error: as text to stderr, as JSON to stdout.
 pub(crate) fn complain(problem: &Problem, as_json: bool) {
     let Problem { text, log } = problem;
     let _nobody = if as_json {
@@ -42,7 +42,7 @@ pub(crate) fn mac(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Objects of plain values are lines, others are indented below their names.
+/// Formats text: objects of plain values are lines, others are indented below their names.
 fn people(json: &Json, depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
     match json {
