@@ -42,7 +42,7 @@ pub(crate) enum CliError {
     Object {
         /// The object file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the file can't be understood.
         source: Box<ObjectError>,
     },
     /// No program matches the choice, or several do.

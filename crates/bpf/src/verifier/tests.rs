@@ -449,7 +449,7 @@ fn numbers_that_unequal_comparisons_leave() {
     accepted(only_ends_by_jumping(two.clone(), &[equal(0xe0), equal(0xf0)]));
     accepted(only_ends_by_jumping(two.clone(), &[equal(0xf0), equal(0xe0)]));
     rejected(only_ends_by_jumping(two, &[equal(0xe0), equal(0xe1)]));
-    // Of eight multiples of 16 one lies between the bounds, or two do.
+    // One or two of the eight multiples of 16 lie between the bounds.
     let eight = concat([any_word(), vec![and(0x70)]]);
     accepted(only_ends_by_jumping(eight.clone(), &[below(0x21), above(0x3f), equal(0x30)]));
     rejected(only_ends_by_jumping(eight, &[below(0x11), above(0x3f), equal(0x30)]));

@@ -23,7 +23,7 @@ pub(super) struct Seen {
     /// Contents of maps in the format of map files, if the case expects any.
     pub(super) maps: Option<Json>,
     pub(super) printed: Option<Vec<String>>,
-    /// Of a dequeue program: whether it sent a packet, and the number of packets it dropped.
+    /// For a dequeue program: whether it sent a packet, and the number of packets it dropped.
     pub(super) dequeued: Option<(bool, u64)>,
     /// Records of ring buffers and perf events.
     pub(super) sent: Option<BTreeMap<String, Vec<Vec<u8>>>>,

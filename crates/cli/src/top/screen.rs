@@ -37,7 +37,7 @@ pub(super) struct ViewState {
     pub(super) rows: TableState,
 }
 
-/// What a key asks of the loop that draws the screen.
+/// A request that a key press makes of the loop that draws the screen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Nothing,

@@ -120,7 +120,7 @@ impl Folder<'_> {
                 self.replacements.set(result, same);
                 return true;
             }
-            // Of several on different paths the last one is kept: blocks that it dominates are
+            // If several are on different paths, the last one is kept: blocks that it dominates are
             // likely to come next.
             Entry::Occupied(mut seen) => {
                 seen.insert((block, result));
