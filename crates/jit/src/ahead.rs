@@ -1,4 +1,4 @@
-//! Prefetching for a whole burst before it runs: the compiled slices of [`crate::passes::ahead`].
+//! Prefetching for a whole burst before it runs: the compiled slices of [`crate::passes::slice`].
 
 use std::sync::Arc;
 

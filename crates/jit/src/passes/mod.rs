@@ -266,11 +266,11 @@ pub(crate) fn guard(module: &mut Module, context: Context<'_>, budget: u32) {
     check_after("guard", module);
 }
 
-/// Masks a module's machine code against speculation; no pass may run behind it.
+/// Masks a module's machine code against speculation; no pass may run after it.
 ///
 /// # Panics
 ///
-/// As [`guard`].
+/// As [`guard()`].
 pub(crate) fn mask(module: &mut Module) {
     barriers::insert(module);
     check_after("barriers", module);
