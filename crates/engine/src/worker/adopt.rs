@@ -1,4 +1,4 @@
-//! Taking over a new configuration between two bursts.
+//! Adoption of a new configuration between two bursts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::numbers::PortId;
 use crate::snapshot::{Port, Snapshot};
 
 impl Worker {
-    /// Lives by `next` from now on. Devices that are in both configurations keep their state;
-    /// what the worker has of others is parked where it came from.
+    /// Adopts `next`. Devices that are in both configurations keep their state; receivers and
+    /// transmitters of others are parked.
     #[cold]
     pub(super) fn adopt(&mut self, next: Arc<Snapshot>) {
         let number = self.shared.number;
@@ -43,7 +43,8 @@ impl Worker {
         let Self { snapshot, nodes, runner, dequeues, .. } = self;
         dequeue::adopt(dequeues, (&before, snapshot), nodes, runner);
         nodes.launches.drop_stranded(&mut nodes.graph, &before, snapshot);
-        // Whoever waits for this closes what was in it.
+        // The caller that waits for the adoption drops the last reference and closes removed
+        // devices.
         drop(before);
         self.claim_awaited();
         self.queues.iter_mut().for_each(|queue| queue.adopt_umem(&self.snapshot));
@@ -54,8 +55,8 @@ impl Worker {
         self.shared.note_adopted(self.snapshot.generation);
     }
 
-    /// Like a configuration without ports: everything open is parked, everything held sent. What
-    /// devices have not sent yet, they get a moment for.
+    /// Ends the worker's work by adopting a configuration without ports: everything open is parked,
+    /// and held frames are sent. Devices get up to [`SEND_TIME_MAX`] to finish sending.
     #[cold]
     pub(super) fn finish(&mut self) {
         self.drain_inbox();
@@ -82,10 +83,10 @@ impl Worker {
         let gone: HashSet<(PortId, u32)> = parked.iter().map(|it| (it.port, it.queue)).collect();
         for mut queue in parked {
             queue.count_missed(number);
-            // Before another worker has the queue.
+            // Must happen before another worker takes the queue.
             self.ready.forget(&mut queue);
             drop(queue.umem);
-            // The queue is received from again when all frames that it brought have been worked on.
+            // The queue is polled again only after all frames received from it have been processed.
             let spread = queue.spread.iter().flat_map(|spread| spread.marks());
             let marks = spread.chain(self.nodes.cpus.marks());
             queue.parked.put_behind(queue.rx, Fence::new(marks));
@@ -95,12 +96,13 @@ impl Worker {
         self.queues = kept;
         if !gone.is_empty() {
             self.wake_for(next, &gone);
-            // Others have moved up.
+            // The indexes of the remaining queues changed.
             self.ready.adopt(&mut self.queues);
         }
     }
 
-    /// Wakes workers that are to poll these queues now, and may sleep since they could not yet.
+    /// Wakes workers that now poll these queues; they may sleep, because the queues were not free
+    /// yet.
     fn wake_for(&self, next: &Snapshot, gone: &HashSet<(PortId, u32)>) {
         for (worker, polls) in self.workers.iter().zip(&next.polls) {
             if worker.number != self.shared.number && polls.iter().any(|it| gone.contains(it)) {
@@ -109,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Takes the queues that it should poll and that nobody holds any more.
+    /// Takes the awaited queues that their previous worker has released.
     pub(super) fn claim_awaited(&mut self) {
         let Self { awaited, queues, snapshot, shared, workers, ready, .. } = self;
         let before = queues.len();
@@ -156,5 +158,5 @@ impl Worker {
     }
 }
 
-/// A device that has not sent what it was given by then keeps nobody from stopping.
+/// Longest wait for devices to finish sending when the worker stops.
 const SEND_TIME_MAX: Duration = Duration::from_millis(50);

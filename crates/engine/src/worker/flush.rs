@@ -1,7 +1,7 @@
-//! The end of a burst: what waits goes on, and then away.
+//! The end of a burst: processing of all queued frames.
 //!
-//! Inner targets are first: hooks, and bonds, which push again. Then what guests sent back arrives,
-//! in waves. Then the leaves are drained.
+//! Inner targets (hooks and bonds) come first, as they push frames to other targets. Then frames
+//! that guests' programs sent back arrive, in waves. Then the leaf targets are drained.
 
 use super::guest::{self, WAVES_MAX};
 use super::hook::HookRunner;
@@ -10,7 +10,7 @@ use crate::offload::complete_checksums;
 use crate::snapshot::Snapshot;
 use crate::target::{Kind, TargetId};
 
-/// Everything that waits goes. Where another full burst is expected, transmitters may wait for it.
+/// Processes all queued frames. If another full burst is expected, transmitters may wait for it.
 #[inline]
 pub(super) fn flush(
     snapshot: &Snapshot,
@@ -43,7 +43,7 @@ fn flush_all_inner(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunn
     }
 }
 
-/// Has frames go on.
+/// Processes the queue of an inner target.
 #[cold]
 fn flush_inner(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner, queue: TargetId) {
     nodes.graph.mark_clean(queue);
@@ -69,7 +69,7 @@ fn flush_inner(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner, 
     let mut frames = nodes.graph.take(queue);
     match target.kind {
         Kind::EntryHook(_) => frames.iter_mut().for_each(|frame| frame.rx.queue_index = 0),
-        // As in the guest: a program sees packets whose checksums are right.
+        // As in the guest, a program sees packets with complete checksums.
         Kind::GuestHook if has_work => complete_checksums(&mut frames),
         _ => {}
     }
@@ -77,7 +77,7 @@ fn flush_inner(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner, 
     nodes.graph.put_back(queue, frames);
 }
 
-/// Has all frames arrive that wait for that, and everything go on that comes of it.
+/// Processes the frames that wait to arrive at ports, wave by wave, until none are left.
 #[cold]
 fn flush_arrivals(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) {
     let mut waves = 0;

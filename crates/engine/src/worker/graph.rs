@@ -1,7 +1,7 @@
 //! The queues of a worker's targets, their order, and the memory of its frames.
 //!
-//! Frames wait in the queue of their target until the end of the burst. What becomes of them there
-//! is known to [`Nodes`](super::nodes::Nodes); here they are kept, counted and dropped.
+//! Frames wait in the queue of their target until the end of the burst.
+//! [`Nodes`](super::nodes::Nodes) processes them then; this module queues, counts and drops them.
 
 use std::sync::Arc;
 
@@ -13,36 +13,36 @@ use crate::options::BURST;
 use crate::snapshot::Snapshot;
 use crate::target::{Kind, Owner, Side, Target, TargetId};
 
-/// Frames that wait for the end of the burst: the queue of every target.
+/// The queue of a target: frames that wait for the end of the burst.
 #[derive(Default)]
 pub(crate) struct TxBulk {
     pub(crate) frames: Vec<Frame>,
-    /// Bytes of those.
+    /// Total bytes of these frames; counted for wires only.
     pub(crate) bytes: usize,
-    /// It is in the list of those to flush.
+    /// The target is in the list of targets to flush.
     is_dirty: bool,
-    /// Somebody wants to know when some of them leave.
+    /// Some frames have a TX timestamp request.
     pub(crate) has_requests: bool,
-    /// Something is left to do to some of them.
+    /// Some frames need offload work.
     pub(crate) has_work: bool,
 }
 
-/// What is known of a burst as a whole, so that its frames need no second look.
+/// Summary of a burst, so that its frames need not be inspected again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BurstSummary {
-    /// All are nothing but linear, and nothing is left to do to them.
+    /// All frames are plain: linear, without offload work.
     pub(crate) is_plain: bool,
-    /// Bytes of the longest.
+    /// Length of the longest frame, in bytes.
     pub(crate) longest: usize,
-    /// Bytes of all.
+    /// Total length in bytes.
     pub(crate) bytes: usize,
 }
 
 impl BurstSummary {
-    /// Of no frames.
+    /// The summary of an empty burst.
     pub(crate) const NOTHING: BurstSummary = BurstSummary { is_plain: true, longest: 0, bytes: 0 };
 
-    /// One more frame, of so many bytes.
+    /// The summary with one more frame of `bytes` bytes.
     #[inline]
     pub(crate) fn and(self, frame: &Frame, bytes: usize) -> BurstSummary {
         BurstSummary {
@@ -53,18 +53,18 @@ impl BurstSummary {
     }
 }
 
-/// The targets' queues, and the memory that the worker sends from.
+/// The targets' queues, and the pool that the worker allocates from.
 pub(crate) struct Graph {
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) pool: Pool,
-    /// Those of the configuration, then those that map entries named since.
+    /// Targets of the configuration, then those of map entries, added at first use.
     targets: Vec<Target>,
-    /// By target, though many share another one's.
+    /// Queues by target; many targets share another target's queue.
     queues: Vec<TxBulk>,
-    /// Targets whose frames go on to others, and targets where they end, that have some.
+    /// Inner and leaf targets with queued frames: frames of inner ones go on to other targets.
     pub(crate) inner: Vec<TargetId>,
     pub(crate) leaves: Vec<TargetId>,
-    /// Ports at which frames arrive that guests' programs sent back.
+    /// Targets with frames that guests' programs sent back, which arrive at ports.
     pub(crate) arrivals: Vec<TargetId>,
 }
 
@@ -89,7 +89,7 @@ impl Graph {
         &self.shared.counters
     }
 
-    /// Takes over the targets of a configuration. Nothing waits in any queue.
+    /// Adopts the targets of a configuration. All queues must be empty.
     pub(crate) fn adopt(&mut self, targets: &[Target]) {
         debug_assert!(self.queues.iter().all(|bulk| bulk.frames.is_empty()), "all is flushed");
         self.targets.clear();
@@ -102,7 +102,7 @@ impl Graph {
         }
     }
 
-    /// Adds a target that a map entry names.
+    /// Adds a target for a map entry.
     pub(crate) fn add(&mut self, target: impl FnOnce(TargetId) -> Target) -> TargetId {
         let id = TargetId(self.targets.len() as u32);
         self.targets.push(target(id));
@@ -111,7 +111,7 @@ impl Graph {
         id
     }
 
-    /// Whether it has many more targets than a configuration of so many.
+    /// Whether more than [`ENTRIES_MAX`] targets were added to the configuration's `targets`.
     #[inline]
     pub(crate) fn has_grown(&self, targets: usize) -> bool {
         self.targets.len() > targets + ENTRIES_MAX
@@ -127,19 +127,20 @@ impl Graph {
         &mut self.queues[id.index()]
     }
 
-    /// Whether what goes there is dropped.
+    /// Whether frames to this target are dropped.
     #[inline]
     pub(crate) fn is_drop(&self, to: TargetId) -> bool {
         self.targets.get(to.index()).is_some_and(|target| matches!(target.kind, Kind::Drop(..)))
     }
 
-    /// Whether frames need a rank to get there.
+    /// Whether the target is a queue, whose frames need a rank.
     #[inline]
     pub(crate) fn is_queue(&self, to: TargetId) -> bool {
         matches!(self.target(to).kind, Kind::Queue(_))
     }
 
-    /// Has a frame wait for the end of the burst. Gives whether too many do.
+    /// Queues a frame until the end of the burst. Returns whether the queue is full and must be
+    /// flushed.
     #[inline]
     pub(crate) fn enqueue(&mut self, queue: TargetId, frame: Frame) -> bool {
         let bulk = &mut self.queues[queue.index()];
@@ -152,8 +153,8 @@ impl Graph {
         count >= 2 * BURST
     }
 
-    /// Has a burst wait, or drops it, in one piece where nothing is to be done to any frame; gives
-    /// whether that is so. Somebody may know of the frames already, as they are now.
+    /// Queues or drops a burst in one piece if no frame needs checks or work; otherwise returns
+    /// `false` and leaves the frames. `known` is the burst's summary, if the caller has it.
     #[inline]
     pub(crate) fn enqueue_all(
         &mut self,
@@ -172,7 +173,7 @@ impl Graph {
             return false;
         }
         let bulk = &mut self.queues[queue.index()];
-        // Only wires count bytes, and most others look at no length.
+        // Only wires count bytes, and most other targets do not limit the length.
         let (is_plain, bytes) = match (target.kind, longest, known) {
             (.., Some(all)) => (all.is_plain && all.longest <= longest as usize, all.bytes),
             (Kind::Wire, ANY, None) => scan::<false>(frames, longest),
@@ -188,7 +189,7 @@ impl Graph {
         true
     }
 
-    /// Has a target flushed at the end of the burst.
+    /// Adds a target to the list of those to flush at the end of the burst.
     #[inline]
     fn mark_dirty(&mut self, queue: TargetId) {
         if !std::mem::replace(&mut self.queues[queue.index()].is_dirty, true) {
@@ -201,13 +202,13 @@ impl Graph {
         }
     }
 
-    /// It is being flushed.
+    /// Notes that a target is being flushed.
     #[inline]
     pub(crate) fn mark_clean(&mut self, queue: TargetId) {
         self.queues[queue.index()].is_dirty = false;
     }
 
-    /// What waits in a queue, to be worked on.
+    /// Takes all frames of a queue.
     #[inline]
     pub(crate) fn take(&mut self, queue: TargetId) -> Vec<Frame> {
         let bulk = &mut self.queues[queue.index()];
@@ -215,7 +216,7 @@ impl Graph {
         std::mem::take(&mut bulk.frames)
     }
 
-    /// The empty queue keeps its memory.
+    /// Returns the emptied vector to its queue, which keeps the memory.
     #[inline]
     pub(crate) fn put_back(&mut self, queue: TargetId, frames: Vec<Frame>) {
         assert!(frames.is_empty(), "all frames went on");
@@ -252,7 +253,7 @@ impl Graph {
         self.pool.give_all(frames);
     }
 
-    /// Drops a frame at the cost of the port where it arrived.
+    /// Drops a frame, counted at the port where it arrived.
     pub(crate) fn drop_arrived(&mut self, snapshot: &Snapshot, why: DropReason, frame: Frame) {
         let owner = arrived_at(snapshot, frame.rx.ifindex);
         self.drop(snapshot, owner, Side::Rx, why, frame);
@@ -263,7 +264,7 @@ impl Graph {
         self.drop_all(snapshot, Owner::NOBODY, Side::Rx, DropReason::Removed, frames);
     }
 
-    /// Every drop has a reason; where a port is charged, it shows there.
+    /// Counts dropped frames by reason, in total and at the owner port, if any.
     #[inline]
     pub(crate) fn count_dropped(
         &self,
@@ -289,8 +290,8 @@ impl Graph {
         }
     }
 
-    /// Copies a frame that is in an application's memory, unless its target keeps it there. What
-    /// is left to do to a packet is done by code that reads it.
+    /// Copies a frame out of an application's memory, unless its target accepts lent frames and the
+    /// frame needs no offload work, which reads the packet.
     pub(crate) fn own(&mut self, to: TargetId, frame: &mut Frame) {
         if !self.target(to).takes_lent() || frame.offload().is_some() {
             self.pool.own(frame);
@@ -298,13 +299,12 @@ impl Graph {
     }
 }
 
-/// The port of that ifindex, where frames arrived.
+/// The owner for frames that arrived at the port with this ifindex.
 pub(crate) fn arrived_at(snapshot: &Snapshot, ifindex: u32) -> Owner {
     snapshot.by_ifindex.get(ifindex).map_or(Owner::NOBODY, Owner::of)
 }
 
-/// Whether all frames are nothing but linear, and no longer than that if it is `LIMITED`; and their
-/// bytes.
+/// Whether all frames are plain and, if `LIMITED`, no longer than `longest`; and their total bytes.
 #[inline(always)]
 fn scan<const LIMITED: bool>(frames: &[Frame], longest: u32) -> (bool, usize) {
     let (mut is_plain, mut bytes) = (true, 0);
@@ -316,8 +316,8 @@ fn scan<const LIMITED: bool>(frames: &[Frame], longest: u32) -> (bool, usize) {
     (is_plain, bytes)
 }
 
-/// [`Target::plain_max`] of what takes frames of any length.
+/// [`Target::plain_max`] of targets that take frames of any length.
 const ANY: u32 = u32::MAX;
-/// Targets of map entries that a worker remembers.
+/// Most targets of map entries that a worker keeps.
 const ENTRIES_MAX: usize = 4096;
 const _: () = assert!(ENTRIES_MAX >= BURST, "one burst's entries find room");

@@ -1,8 +1,8 @@
-//! Frames that a guest's program sent back: they arrive at the guest's port.
+//! Frames that a guest's program sent back, which arrive at the guest's port.
 //!
 //! The port's program may send them to the guest again, whose program may send them back again, and
-//! so on. So this goes in waves, of which a burst has a bounded number; what goes to and fro for
-//! longer is dropped.
+//! so on. They are processed in waves; a burst has a bounded number of them, and frames that loop
+//! longer are dropped.
 
 use towpath_xdp::Frame;
 
@@ -13,7 +13,7 @@ use crate::offload::complete_checksums;
 use crate::snapshot::{Port, Snapshot};
 use crate::target::{Side, TargetId};
 
-/// Has the frames of one queue arrive, unless they did too often.
+/// Processes the arrival of one queue's frames, or drops them if `is_loop`.
 pub(super) fn flush_arrival(
     snapshot: &Snapshot,
     nodes: &mut Nodes,
@@ -36,7 +36,7 @@ pub(super) fn flush_arrival(
     nodes.graph.put_back(queue, frames);
 }
 
-/// As if the guest had sent them, by its first queue.
+/// Marks and counts the frames as received from the guest's first queue.
 fn arrive(port: &Port, worker: usize, frames: &mut [Frame]) {
     let bytes: usize = frames.iter_mut().map(|frame| frame.arrive(port.ifindex, 0)).sum();
     let counters = &port.opened.counters[worker];
@@ -47,5 +47,5 @@ fn arrive(port: &Port, worker: usize, frames: &mut [Frame]) {
     }
 }
 
-/// How often a frame may go from a guest's program to its port and back within a burst.
+/// Most waves of a burst, each from a guest's program to its port and back.
 pub(super) const WAVES_MAX: usize = 4;

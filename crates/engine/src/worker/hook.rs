@@ -1,4 +1,4 @@
-//! Running a hook's programs on a burst, and sending each frame where its verdict leads.
+//! Runs a hook's programs on a burst, and sends each frame to the target of its verdict.
 
 use towpath_xdp::{Action, Burst, Frame, Worker};
 
@@ -14,33 +14,33 @@ use crate::offload::complete_checksums;
 use crate::snapshot::{Port, Snapshot};
 use crate::target::TargetId;
 
-/// What a worker needs to run programs, used again for every burst.
+/// A worker's state for running programs, reused for every burst.
 pub(super) struct HookRunner {
     pub(super) xdp: Worker,
     pub(super) number: usize,
-    /// Verdicts of each program of a chain.
+    /// Verdicts of a burst, by program of the chain.
     bursts: Vec<Burst>,
-    /// For bursts on whose frames a program does not agree.
+    /// Buffers for bursts with different verdicts.
     scatter: Scatter,
-    /// For bursts of which the programs of a chain send frames on that go different ways.
+    /// Buffers for bursts of which only some frames go on to the chain's next program.
     mixed: Mixed,
-    /// For ports with taps.
+    /// Copies for taps.
     copies: Copies,
 }
 
-/// Frames of a burst that end at different programs of a chain.
+/// Buffers for a burst whose frames end at different programs of a chain.
 #[derive(Default)]
 struct Mixed {
-    /// The frames still to be judged, with their places in the burst.
+    /// The frames still to be judged, with their indexes in the burst.
     rest: Vec<Frame>,
     places: Vec<u32>,
     next: Vec<Frame>,
     next_places: Vec<u32>,
-    /// The frames that were, by their place, and who decided.
+    /// The judged frames, by index in the burst, with the deciding program.
     done: Vec<Option<(Frame, Decision)>>,
 }
 
-/// The program of the chain that decided on a frame, and the frame's number in its burst.
+/// The program of the chain that decided on a frame, and the frame's index in that program's burst.
 #[derive(Clone, Copy)]
 struct Decision {
     link: usize,
@@ -59,8 +59,8 @@ impl HookRunner {
         }
     }
 
-    /// What a port does to frames that arrived there. What the caller knows of them saves a look
-    /// where there are no programs.
+    /// Runs the first hook of a port on frames that arrived there. `known` is the burst's summary,
+    /// if the caller has it; it is used if there are no programs.
     #[inline(always)]
     pub(super) fn judge(
         &mut self,
@@ -76,8 +76,9 @@ impl HookRunner {
         self.run(snapshot, port.first_hook(), frames, known, nodes);
     }
 
-    /// Sends all frames on their way, as the hook's programs decide; none is left. What the caller
-    /// knows of them saves a look where there are no programs.
+    /// Runs the hook's programs and sends all frames to the targets of their verdicts; `frames` is
+    /// empty afterwards. `known` is the burst's summary, if the caller has it; it is used if there
+    /// are no programs.
     #[inline(always)]
     pub(super) fn run(
         &mut self,
@@ -110,7 +111,7 @@ impl HookRunner {
         assert!(frames.is_empty(), "every frame goes somewhere");
     }
 
-    /// Has control frames of a bond pass before a program sees them.
+    /// Passes control frames of a bond without running a program on them.
     #[cold]
     fn pass_control(
         &self,
@@ -143,7 +144,7 @@ impl HookRunner {
             let actions = self.run_link(hook, link, frames, &mut bursts[place]);
             let burst = &bursts[place];
             let is_last = place + 1 == links.len();
-            // What comes after the last program is XDP_PASS, which it said itself.
+            // After the last program the verdict is XDP_PASS, which this program returned itself.
             if is_last && link.chain_call_actions & !PASS == 0 {
                 return self.route(snapshot, hook, frames, (burst, &actions), nodes);
             }
@@ -159,11 +160,11 @@ impl HookRunner {
                 }
             }
         }
-        // libxdp's dispatcher ends with XDP_PASS, whatever the last program said.
+        // libxdp's dispatcher ends with XDP_PASS, whatever the last program returned.
         self.pass_all(snapshot, hook, frames, None, nodes);
     }
 
-    /// All frames pass.
+    /// Passes all frames.
     fn pass_all(
         &mut self,
         snapshot: &Snapshot,
@@ -182,8 +183,8 @@ impl HookRunner {
         send_all(snapshot, hook, to, frames, known, nodes);
     }
 
-    /// Sends a burst where one program's verdicts lead, of which there are `actions` of each kind:
-    /// in one piece if that is one target.
+    /// Sends a burst to the targets of one program's verdicts, in one piece if there is one target.
+    /// `actions` has the number of verdicts of each kind.
     #[inline]
     fn route(
         &mut self,
@@ -207,8 +208,7 @@ impl HookRunner {
         self.route_apart(snapshot, hook, frames, (burst, actions), nodes);
     }
 
-    /// Sends a burst where verdicts lead that are not all the same, each verdict's frames in one
-    /// piece.
+    /// Sends a burst with different verdicts, the frames of each verdict in one piece.
     fn route_apart(
         &mut self,
         snapshot: &Snapshot,
@@ -229,7 +229,7 @@ impl HookRunner {
         }
     }
 
-    /// How many frames the next program sees; which ones, if it is some.
+    /// How many frames the next program sees; `self.scatter` notes which, if only some.
     #[inline]
     fn goes_on(&mut self, link: &Link, burst: &Burst) -> GoesOn {
         let mask = link.chain_call_actions;
@@ -243,8 +243,8 @@ impl HookRunner {
         }
     }
 
-    /// Drops the frames that the next program does not see, if they are all dropped: what is left
-    /// goes on as a burst. Gives whether that is so.
+    /// Removes the frames that the next program does not see, if all of them are to be dropped, so
+    /// that the rest goes on as a burst. Otherwise returns `false` and leaves the frames.
     fn shed(
         &mut self,
         snapshot: &Snapshot,
@@ -254,7 +254,7 @@ impl HookRunner {
     ) -> bool {
         let scatter = &mut self.scatter;
         let is_kept = |action| scatter.some_go(action) && !nodes.graph.is_drop(hook.target(action));
-        // Copies for taps have places in the whole burst.
+        // Copies for taps use indexes in the whole burst.
         if !hook.taps.is_empty() || ACTIONS.into_iter().any(is_kept) {
             return false;
         }
@@ -269,7 +269,7 @@ impl HookRunner {
         true
     }
 
-    /// Carries on where the program at `place` ends some frames and not others.
+    /// Runs the rest of the chain after the program at `place` ended some frames and not others.
     #[cold]
     fn run_mixed(
         &mut self,
@@ -293,7 +293,7 @@ impl HookRunner {
         self.mixed = mixed;
     }
 
-    /// Sends the frames of such a burst, in the order in which they came.
+    /// Sends the frames after [`HookRunner::run_mixed`], in their original order.
     #[cold]
     fn route_mixed(
         &mut self,
@@ -325,7 +325,7 @@ impl HookRunner {
         }
     }
 
-    /// Runs one program on frames and counts; gives how many verdicts there are of each kind.
+    /// Runs one program on frames and counts; returns the number of verdicts of each kind.
     #[inline]
     fn run_link(
         &mut self,
@@ -340,7 +340,7 @@ impl HookRunner {
         self.run_tapped(hook, link, frames, burst)
     }
 
-    /// Runs one program in sight of its hook's taps.
+    /// Runs one program, with copies for its hook's taps.
     #[cold]
     fn run_tapped(
         &mut self,
@@ -370,14 +370,15 @@ impl HookRunner {
         actions
     }
 
-    /// Lets go of what verdicts of programs refer to that may be gone with the next configuration.
+    /// Drops references held by verdicts, such as to maps that the next configuration may no longer
+    /// have.
     pub(super) fn forget_bursts(&mut self) {
         self.bursts.clear();
     }
 }
 
-/// Sends a burst; copies zero-copy frames unless the target is a socket or a drop. Hooks
-/// on the way out, which say where that is, redirect nothing: no rank is lost.
+/// Sends a burst; copies zero-copy frames unless the target is a socket or a drop. Clears the
+/// egress ifindex, which egress hooks set; they redirect nothing, so that no rank is lost.
 #[inline]
 fn send_all(
     snapshot: &Snapshot,
@@ -396,8 +397,8 @@ fn send_all(
     nodes.push_all(snapshot, to, frames, known);
 }
 
-/// Sends redirected frames, of these numbers in their burst, where their own verdicts lead: each
-/// target's in one piece, if they are not too many.
+/// Sends redirected frames, with these indexes in their burst, to the targets of their own
+/// verdicts; each target's frames go in one piece, unless there are too many targets.
 fn redirect(
     snapshot: &Snapshot,
     hook: &HookSpec,
@@ -431,7 +432,7 @@ fn redirect(
     }
 }
 
-/// Sends frames whose verdicts are those of one of them: its number in the burst.
+/// Sends frames with equal verdicts, those of the frame `index` in the burst.
 #[inline]
 fn send_alike(
     snapshot: &Snapshot,
@@ -448,7 +449,7 @@ fn send_alike(
     send_all(snapshot, hook, to, frames, None, nodes);
 }
 
-/// Sends one frame: of that number in its burst, if a program judged it.
+/// Sends one frame; `judged` is its burst and its index there, if a program judged it.
 #[inline]
 fn send(
     snapshot: &Snapshot,
@@ -503,7 +504,7 @@ impl Mixed {
         self.rest.append(frames);
     }
 
-    /// Keeps the frames that the next program is to see.
+    /// Keeps the frames that the next program sees, and stores the others as done.
     fn sort_out(&mut self, link: &Link, place: usize, burst: &Burst) {
         for (index, (frame, at)) in self.rest.drain(..).zip(self.places.drain(..)).enumerate() {
             if continues(link.chain_call_actions, burst.returned(index)) {
@@ -517,7 +518,7 @@ impl Mixed {
         std::mem::swap(&mut self.places, &mut self.next_places);
     }
 
-    /// Behind the last program the rest passes.
+    /// Marks the frames that no program ended as passed.
     fn pass_rest(&mut self) {
         let passed = Decision { link: usize::MAX, index: 0 };
         for (frame, place) in self.rest.drain(..).zip(self.places.drain(..)) {

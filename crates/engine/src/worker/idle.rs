@@ -1,19 +1,19 @@
-//! How long a worker had nothing to do.
+//! Idle time of a worker.
 
 use std::time::Instant;
 
-/// How long there was nothing to do.
+/// Idle state of a worker.
 #[derive(Default)]
 pub(super) struct Idle {
     pub(super) since: Option<Instant>,
     /// Rounds so far.
     pub(super) rounds: u32,
-    /// When queues were asked last what they lost.
+    /// Time of the last read of queues' missed frames.
     pub(super) missed: Option<Instant>,
 }
 
 impl Idle {
-    /// There may be work soon.
+    /// Restarts spinning, as there may be work soon.
     pub(super) fn spin_again(&mut self) {
         self.since = None;
     }

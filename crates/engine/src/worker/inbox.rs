@@ -1,4 +1,4 @@
-//! A worker's inbox: lanes from other workers, packets to send, and a word of tasks.
+//! A worker's inbox: lanes from other workers, packets to send, and announced tasks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use crate::lane::{Lane, Mark};
 use crate::numbers::PortId;
 use crate::options::BURST;
 
-/// What a worker is given by others.
+/// Work for a worker from other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// The lanes that lead here.
+    /// The lanes to this worker.
     lanes: Mutex<Vec<Arc<Lane>>>,
-    /// Packets that control code wants to be sent.
+    /// Packets to send for control code.
     injected: Mutex<VecDeque<(PortId, Box<[u8]>)>>,
-    /// Packets, tasks ([`Inbox::announce`]), and changes of the lanes that the worker has not seen.
+    /// Number of packets, tasks ([`Inbox::announce`]) and changes of the lanes that the worker has
+    /// not seen.
     waiting: AtomicUsize,
-    /// The same of lanes alone.
+    /// Number of changes of the lanes that the worker has not seen.
     changes: AtomicUsize,
-    /// Nobody works on anything any more; read under the lock of what is added.
+    /// The worker is gone; read under the lock of the list that is changed.
     is_closed: AtomicBool,
 }
 
 impl Inbox {
-    /// Adds a lane, made in view of those there are.
+    /// Adds a lane; `make` gets the existing lanes.
     pub(super) fn add_lane(&self, make: impl FnOnce(&[Arc<Lane>]) -> Lane) -> Arc<Lane> {
         let mut lanes = self.lanes.lock();
         lanes.retain(|lane| !lane.is_over());
@@ -42,7 +43,7 @@ impl Inbox {
         lane
     }
 
-    /// Brings what the worker knows of lanes up to date.
+    /// Updates the worker's list of lanes.
     pub(super) fn see_lanes(&self, known: &mut Vec<Arc<Lane>>) {
         let lanes = self.lanes.lock();
         let changes = self.changes.swap(0, Ordering::Relaxed);
@@ -52,18 +53,18 @@ impl Inbox {
         }
     }
 
-    /// Whether frames were ever handed over.
+    /// Whether there are lanes to this worker.
     pub(crate) fn is_used(&self) -> bool {
         !self.lanes.lock().is_empty()
     }
 
-    /// What was handed over so far and has not been worked on.
+    /// Marks behind all frames handed over so far, of lanes with unprocessed frames.
     pub(crate) fn marks(&self) -> Vec<Mark> {
         let marks: Vec<Mark> = self.lanes.lock().iter().map(Lane::mark).collect();
         marks.into_iter().filter(|mark| !mark.is_passed()).collect()
     }
 
-    /// Drops what was handed over to a worker that is gone.
+    /// Drops frames handed over to a worker that is gone.
     pub(crate) fn sweep(&self, reclaimer: &Reclaimer) {
         let mut frames = Vec::new();
         for lane in self.lanes.lock().iter() {
@@ -79,7 +80,7 @@ impl Inbox {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Has a packet sent, unless too many wait for that.
+    /// Queues a packet to send; returns `false` if too many wait.
     pub(crate) fn inject(&self, port: PortId, packet: &[u8]) -> bool {
         let mut injected = self.injected.lock();
         let fits = injected.len() < INJECTED_MAX;
@@ -96,19 +97,19 @@ impl Inbox {
         std::mem::take(&mut injected)
     }
 
-    /// A task is about to be there.
+    /// Announces a task that is about to be submitted.
     pub(crate) fn announce(&self) {
         self.waiting.fetch_add(1, Ordering::Release);
     }
 
-    /// So many of the tasks that were announced are there.
+    /// Notes that `count` announced tasks were taken up.
     pub(super) fn take_announced(&self, count: usize) {
         self.waiting.fetch_sub(count, Ordering::Release);
     }
 
-    /// Nothing will be done any more that is not here yet.
+    /// Closes the inbox: later work will not be done.
     pub(crate) fn close(&self) {
-        // Who adds something now does it before, or sees it.
+        // The lock ensures that a concurrent addition is either complete or sees the closure.
         let lanes = self.lanes.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         lanes.iter().for_each(|lane| lane.close());
@@ -119,6 +120,6 @@ impl Inbox {
     }
 }
 
-/// Packets of control code that wait for a worker.
+/// Most packets of control code that wait for a worker.
 const INJECTED_MAX: usize = 1024;
 const _: () = assert!(INJECTED_MAX >= BURST, "a burst finds room");

@@ -1,9 +1,11 @@
-//! Live frames: a program makes traffic of its own (`BPF_F_TEST_XDP_LIVE_FRAMES`).
+//! Live test runs: a program runs on generated frames, which then go on as traffic
+//! (`BPF_F_TEST_XDP_LIVE_FRAMES`).
 //!
-//! Kernel counterpart: `bpf_test_run_xdp_live` in `net/bpf/test_run.c`. Frames seem to have come
-//! from a port, are judged by the program alone, and go where it says: `XDP_PASS` to the port's
-//! upper, `XDP_TX` out of the port as after a redirect to it, `XDP_REDIRECT` as ever. Unlike the
-//! kernel's, each frame begins as the one that was given, whatever was done to frames before.
+//! Kernel counterpart: `bpf_test_run_xdp_live` in `net/bpf/test_run.c`. Frames seem to arrive at a
+//! port, are judged by the program alone, and go to the target of its verdict: `XDP_PASS` to the
+//! port's upper, `XDP_TX` out of the port as after a redirect to it, `XDP_REDIRECT` as usual.
+//! Unlike in the kernel, each frame starts as a fresh copy of the given one, whatever the program
+//! changed in earlier frames.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,34 +20,35 @@ use crate::hook::HookSpec;
 use crate::options::BURST;
 use crate::snapshot::Port;
 
-/// A program that is to run on frames which then go on.
+/// A live test run of a program.
 #[derive(Debug)]
 pub struct LiveRun {
     program: Program,
     chain: Arc<Chain>,
     frame: Frame,
-    /// The port that frames seem to come from, and how many are to come.
+    /// Ifindex of the port that frames seem to arrive at; `left` is the number of frames still to
+    /// make.
     ingress: Option<u32>,
     left: u32,
     batch: u32,
     took: Duration,
     took_max: Duration,
-    /// Since when there are no frames to be had.
+    /// Since when no frame could be allocated.
     starved: Option<Instant>,
     failure: Option<LiveError>,
     frames: Vec<Frame>,
 }
 
-/// Why a run ended early.
+/// The reason why a run ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
-    /// All frames are under way, and none comes back.
+    /// No frame could be allocated for 100 ms: all are in flight, and none comes back.
     #[error("there are no frames left")]
     NoMemory,
-    /// The port that frames seem to come from is gone.
+    /// The port that frames seem to arrive at is gone.
     #[error("the port is gone")]
     NoPort,
-    /// It took longer than it may.
+    /// The run exceeded its time limit.
     #[error("it takes too long")]
     TooLong,
     /// The engine stopped.
@@ -54,9 +57,9 @@ pub enum LiveError {
 }
 
 impl LiveRun {
-    /// A run of `repeat` frames like `frame`, which says where they seem to come from, in batches
-    /// of `batch`. `ingress` is that port's ifindex; without one, what passes or is sent back has
-    /// nowhere to go. It ends when it took longer than `took_max`.
+    /// A run of `repeat` copies of `frame`, in batches of `batch`. `ingress` is the ifindex of the
+    /// port that they seem to arrive at, as set in `frame`; without one, passed frames and frames
+    /// sent back are dropped. The run ends early when it has taken longer than `took_max`.
     pub fn new(
         program: &Program,
         frame: Frame,
@@ -79,11 +82,11 @@ impl LiveRun {
         }
     }
 
-    /// How long it took, once it is over.
+    /// Time the run took, once it is over.
     ///
     /// # Errors
     ///
-    /// It was not complete.
+    /// Fails if the run ended early.
     pub fn outcome(&self) -> Result<Duration, LiveError> {
         match self.failure {
             Some(failure) => Err(failure),
@@ -92,7 +95,7 @@ impl LiveRun {
         }
     }
 
-    /// Runs one batch and sends what comes of it.
+    /// Runs one batch and sends the resulting frames.
     fn run_batch(&mut self, context: &mut TaskContext<'_>) -> Result<(), LiveError> {
         let TaskContext { snapshot, runner, nodes } = context;
         let port = self.ingress.map(|ifindex| snapshot.port_of_ifindex(ifindex));
@@ -117,7 +120,8 @@ impl LiveRun {
         self.wait_for_frames(rest > 0)
     }
 
-    /// Frames come back while traffic goes on, if somebody takes them.
+    /// Fails if no frame could be allocated for longer than [`PATIENCE`]. Frames come back when
+    /// ports have sent them.
     fn wait_for_frames(&mut self, is_starved: bool) -> Result<(), LiveError> {
         if !is_starved {
             self.starved = None;
@@ -144,5 +148,5 @@ impl ControlTask for LiveRun {
     }
 }
 
-/// Frames that do not come back for so long are not waited for.
+/// Longest wait for frames to come back.
 const PATIENCE: Duration = Duration::from_millis(100);

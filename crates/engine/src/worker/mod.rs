@@ -51,30 +51,30 @@ use source::tx_ring::TxRing;
 pub use task::{ControlTask, TaskContext};
 pub(crate) use task::{TaskSender, Tasks, tasks};
 
-/// The thread's state.
+/// State of the worker's thread.
 pub(crate) struct Worker {
     shared: Arc<WorkerShared>,
     workers: Arc<[Arc<WorkerShared>]>,
     snapshot: Arc<Snapshot>,
-    /// Its sources: receive queues, sockets' tx rings, and its inbox.
+    /// Its sources: receive queues and sockets' TX rings.
     queues: Vec<RxQueue>,
     tx_rings: Vec<TxRing>,
-    /// Which of the receive queues have frames, where the kernel says that.
+    /// Receive queues with frames, for queues whose descriptor tells.
     ready: Ready,
-    /// Dequeue programs of ports.
+    /// Dequeue programs that this worker runs.
     dequeues: Vec<DequeueSource>,
-    /// Queues it should poll and another worker still holds.
+    /// Queues to poll that another worker still holds.
     awaited: Vec<(PortId, u32)>,
-    /// By which others hand it frames.
+    /// Lanes by which workers hand it frames.
     lanes: Lanes,
-    /// What control code has it do.
+    /// Tasks of control code.
     tasks: Tasks,
-    /// The burst in hand, and one that is taken apart.
+    /// The present burst; `batch` is a buffer to split it.
     frames: Vec<Frame>,
     batch: Vec<Frame>,
     runner: HookRunner,
     nodes: Nodes,
-    /// The readers' groups of all programs' maps.
+    /// Reader groups of all programs' maps.
     domains: Vec<Arc<Domain>>,
     idle: Idle,
     stint: Stint,
@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Works until told to stop.
+    /// Runs rounds until the worker is stopped.
     pub(crate) fn run(mut self) {
         loop {
             self.shared.counters.begin_round();
@@ -130,7 +130,7 @@ impl Worker {
         self.shared.counters.rest();
     }
 
-    /// Polls everything once; gives the number of frames seen.
+    /// Polls all sources once; returns the number of frames and tasks processed.
     fn round(&mut self) -> usize {
         if !self.awaited.is_empty() {
             self.claim_awaited();
@@ -148,7 +148,7 @@ impl Worker {
             work += self.run_tasks();
         }
         work += self.take_inbox();
-        // Last, so that what came is in the queues.
+        // Last, so that frames of this round are in the queues already.
         let Self { snapshot, dequeues, nodes, runner, .. } = self;
         for source in dequeues {
             work += source.poll(snapshot, nodes, runner);
@@ -163,7 +163,7 @@ impl Worker {
         work
     }
 
-    /// Does a piece of what control code wants; gives how many tasks there were.
+    /// Runs one step of each task; returns the number of tasks.
     #[cold]
     fn run_tasks(&mut self) -> usize {
         let Self { snapshot, runner, nodes, domains, tasks, shared, .. } = self;
@@ -171,7 +171,7 @@ impl Worker {
         tasks.run(&mut TaskContext { snapshot, runner, nodes }, shared.number, domains)
     }
 
-    /// Receives one burst and sends it on its way.
+    /// Receives and processes one burst of a receive queue; returns its size.
     #[inline]
     fn poll(&mut self, index: usize) -> usize {
         let Self { snapshot, queues, frames, batch, runner, nodes, shared, stint, .. } = self;
@@ -180,12 +180,12 @@ impl Worker {
         if count == 0 {
             return 0;
         }
-        // Now, and not after a program that takes long.
+        // Noted before programs run, which may take long.
         if !stint.is_at_work {
             stint.begin(&shared.load);
         }
         shared.load.is_at(queue.port, queue.queue);
-        // First, so that who sees the port's frames sees that there are frames.
+        // Counted first, so that a reader that sees the port's counters also sees these frames.
         shared.counters.received.add(count as u64);
         let Some(port) = snapshot.port(queue.port) else {
             nodes.graph.drop_removed(snapshot, frames);
@@ -193,7 +193,7 @@ impl Worker {
         };
         let (ifindex, number) = (port.ifindex, queue.queue);
         let arrivals = frames.iter_mut().map(|frame| (frame.arrive(ifindex, number), frame));
-        // A program changes what would be known.
+        // A program may change the frames, so that no summary is kept.
         let is_judged = port.has_rx_programs();
         let (bytes, known) = if is_judged {
             (arrivals.map(|(bytes, _)| bytes).sum(), None)
@@ -214,7 +214,7 @@ impl Worker {
         count
     }
 
-    /// Works on what others have for it, of frames a burst; gives how much that was.
+    /// Processes work from other threads, of each lane at most a burst; returns its amount.
     #[inline]
     fn take_inbox(&mut self) -> usize {
         let asked = if self.shared.inbox.is_empty() { 0 } else { self.work_inbox() };
@@ -237,7 +237,7 @@ impl Worker {
         asked
     }
 
-    /// Drops what nobody will work on any more.
+    /// Drops the work that is left when the worker stops.
     fn drain_inbox(&mut self) {
         let Self { shared, snapshot, nodes, lanes, .. } = self;
         shared.inbox.close();
@@ -247,7 +247,7 @@ impl Worker {
     }
 }
 
-/// Sends what control code wants to be sent; gives the number of packets.
+/// Sends the packets of control code; returns their number.
 fn send_injected(snapshot: &Snapshot, nodes: &mut Nodes) -> usize {
     let injected = nodes.graph.shared.inbox.take_injected();
     let count = injected.len();
@@ -255,7 +255,8 @@ fn send_injected(snapshot: &Snapshot, nodes: &mut Nodes) -> usize {
         if snapshot.port(port).is_none() {
             continue;
         }
-        // What is no frame, or finds no memory, is lost as on a wire.
+        // A packet that is not a valid frame, or for which there is no memory, is lost, as on a
+        // wire.
         if let Ok(Some(frame)) = nodes.graph.pool.frame(&packet) {
             nodes.graph.counters().created.add(1);
             nodes.push(snapshot, Exit::Forward.at(port), frame);
@@ -264,7 +265,7 @@ fn send_injected(snapshot: &Snapshot, nodes: &mut Nodes) -> usize {
     count
 }
 
-/// Sends the frames whose launch time has come; gives their number.
+/// Sends the frames whose launch time has come; returns their number.
 #[cold]
 fn launch_due(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) -> usize {
     let (now_ns, mut count) = (monotonic_ns(), 0);
@@ -278,7 +279,7 @@ fn launch_due(snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) -
     count
 }
 
-/// Nobody waits for a worker that is gone, even if it panicked.
+/// Releases callers that wait for the worker, also if it panicked.
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.inbox.close();

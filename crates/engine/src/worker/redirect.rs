@@ -1,4 +1,4 @@
-//! `XDP_REDIRECT`: which target a frame's own verdict names (`xdp_do_redirect`).
+//! `XDP_REDIRECT`: resolves a frame's own redirect to a target (`xdp_do_redirect`).
 
 use towpath_bpf::program::MapType;
 use towpath_maps::Map;
@@ -12,17 +12,18 @@ use crate::lane::CpuEntry;
 use crate::snapshot::Snapshot;
 use crate::target::{Exit, TargetId};
 
-/// Where the last redirected frames of a burst went that differ: most others go there too, and need
-/// no look at maps and tables.
+/// A cache of the redirects of a burst that were resolved last: most frames repeat one of them, and
+/// need no lookup in maps and tables.
 pub(super) struct Resolved<'a> {
     hook: &'a HookSpec,
     known: KnownTargets,
-    /// Where each of the known goes: its place in `targets`.
+    /// For each known redirect: its index in `targets`.
     ways: [u8; KNOWN_TARGETS],
-    /// Targets so far.
+    /// The distinct targets so far.
     targets: [TargetId; WAYS],
     count: usize,
-    /// Whether targets were forgotten: they were too many, or what one means is another thing now.
+    /// Whether targets were discarded because there were too many, or because another broadcast
+    /// took the place of one.
     has_forgotten: bool,
 }
 
@@ -38,12 +39,12 @@ impl<'a> Resolved<'a> {
         }
     }
 
-    /// All targets so far, if none was forgotten.
+    /// All targets so far, if none was discarded.
     pub(super) fn targets(&self) -> Option<&[TargetId]> {
         (!self.has_forgotten).then_some(&self.targets[..self.count])
     }
 
-    /// Where a frame of a burst goes by its verdict.
+    /// The target of a frame of a burst.
     #[inline]
     pub(super) fn target(
         &mut self,
@@ -59,7 +60,7 @@ impl<'a> Resolved<'a> {
         self.targets[usize::from(self.way(snapshot, burst, index, nodes))]
     }
 
-    /// Where a redirected frame goes: a place in [`Resolved::targets`].
+    /// The target of a redirected frame, as an index in [`Resolved::targets`].
     #[inline]
     pub(super) fn way(
         &mut self,
@@ -83,7 +84,7 @@ impl<'a> Resolved<'a> {
     ) -> usize {
         let to = resolve(snapshot, self.hook, burst.last_redirect(index), nodes);
         let way = self.targets[..self.count].iter().position(|known| *known == to);
-        // What a broadcast means was just noted, over what it meant for others.
+        // The lookup of a broadcast replaced the target list of earlier broadcasts.
         if to == TargetId::BROADCAST || way.is_none() && self.count == WAYS {
             *self = Resolved { has_forgotten: true, ..Resolved::new(self.hook) };
         }
@@ -97,7 +98,7 @@ impl<'a> Resolved<'a> {
         place
     }
 
-    /// Where all frames of a burst go, if that is one target.
+    /// The common target of all frames of a burst, if there is one.
     #[inline]
     pub(super) fn common(
         &mut self,

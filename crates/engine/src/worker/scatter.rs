@@ -1,28 +1,28 @@
-//! Bursts on whose frames a program does not agree: dealt out by verdict, so that each verdict's
-//! frames go on in one piece. Frames with the same verdict keep their order.
+//! Bursts with different verdicts: frames are dealt out by verdict, so that the frames of each
+//! verdict go on in one piece. Frames with the same verdict keep their order.
 
 use towpath_xdp::frame::{scatter, scatter_by_masks};
 use towpath_xdp::{Action, Burst, Frame};
 
-/// Room for the frames of a burst, by verdict.
+/// Buffers for the frames of a burst, by verdict.
 #[derive(Default)]
 pub(super) struct Scatter {
-    /// By [`Action`], and behind these the frames that stay.
+    /// Lanes by [`Action`], followed by one for frames that stay.
     pub(super) lanes: [Vec<Frame>; LANES],
-    /// Numbers in the burst of frames that are redirected.
+    /// Indexes in the burst of the redirected frames.
     pub(super) redirected: Vec<u32>,
     /// Redirected frames, by their target.
     pub(super) ways: Ways,
-    /// The frames of each lane, as bits, where some stay.
+    /// For [`Scatter::take_out`]: bit masks of the frames of each lane, 64 frames a word.
     masks: Vec<[u64; LANES]>,
 }
 
-/// All verdicts, by their numbers.
+/// All verdicts, in order of their numbers.
 pub(super) const ACTIONS: [Action; 5] =
     [Action::Aborted, Action::Drop, Action::Pass, Action::Tx, Action::Redirect];
 
 impl Scatter {
-    /// Deals out all frames; there are so many of each verdict.
+    /// Deals out all frames; `actions` has the number of frames of each verdict.
     pub(super) fn deal(&mut self, frames: &mut Vec<Frame>, burst: &Burst, actions: &[u64; 5]) {
         debug_assert!(self.lanes.iter().all(Vec::is_empty), "all frames went on");
         let main = (0..).zip(actions).max_by_key(|(_, count)| **count).map_or(0, |(most, _)| most);
@@ -61,8 +61,8 @@ impl Scatter {
         std::mem::swap(&mut self.lanes[main], frames);
     }
 
-    /// Notes which frames of a burst stay, by what was returned for them, for
-    /// [`Scatter::take_out`]; gives how many do.
+    /// Notes for [`Scatter::take_out`] which frames of a burst stay, by the program's return
+    /// values; returns their number.
     pub(super) fn part(&mut self, burst: &Burst, stays: impl Fn(u32) -> bool) -> usize {
         let kept = [1, 2, 3, 4].map(|returned| if stays(returned) { !0 } else { 0 });
         self.masks.clear();
@@ -70,7 +70,7 @@ impl Scatter {
             let [aborted, others @ ..] = masks;
             let mut staying =
                 others.iter().zip(kept).fold(0, |all, (mask, kept)| all | mask & kept);
-            // Whatever is no action was returned for some of these.
+            // These include frames with return values that are not valid actions.
             each_bit(*aborted, |bit| {
                 let returned = burst.returned(word * u64::BITS as usize + bit as usize);
                 staying |= u64::from(stays(returned)) << bit;
@@ -94,7 +94,7 @@ impl Scatter {
     }
 }
 
-/// Calls `f` with the number of each bit that is set.
+/// Calls `f` with the index of each set bit.
 #[inline(always)]
 fn each_bit(mut bits: u64, mut f: impl FnMut(u32)) {
     while bits != 0 {
@@ -112,7 +112,7 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// Asks for each frame's lane.
+    /// Stores each frame's lane.
     pub(super) fn find(&mut self, way: impl Iterator<Item = u8>) {
         self.places.clear();
         self.places.extend(way);
@@ -131,12 +131,13 @@ impl Ways {
     }
 }
 
-/// Targets of a burst's redirected frames.
+/// Most targets of a burst's redirected frames.
 pub(super) const WAYS: usize = 8;
 /// The lane of frames that stay.
 const STAYING: usize = ACTIONS.len();
 const LANES: usize = ACTIONS.len() + 1;
-/// So many frames, and fewer, are taken out of a burst; of more, all are dealt out.
+/// Up to this number of differing frames are taken out one by one; with more, the whole burst is
+/// dealt out.
 const FEW: u64 = 8;
 const _: () = assert!(FEW < crate::BURST as u64 / 2, "a few are not most of a burst");
 const _: () = assert!(STAYING < LANES, "frames that stay have a lane");

@@ -1,4 +1,4 @@
-//! What programs may ask of workers: that a port's dequeue program runs.
+//! Requests of programs to run a port's dequeue program.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use towpath_xdp::Schedules;
 use super::shared::WorkerShared;
 use crate::snapshot::Snapshot;
 
-/// What programs of one worker may ask for.
+/// Handles the requests of one worker's programs.
 pub(crate) struct Scheduler {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) workers: Arc<[Arc<WorkerShared>]>,

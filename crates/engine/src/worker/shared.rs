@@ -1,4 +1,4 @@
-//! What control code and other workers know of a worker.
+//! State of a worker that it shares with control code and other workers.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::options::{Mode, WorkerOptions};
 use crate::snapshot::Snapshot;
 use crate::waker::Waker;
 
-/// What control code and other workers know of a worker.
+/// State of a worker that it shares with control code and other workers.
 #[derive(Debug)]
 pub(crate) struct WorkerShared {
     pub(crate) number: usize,
     pub(crate) mode: Mode,
-    /// The CPU it is to stay on.
+    /// The CPU that the worker is configured to stay on.
     pub(crate) cpu: Option<usize>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) counters: FrameCounters,
@@ -30,17 +30,17 @@ pub(crate) struct WorkerShared {
     pub(crate) inbox: Inbox,
     /// The configuration to adopt.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// Its generation.
+    /// Generation of that configuration.
     offered: AtomicU64,
-    /// The generation the worker lives by, and who waits for it to change.
+    /// The generation that the worker has adopted; `adopts` signals a change.
     adopted: Mutex<u64>,
     adopts: Condvar,
     stop: AtomicBool,
-    /// What it runs.
+    /// The program in progress, and the means to stop it.
     pub(crate) brake: Arc<Brake>,
-    /// The system's number of its thread, from when that runs.
+    /// Thread id (TID) of the worker, once its thread runs.
     pub(crate) thread: OnceLock<rustix::thread::Pid>,
-    /// What it said when it panicked.
+    /// The panic message, if the worker panicked.
     pub(crate) panic: OnceLock<String>,
 }
 
@@ -66,15 +66,15 @@ impl WorkerShared {
         })
     }
 
-    /// Keeps what a panic says: text, usually.
+    /// Keeps the message of a panic.
     pub(crate) fn note_panic(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied());
         self.panic.get_or_init(|| text.unwrap_or("it did not say why").to_owned());
     }
 
-    /// Lets the worker adopt a configuration at its next pause. Gives the one before, for the
-    /// caller to keep until the worker has let go of it.
+    /// Offers a configuration, which the worker adopts before its next round. Returns the previous
+    /// one, for the caller to keep until the worker has released it.
     pub(crate) fn offer(&self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
         let mut current = self.snapshot.lock();
         let before = std::mem::replace(&mut *current, Arc::clone(snapshot));
@@ -84,7 +84,7 @@ impl WorkerShared {
         before
     }
 
-    /// Waits until the worker lives by this generation or a later one.
+    /// Waits until the worker has adopted this generation or a later one.
     pub(crate) fn wait_adopted(&self, generation: u64) {
         let mut adopted = self.adopted.lock();
         self.adopts.wait_while(&mut adopted, |adopted| *adopted < generation);
@@ -95,19 +95,19 @@ impl WorkerShared {
         self.adopts.notify_all();
     }
 
-    /// The generation that is offered.
+    /// The generation of the offered configuration.
     #[inline]
     pub(crate) fn offered(&self) -> u64 {
         self.offered.load(Ordering::Acquire)
     }
 
-    /// Has it end its work.
+    /// Asks the worker to stop.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Whether it is to end its work.
+    /// Whether the worker was asked to stop.
     #[inline]
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -118,7 +118,7 @@ impl WorkerShared {
     }
 }
 
-/// What all these workers were given and have not worked on.
+/// Marks behind all frames handed over to these workers and not yet processed.
 pub(crate) fn marks(workers: &[Arc<WorkerShared>]) -> Vec<Mark> {
     workers.iter().flat_map(|worker| worker.inbox.marks()).collect()
 }

@@ -1,4 +1,4 @@
-//! Waiting for work without burning a core.
+//! Sleep of idle workers.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::options::Mode;
 use crate::port::Wake;
 
 impl Worker {
-    /// Between two rounds: announces that it holds nothing of any map, runs due timers, and sleeps
-    /// if there was no work for a while.
+    /// Called between two rounds. Announces a quiescent state to all maps' reader groups, runs due
+    /// timers, and sleeps if there was no work for a while.
     #[inline]
     pub(super) fn rest(&mut self, work: usize) {
         self.idle.rounds = self.idle.rounds.wrapping_add(1);
@@ -36,7 +36,7 @@ impl Worker {
         let now = Instant::now();
         self.stint.pause(&self.shared.load, now);
         let since = *self.idle.since.get_or_insert(now);
-        // Whoever waits for that waits for it to the microsecond.
+        // Timers and launch times are kept to the microsecond.
         let ahead = self.until_next();
         if ahead.is_some_and(|ahead| ahead.is_zero()) {
             self.stint.begin(&self.shared.load);
@@ -54,7 +54,7 @@ impl Worker {
         self.sleep(now);
     }
 
-    /// Sleeps until a descriptor is readable, somebody rings, it is time for something, or for
+    /// Sleeps until a descriptor is readable, the waker is called, a timer is due, or for
     /// [`SLEEP_MAX`].
     fn sleep(&mut self, now: Instant) {
         let waker = std::sync::Arc::clone(&self.shared.waker);
@@ -64,7 +64,7 @@ impl Worker {
         if self.dequeues.iter().any(|it| it.waits_for_room(&self.snapshot)) {
             timeout = timeout.min(ROOM_PERIOD);
         }
-        // The worker that this one waits for wakes nobody when it is done.
+        // The worker that holds an awaited queue may not wake this one when it is done.
         if !self.awaited.is_empty() {
             timeout = timeout.min(AWAITED_PERIOD);
         }
@@ -100,7 +100,7 @@ impl Worker {
             }
         }
         if !is_due && !timeout.is_zero() {
-            // An interrupted sleep is over too.
+            // An interrupted sleep ends, too.
             self.shared.counters.rest();
             let _woken = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
             self.shared.counters.begin_round();
@@ -115,7 +115,7 @@ impl Worker {
         self.tx_rings.iter().for_each(TxRing::disarm);
         waker.awakes();
         self.quiesce();
-        // After a sleep it spins again, but no longer than one round when nothing came.
+        // After a sleep the worker polls again, but only for one round if it finds nothing.
         self.idle.since = Some(now);
     }
 
@@ -130,13 +130,13 @@ impl Worker {
         }
     }
 
-    /// Asks queues what was lost before it could be received.
+    /// Counts frames that queues lost before they could be received.
     pub(super) fn count_missed(&mut self) {
         let number = self.shared.number;
         self.queues.iter_mut().for_each(|queue| queue.count_missed(number));
     }
 
-    /// How long it is to the next timer or launch time.
+    /// Time until the next timer or launch time.
     fn until_next(&self) -> Option<Duration> {
         let links = self.snapshot.chains().flat_map(|chain| chain.links());
         let timers = links.filter_map(|link| link.program.next_timer_ns()).min();
@@ -144,7 +144,7 @@ impl Worker {
         Some(Duration::from_nanos(next.saturating_sub(monotonic_ns())))
     }
 
-    /// Programs have timers, which must run where no frames come.
+    /// Runs due timers of programs, which must also run without traffic.
     fn run_timers(&mut self) {
         let Self { snapshot, runner, .. } = self;
         for link in snapshot.chains().flat_map(|chain| chain.links()) {
@@ -155,23 +155,22 @@ impl Worker {
     }
 }
 
-/// Without work for this long an adaptive worker sleeps.
+/// Time without work after which an adaptive worker sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// Sleeps are no longer, for timers and links.
+/// Longest sleep, as timers and links need attention.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// How often a sleeping worker asks a port whether it has room for what a dequeue program has.
+/// Longest sleep while packets of a dequeue program wait for room at a port.
 const ROOM_PERIOD: Duration = Duration::from_micros(50);
-/// How often a sleeping worker looks whether it may take up a queue.
+/// Longest sleep while another worker holds a queue that this one awaits.
 const AWAITED_PERIOD: Duration = Duration::from_micros(100);
-/// A worker is awake so long before a timer or a launch time: as late as the system may be to wake
-/// it.
+/// Time by which a worker wakes before a timer or a launch time: the system's possible delay.
 const WAKE_AHEAD: Duration = Duration::from_micros(150);
-/// How often an idle worker asks its queues what they lost.
+/// Interval at which an idle worker reads its queues' missed frames.
 const MISSED_PERIOD: Duration = Duration::from_millis(100);
-/// A busy worker asks once in so many rounds: it may be a system call.
+/// Rounds between two such reads of a busy worker; a read may be a system call.
 const MISSED_ROUNDS: u32 = 1 << 13;
-/// A busy worker announces itself to all maps once in so many rounds; a program's own maps know
-/// after each burst.
+/// Rounds between two announcements of a quiescent state to all maps by a busy worker; a program's
+/// own maps get one after each burst.
 const QUIESCE_ROUNDS: u32 = 32;
 const _: () = assert!(
     SPIN.as_nanos() < SLEEP_MAX.as_nanos(),

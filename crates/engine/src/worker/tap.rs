@@ -1,4 +1,4 @@
-//! The workers' side of taps: copies of a burst before a hook's programs and after.
+//! The workers' side of taps: copies of a burst before and after a hook's programs.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use towpath_xdp::{Action, Burst, Frame};
 use crate::chain::Hook;
 use crate::tap::{ALL_VERDICTS, Batch, Record, Tap, TappedVerdict};
 
-/// Copies of the burst in hand, for each tap of a hook.
+/// Copies of the present burst, for each tap of a hook.
 pub(super) struct Copies {
-    /// The number of the worker.
+    /// Number of the worker.
     worker: u32,
     pending: Vec<Pending>,
 }
@@ -20,15 +20,15 @@ pub(super) struct Copies {
 struct Pending {
     /// Number of the burst's first frame.
     first: u64,
-    /// What was there before, by place in the burst; empty when that is not wanted.
+    /// Copies made before the programs, by index in the burst; empty if not requested.
     entries: Vec<Record>,
     exits: Vec<Record>,
     bytes: Vec<u8>,
-    /// Which frames have a verdict that is wanted.
+    /// By frame: whether its verdict is among those to copy.
     is_wanted: Vec<bool>,
 }
 
-/// Where a tap sees frames.
+/// The point at which a tap copies frames.
 #[derive(Clone, Copy)]
 struct Point {
     hook: Hook,
@@ -41,7 +41,7 @@ impl Copies {
         Copies { worker: worker as u32, pending: Vec::new() }
     }
 
-    /// Frames are there; nothing of the hook has seen them yet.
+    /// Copies frames before the hook's first program.
     #[cold]
     pub(super) fn enter(&mut self, hook: Hook, taps: &[Arc<Tap>], frames: &[Frame]) {
         self.pending.resize_with(self.pending.len().max(taps.len()), Pending::default);
@@ -51,7 +51,7 @@ impl Copies {
         }
     }
 
-    /// All frames are judged, by this burst's verdicts; without it they pass.
+    /// Copies frames after the hook's programs, with the verdicts of `burst`; without it, all pass.
     #[cold]
     pub(super) fn leave(
         &mut self,
@@ -82,7 +82,7 @@ impl Copies {
         }
     }
 
-    /// All frames of the burst are judged.
+    /// Sends the copies, after all frames of the burst are judged.
     #[cold]
     pub(super) fn finish(&mut self, taps: &[Arc<Tap>]) {
         for (tap, pending) in self.of_hook(taps) {
@@ -94,7 +94,7 @@ impl Copies {
         Point { hook, link: None, worker: self.worker }
     }
 
-    /// Taps that see the hook, and not single programs on it, with what is kept for each.
+    /// Taps of the hook as a whole, with their pending copies.
     fn of_hook<'a>(
         &'a mut self,
         taps: &'a [Arc<Tap>],
@@ -104,14 +104,14 @@ impl Copies {
     }
 }
 
-/// Copies for taps that watch one program of a hook.
+/// Copies for taps of a single program of a hook.
 pub(super) struct Watched<'a> {
     place: Point,
     taps: Vec<(&'a Arc<Tap>, Pending)>,
 }
 
 impl<'a> Watched<'a> {
-    /// Frames are there; the program has not seen them yet.
+    /// Copies frames before the program.
     pub(super) fn enter(
         copies: &Copies,
         hook: Hook,
@@ -129,7 +129,7 @@ impl<'a> Watched<'a> {
         Watched { place, taps }
     }
 
-    /// The program has judged them.
+    /// Copies frames after the program, and sends the copies.
     pub(super) fn leave(self, frames: &[Frame], burst: &Burst) {
         let now = now_ns();
         for (tap, mut pending) in self.taps {
@@ -212,7 +212,7 @@ impl Pending {
         }
     }
 
-    /// Sends what is wanted.
+    /// Sends the copies of frames with selected verdicts.
     fn send(&mut self, tap: &Tap) {
         if tap.options.verdicts & ALL_VERDICTS != ALL_VERDICTS {
             let (is_wanted, first) = (&self.is_wanted, self.first);

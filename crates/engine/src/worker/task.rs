@@ -1,5 +1,5 @@
-//! Tasks: what control code has a worker do between two bursts, a piece at a time, as itself:
-//! nobody else may run programs under its number.
+//! Tasks: work of control code that a worker does between two bursts, step by step. Only the
+//! worker's own thread may run programs under its number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::nodes::Nodes;
 use super::shared::WorkerShared;
 use crate::snapshot::Snapshot;
 
-/// Something to be done by a worker.
+/// A task to be run by a worker.
 pub trait ControlTask: Send + 'static {
-    /// The readers' group of the maps that it looks at.
+    /// The reader group of the maps that the task accesses.
     fn domain(&self) -> &Arc<Domain>;
 
-    /// Does a piece of it. Traffic waits for that: it should take microseconds. Gives whether
-    /// nothing is left to do.
+    /// Runs one step. Traffic waits meanwhile, so a step should take microseconds. Returns whether
+    /// the task is complete.
     fn step(&mut self, context: &mut TaskContext<'_>) -> bool;
 }
 
@@ -30,7 +30,7 @@ pub struct TaskContext<'a> {
 }
 
 impl TaskContext<'_> {
-    /// What programs are run with.
+    /// The context that programs run in.
     pub fn worker(&mut self) -> &mut towpath_xdp::Worker {
         &mut self.runner.xdp
     }
@@ -42,7 +42,7 @@ impl fmt::Debug for TaskContext<'_> {
     }
 }
 
-/// A task of any kind, and who waits for its end.
+/// A task of any type, with the caller that waits for it.
 trait Task: Send {
     fn domain(&self) -> Option<Arc<Domain>>;
 
@@ -64,37 +64,36 @@ impl<T: ControlTask> Task for Awaited<T> {
             return false;
         }
         if let Some(task) = self.task.take() {
-            // Whoever does not wait any more does not want it.
+            // The send fails if the caller no longer waits.
             let _unwanted = self.reply.send(task);
         }
         true
     }
 }
 
-/// Where control code submits tasks of one worker.
+/// Control code's end of a worker's task channel.
 #[derive(Debug)]
 pub(crate) struct TaskSender(Sender<Box<dyn Task>>);
 
-/// The tasks of one worker.
+/// The worker's end of its task channel.
 pub(crate) struct Tasks {
     submitted: Receiver<Box<dyn Task>>,
-    /// Those that it is at.
+    /// Tasks in progress.
     open: Vec<Box<dyn Task>>,
 }
 
-/// Both ends of a worker's tasks.
+/// Makes both ends of a worker's task channel.
 pub(crate) fn tasks() -> (TaskSender, Tasks) {
     let (sender, submitted) = channel();
     (TaskSender(sender), Tasks { submitted, open: Vec::new() })
 }
 
 impl TaskSender {
-    /// Has the worker do something; what it made of it comes out of the receiver, or nothing does
-    /// when the worker stops before.
+    /// Submits a task. The receiver yields the completed task, or fails if the worker stops first.
     pub(crate) fn submit<T: ControlTask>(&self, worker: &WorkerShared, task: T) -> Receiver<T> {
         let (reply, receiver) = sync_channel(1);
         worker.inbox.announce();
-        // A worker that is gone takes nothing: then the reply's end goes with the task.
+        // If the worker is gone, the task is dropped with its reply channel.
         let _gone = self.0.send(Box::new(Awaited { task: Some(task), reply }));
         worker.waker.wake();
         receiver
@@ -107,21 +106,20 @@ impl Tasks {
         self.open.is_empty()
     }
 
-    /// Takes up what was submitted; gives how many tasks that are.
+    /// Takes up submitted tasks; returns their number.
     pub(super) fn take_up(&mut self) -> usize {
         let before = self.open.len();
         self.open.extend(self.submitted.try_iter());
         self.open.len() - before
     }
 
-    /// Forgets all of them; whoever waits for one learns that.
+    /// Drops all tasks; callers that wait for one are told.
     pub(super) fn clear(&mut self) {
         self.take_up();
         self.open.clear();
     }
 
-    /// Does a piece of each task; gives their number. The worker of that number is online in these
-    /// domains.
+    /// Runs one step of each task; returns their number. Worker `worker` is online in `domains`.
     #[cold]
     pub(super) fn run(
         &mut self,

@@ -1,4 +1,4 @@
-//! A worker's ways to others: the giver's ends of lanes.
+//! Ways: the giver's ends of lanes to other workers.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ pub(crate) struct Way {
     pub(crate) lane: Arc<Lane>,
     giver: Giver<Frame>,
     to: Arc<WorkerShared>,
-    /// Frames went by it since the last configuration.
+    /// Frames were given since the last change of configuration.
     pub(crate) is_used: bool,
 }
 
 impl Way {
-    /// Opens a lane to a worker for an errand; no more than `limit` frames wait for it, whoever
-    /// gave them.
+    /// Opens a lane to a worker for an errand. At most `limit` frames wait for the errand, over all
+    /// givers.
     pub(crate) fn open(to: &Arc<WorkerShared>, errand: Errand, limit: usize) -> Way {
         let (giver, taker) = handoff(limit);
         let ends = (taker, giver.progress());
@@ -29,13 +29,13 @@ impl Way {
         Way { lane, giver, to: Arc::clone(to), is_used: true }
     }
 
-    /// Whether it leads to that worker.
+    /// Whether the lane leads to `worker`.
     pub(crate) fn leads_to(&self, worker: &Arc<WorkerShared>) -> bool {
         Arc::ptr_eq(&self.to, worker)
     }
 
-    /// Gives the worker what there is room for, and wakes it unless that is `from`; the rest
-    /// stays. Gives how many went.
+    /// Gives as many frames as there is room for, and wakes the worker unless it is `from`; the
+    /// rest stays. Returns the number given.
     #[inline]
     pub(crate) fn give(&mut self, from: usize, frames: &mut Vec<Frame>) -> usize {
         if self.lane.is_closed() {

@@ -1,4 +1,5 @@
-//! Bonds at work: members for frames that leave, the bond's control side for frames that pass.
+//! Bonds on the packet path: chooses members for frames to send, and shows passing frames to the
+//! control plane.
 
 use std::sync::Arc;
 
@@ -13,32 +14,32 @@ use crate::opened::Opened;
 use crate::snapshot::Snapshot;
 use crate::target::{Exit, Side, TargetId};
 
-/// What a worker knows of bonds.
+/// A worker's state of bonds.
 #[derive(Default)]
 pub(super) struct Bonds {
-    /// By port number; nothing for those that are no bonds.
+    /// By port number; `None` for ports that are not bonds.
     turns: Vec<Option<BondTurn>>,
-    /// Room for a burst's frames by the member that they leave by.
+    /// Buffers for a burst's frames, by egress member.
     lanes: Vec<Vec<Frame>>,
 }
 
-/// Which member of a bond is next.
+/// Round-robin state of a bond.
 struct BondTurn {
-    /// The bond's device: another one begins again.
+    /// The bond's device; with a different device, the state starts afresh.
     opened: Arc<Opened>,
     turn: Turn,
 }
 
-/// A burst's ways out of a bond.
+/// A burst dealt to the members of a bond.
 pub(super) enum Dealt<'a> {
-    /// All frames, which are where they were, leave by this member.
+    /// All frames leave by this member; they are still in the burst.
     ToOne(PortId),
-    /// The frames of each of these members are in the lane at its place.
+    /// The frames of each member are in the lane with its index.
     ToEach(&'a [PortId], Vec<Vec<Frame>>),
 }
 
 impl Bonds {
-    /// Takes over the bonds of a configuration.
+    /// Adopts the bonds of a configuration.
     pub(super) fn adopt(&mut self, snapshot: &Snapshot, worker: usize) {
         let mut before = std::mem::take(&mut self.turns).into_iter();
         for port in &snapshot.ports {
@@ -54,7 +55,7 @@ impl Bonds {
         }
     }
 
-    /// Chooses members for a burst. Frames that there is no member for stay.
+    /// Chooses members for a burst. Frames without a usable member stay in `frames`.
     #[inline]
     pub(super) fn deal<'a>(
         &mut self,
@@ -73,15 +74,15 @@ impl Bonds {
         Some(Dealt::ToEach(members, lanes))
     }
 
-    /// The lanes, which are empty again, keep their memory.
+    /// Returns the emptied lanes, which keep their memory.
     pub(super) fn put_back(&mut self, lanes: Vec<Vec<Frame>>) {
         debug_assert!(lanes.iter().all(Vec::is_empty), "all frames went on");
         self.lanes = lanes;
     }
 
-    /// `XDP_TX` of a bond's program for one frame (`xdp_master_redirect`): out of the member that
-    /// the bond chooses, as if redirected there; out of the receiving one when there is none to
-    /// choose.
+    /// `XDP_TX` of a bond's program for one frame (`xdp_master_redirect`): the frame leaves by the
+    /// member that the bond chooses, as if redirected there, or by the ingress member if none is
+    /// usable.
     pub(super) fn send_back(
         &mut self,
         snapshot: &Snapshot,
@@ -95,19 +96,20 @@ impl Bonds {
     }
 }
 
-/// The turn of the bond of that number.
+/// The round-robin state of a bond.
 fn turn_of(turns: &mut [Option<BondTurn>], bond: PortId) -> Option<&mut Turn> {
     let known = turns.get_mut(bond.0 as usize)?.as_mut();
     known.map(|known| &mut known.turn)
 }
 
-/// `XDP_TX` of the member it arrived on asks for nothing; another one must take it.
+/// The target of `XDP_TX` by `member`: unchecked for the ingress member; another member must admit
+/// the frame.
 #[inline]
 pub(super) fn sent_back(from: PortId, member: PortId) -> TargetId {
     if member == from { Exit::Send.at(from) } else { Exit::Redirect.at(member) }
 }
 
-/// A frame that passed on a member, whose bond's control side wants to see some
+/// Shows a frame that passed on a member to the bond's control plane, if that wants it
 /// (`bond_handle_frame`).
 pub(super) fn pass_member(
     snapshot: &Snapshot,
@@ -127,7 +129,8 @@ pub(super) fn pass_member(
     Next::To(then)
 }
 
-/// Takes frames out of a burst that a bond's control side wants to see, if there is such a bond.
+/// Takes the frames that a bond's control plane wants to see out of a burst; `None` if there is no
+/// such bond.
 pub(crate) fn take_control<'a>(
     snapshot: &'a Snapshot,
     bond: PortId,
@@ -139,12 +142,12 @@ pub(crate) fn take_control<'a>(
     Some(frames.extract_if(.., is_control))
 }
 
-/// Takes ARP and neighbour messages out of a burst (`bond_should_broadcast_neighbor`).
+/// Takes ARP and IPv6 neighbour messages out of a burst (`bond_should_broadcast_neighbor`).
 pub(super) fn take_neighbours(frames: &mut Vec<Frame>) -> impl Iterator<Item = Frame> {
     frames.extract_if(.., |frame| frame.with_linear(is_neighbour_message))
 }
 
-/// How a bond chooses.
+/// The workers' view of a bond.
 #[inline]
 pub(super) fn view_of(snapshot: &Snapshot, bond: PortId) -> Option<&View> {
     snapshot.port(bond)?.bond.as_deref()

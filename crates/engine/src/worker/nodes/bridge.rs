@@ -1,4 +1,4 @@
-//! Frames that go to a bridge: on to one of its ports, or to all others.
+//! Bridges on the packet path: forwards frames to one port, or to all others.
 
 use towpath_xdp::Frame;
 
@@ -9,15 +9,15 @@ use crate::numbers::PortId;
 use crate::snapshot::Snapshot;
 use crate::target::{Exit, Side};
 
-/// What bridges need to know of the burst in hand.
+/// State of bridges for the present burst.
 #[derive(Default)]
 pub(super) struct Bridges {
-    /// Milliseconds on their clock; `None` until the burst has looked at it.
+    /// Time on the bridges' clock in milliseconds; `None` until the burst has read it.
     now_ms: Option<u64>,
 }
 
 impl Bridges {
-    /// A frame that passed on a port of a bridge (`br_handle_frame`).
+    /// Forwards a frame that passed on port `from` of bridge `number` (`br_handle_frame`).
     pub(super) fn forward<'a>(
         &mut self,
         snapshot: &'a Snapshot,
@@ -36,7 +36,7 @@ impl Bridges {
         }
     }
 
-    /// The next burst looks at the clock again.
+    /// Ends a burst: the next one reads the clock again.
     #[inline]
     pub(super) fn end_burst(&mut self) {
         self.now_ms = None;

@@ -7,10 +7,10 @@ use crate::numbers::PortId;
 use crate::snapshot::Snapshot;
 use crate::target::{Owner, TargetId};
 
-/// What a broadcast means, as it was resolved last.
+/// The targets of the broadcast that was resolved last.
 pub(super) struct Broadcast {
     pub(super) targets: Vec<TargetId>,
-    /// The port that a drop is counted for when none of them takes a frame.
+    /// The port that counts a drop if no target takes a frame.
     pub(super) owner: Owner,
 }
 
@@ -21,8 +21,8 @@ impl Default for Broadcast {
 }
 
 impl Broadcast {
-    /// Notes all targets, in the order of the map's entries; `device` gives that of a port and a
-    /// program.
+    /// Stores all targets, in the order of the map's entries; `device` returns the target of a port
+    /// and a program.
     pub(super) fn note(
         &mut self,
         snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! cpumap: frames handed to another worker.
+//! cpumaps: hands frames to other workers.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::worker::graph::Graph;
 use crate::worker::shared::WorkerShared;
 use crate::worker::way::Way;
 
-/// The workers that entries of cpumaps named since the last configuration.
+/// Targets for entries of cpumaps, added at first use since the last change of configuration.
 pub(crate) struct Cpus {
     workers: Arc<[Arc<WorkerShared>]>,
     queues: Vec<CpuQueue>,
-    /// Lanes to the workers that these name.
+    /// Lanes to the entries' workers.
     ways: Vec<Way>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Cpus {
 struct CpuQueue {
     entry: CpuEntry,
     target: TargetId,
-    /// Its place in [`Cpus::ways`].
+    /// Index in [`Cpus::ways`].
     way: usize,
 }
 
@@ -33,7 +33,7 @@ impl Cpus {
         Cpus { workers: Arc::clone(workers), queues: Vec::new(), ways: Vec::new() }
     }
 
-    /// The worker that an entry names, as a target, if there is one (`cpu_map_enqueue`).
+    /// The target for an entry's worker, if that exists (`cpu_map_enqueue`).
     pub(super) fn target(&mut self, graph: &mut Graph, entry: CpuEntry) -> Option<TargetId> {
         if let Some(known) = self.queues.iter().find(|known| known.entry == entry) {
             return Some(known.target);
@@ -52,19 +52,19 @@ impl Cpus {
         Some(target)
     }
 
-    /// Forgets which entries there are. Lanes stay that may be used again, or have frames.
+    /// Forgets all entries. Lanes that were used recently or have frames are kept.
     pub(super) fn clear(&mut self) {
         self.queues.clear();
         self.ways.retain_mut(|way| std::mem::take(&mut way.is_used) || way.lane.has_frames());
     }
 
-    /// What was given away so far.
+    /// Marks behind all frames handed over so far.
     pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> {
         self.ways.iter().map(|way| way.lane.mark())
     }
 
-    /// Gives another worker what waits for it; what that has no room for is dropped where it
-    /// arrived.
+    /// Hands frames to another worker; frames beyond its room are dropped and counted at their
+    /// ingress port.
     pub(super) fn hand_over(
         &mut self,
         graph: &mut Graph,

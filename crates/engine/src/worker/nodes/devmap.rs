@@ -9,7 +9,7 @@ use crate::target::{Exit, TargetId};
 use crate::targets;
 use crate::worker::graph::Graph;
 
-/// The entries' programs that redirects named since the last configuration.
+/// Hooks for programs of devmap entries, added at first use since the last change of configuration.
 #[derive(Default)]
 pub(crate) struct Entries {
     hooks: Vec<EntryHook>,
@@ -26,7 +26,7 @@ struct EntryHook {
 }
 
 impl Entries {
-    /// The port of an entry, by way of the entry's program if it has one.
+    /// The target for an entry: the port, through the entry's program if it has one.
     pub(super) fn target(
         &mut self,
         graph: &mut Graph,
@@ -54,14 +54,14 @@ impl Entries {
         target
     }
 
-    /// The hooks of a port: one, unless entries of several maps lead there.
+    /// The hooks of a port: one, unless entries of several maps lead to it.
     fn of_port(&self, to: PortId) -> impl Iterator<Item = &EntryHook> {
         let last = self.last.get(to.0 as usize).copied().flatten();
         let hook = |place: usize| &self.hooks[place];
         std::iter::successors(last.map(hook), move |it| it.before.map(hook))
     }
 
-    /// What becomes of frames there.
+    /// The entry hook with this number.
     pub(crate) fn hook(&self, number: u32) -> Arc<HookSpec> {
         Arc::clone(&self.hooks[number as usize].hook)
     }

@@ -1,5 +1,4 @@
-//! Launch times: frames that are not to leave before a time wait here, whatever the port, and are
-//! then sent before all that comes later.
+//! Launch times: frames with a launch time wait here, for all ports, and are sent when it has come.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::target::{Exit, Owner, Side};
 use crate::worker::graph::Graph;
 
-/// Frames by the time they leave, and in the order they came.
+/// Waiting frames, ordered by launch time, then by arrival.
 #[derive(Default)]
 pub(crate) struct Launches {
     by_time: BinaryHeap<Reverse<Waiting>>,
@@ -35,14 +34,14 @@ impl Launches {
         self.by_time.is_empty()
     }
 
-    /// When the first leaves.
+    /// The earliest launch time.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.by_time.peek().map(|Reverse(first)| first.time_ns)
     }
 
-    /// Keeps a frame until its time. One whose time is past goes now; one whose time is too far
-    /// away is dropped, as `fq` drops what is beyond its horizon, and so is one for which there is
-    /// no room: what is not kept comes back.
+    /// Holds a frame until its launch time. A frame that is not held is returned: to be sent now if
+    /// its time is past, or to be dropped if its time is too far ahead (as `fq` drops packets
+    /// beyond its horizon) or there is no room.
     #[cold]
     pub(super) fn hold(
         &mut self,
@@ -66,7 +65,7 @@ impl Launches {
         None
     }
 
-    /// Takes the first frame whose time has come by then.
+    /// Takes the first frame whose launch time is not after `now_ns`.
     pub(crate) fn take_due(&mut self, graph: &Graph, now_ns: u64) -> Option<(PortId, Frame)> {
         if self.next_ns()? > now_ns {
             return None;
@@ -77,7 +76,7 @@ impl Launches {
         Some((port, frame))
     }
 
-    /// Drops frames that wait for ports which are gone.
+    /// Drops frames that wait for ports that are gone.
     pub(crate) fn drop_stranded(&mut self, graph: &mut Graph, before: &Snapshot, now: &Snapshot) {
         let opened = |snapshot: &Snapshot, port: PortId| {
             snapshot.port(port).map(|port| Arc::as_ptr(&port.opened))
@@ -114,8 +113,8 @@ impl Ord for Waiting {
     }
 }
 
-/// Frames are held for no longer than this: what is to leave later is dropped.
+/// Longest time ahead of a launch time: frames with a later one are dropped.
 pub const LAUNCH_HORIZON: Duration = Duration::from_secs(10);
-/// Frames that a worker holds.
+/// Most frames that a worker holds.
 const HELD_MAX: usize = 8192;
 const _: () = assert!(HELD_MAX >= crate::BURST, "a burst finds room");

@@ -1,9 +1,9 @@
-//! Nodes: what becomes of frames at each kind of target. A file here is a node: its state, and what
-//! it does when frames are pushed to it or flushed from its queue. A node knows neither the others
-//! nor the ways to them: it says what is [`Next`], and [`Nodes`] does it.
+//! Nodes: the processing of frames at each kind of target. Each file here is a node: its state, and
+//! its processing of frames that are pushed to it or flushed from its queue. A node does not know
+//! the others: it returns a [`Next`], and [`Nodes`] carries it out.
 //!
-//! Before they wait, frames are admitted ([`targets::admit`]), prepared ([`prepare`]) and, for a
-//! wire, held until their launch times ([`launch`]), as the target's row says. Then:
+//! Before frames are queued, they are admitted ([`targets::admit`]), prepared ([`prepare`]) and,
+//! for a wire, held until their launch times ([`launch`]), as the target specifies. Then:
 //!
 //! | kind | node | push | flush |
 //! |---|---|---|---|
@@ -11,12 +11,12 @@
 //! | `Socket` | [`socket`] | | an AF_XDP socket |
 //! | `Cpu` | [`cpu`] | | another worker |
 //! | `Queue` | [`queue`] | | a map's queue |
-//! | `Drop` | [`Graph`] | a whole burst at once | counted |
+//! | `Drop` | [`Graph`] | immediate for a whole burst | counted |
 //! | `Bond` | [`bond`] | | a member for each frame |
-//! | `BondTx` | [`bond`] | at once: a member | |
-//! | `Member` | [`bond`] | at once: the bond's control side looks | |
-//! | `Bridge` | [`bridge`] | at once: a port, all others, none | |
-//! | `Broadcast` | [`broadcast`] | at once: a copy for each entry | |
+//! | `BondTx` | [`bond`] | immediate: a member | |
+//! | `Member` | [`bond`] | immediate: the bond's control plane | |
+//! | `Bridge` | [`bridge`] | immediate: one port, all others, or none | |
+//! | `Broadcast` | [`broadcast`] | immediate: a copy for each entry | |
 //! | `EntryHook` | [`devmap`] | | the entry's program |
 //! | `TxHook`, `GuestHook`, `RxHook`, `Arrive` | | | [the port's hook](mod@super::flush) |
 
@@ -59,7 +59,7 @@ use queue::Queues;
 use socket::Sockets;
 use wire::Wires;
 
-/// Everything a worker can send frames to.
+/// All nodes of a worker.
 pub(super) struct Nodes {
     pub(super) graph: Graph,
     pub(super) wires: Wires,
@@ -71,7 +71,7 @@ pub(super) struct Nodes {
     bonds: Bonds,
     bridges: Bridges,
     broadcast: Broadcast,
-    /// Room for what a frame is made of before it waits.
+    /// Buffer for the segments of a frame.
     pieces: Vec<Frame>,
 }
 
@@ -97,14 +97,15 @@ impl Nodes {
         }
     }
 
-    /// Takes over the ports and targets of a configuration. Nothing waits in any queue.
+    /// Adopts the ports and targets of a configuration. All queues must be empty.
     pub(super) fn adopt(&mut self, snapshot: &Snapshot) {
         self.wires.adopt(&mut self.graph, snapshot);
         self.bonds.adopt(snapshot, self.graph.number());
         self.adopt_targets(snapshot);
     }
 
-    /// Takes over its targets; what map entries named is found again.
+    /// Adopts the targets of a configuration; targets of map entries are added again at their next
+    /// use.
     fn adopt_targets(&mut self, snapshot: &Snapshot) {
         self.entries.clear();
         self.cpus.clear();
@@ -112,7 +113,7 @@ impl Nodes {
         self.graph.adopt(&snapshot.targets);
     }
 
-    /// A frame's way to a target: it waits there, or goes on.
+    /// Pushes a frame to a target, where it is queued or processed immediately.
     #[inline]
     pub(super) fn push(&mut self, snapshot: &Snapshot, to: TargetId, frame: Frame) {
         let target = self.graph.target(to);
@@ -123,8 +124,8 @@ impl Nodes {
         self.push_checked(snapshot, to, frame);
     }
 
-    /// A whole burst's way to a target: in one piece where nothing is to be done to any frame.
-    /// Somebody may know of the frames already, as they are now.
+    /// Pushes a burst to a target, in one piece if no frame needs checks or work. `known` is the
+    /// burst's summary, if the caller has it.
     #[inline]
     pub(super) fn push_all(
         &mut self,
@@ -138,7 +139,7 @@ impl Nodes {
         }
     }
 
-    /// A burst where frames have to be looked at one by one.
+    /// Pushes a burst frame by frame.
     #[inline(never)]
     fn push_each(&mut self, snapshot: &Snapshot, to: TargetId, frames: &mut Vec<Frame>) {
         let target = self.graph.target(to);
@@ -150,7 +151,7 @@ impl Nodes {
         *frames = burst;
     }
 
-    /// A frame that is not plain, or whose target has something to do for each.
+    /// Pushes a frame that is not plain, or whose target processes each frame.
     #[inline(never)]
     fn push_checked(&mut self, snapshot: &Snapshot, to: TargetId, frame: Frame) {
         let target = *self.graph.target(to);
@@ -170,7 +171,7 @@ impl Nodes {
         self.go_on(snapshot, &target, next, frame);
     }
 
-    /// Does what a node says.
+    /// Carries out a node's decision.
     fn go_on(&mut self, snapshot: &Snapshot, at: &Target, next: Next<'_>, frame: Frame) {
         match next {
             Next::To(to) => self.push(snapshot, to, frame),
@@ -187,7 +188,7 @@ impl Nodes {
         }
     }
 
-    /// A frame that may have to be made fit before it waits.
+    /// Pushes a frame that may have to be converted before it is queued.
     fn push_prepared(&mut self, snapshot: &Snapshot, target: &Target, mut frame: Frame) {
         if let Err(why) = targets::admit(target, snapshot, &frame) {
             return self.graph.drop(snapshot, target.owner, Side::Tx, why, frame);
@@ -208,7 +209,7 @@ impl Nodes {
         self.enqueue_or_hold(snapshot, target, frame);
     }
 
-    /// Has a frame wait for the end of the burst, or for its launch time.
+    /// Queues a frame until the end of the burst, or holds it until its launch time.
     fn enqueue_or_hold(&mut self, snapshot: &Snapshot, target: &Target, frame: Frame) {
         let is_wire = self.graph.target(target.queue).kind == Kind::Wire;
         match (frame.launch_time(), target.owner.port()) {
@@ -227,7 +228,7 @@ impl Nodes {
         }
     }
 
-    /// Has a frame wait for the end of the burst.
+    /// Queues a frame until the end of the burst.
     #[inline]
     fn enqueue(&mut self, snapshot: &Snapshot, queue: TargetId, frame: Frame) {
         if self.graph.enqueue(queue, frame) {
@@ -235,7 +236,8 @@ impl Nodes {
         }
     }
 
-    /// A queue is long before the end of the burst: frames go where no program is to see them.
+    /// Handles a long queue before the end of the burst: flushes it, unless a program is to run on
+    /// it.
     #[cold]
     fn overflow(&mut self, snapshot: &Snapshot, queue: TargetId) {
         match self.graph.target(queue).kind {
@@ -245,7 +247,7 @@ impl Nodes {
         }
     }
 
-    /// A copy for each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
+    /// Pushes a copy to each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
     fn push_broadcast(&mut self, snapshot: &Snapshot, frame: Frame) {
         let targets = std::mem::take(&mut self.broadcast.targets);
         let takes =
@@ -255,8 +257,8 @@ impl Nodes {
         self.broadcast.targets = targets;
     }
 
-    /// A copy for each of these targets that `takes` the frame but the last, which gets the frame
-    /// itself. Where none does it is dropped for that reason.
+    /// Pushes a copy to each target that `takes` the frame, and the frame itself to the last of
+    /// them. If there is none, the frame is dropped with the reason given last.
     fn copy_to(
         &mut self,
         snapshot: &Snapshot,
@@ -274,7 +276,7 @@ impl Nodes {
             self.graph.counters().created.add(1);
             match self.graph.pool.copy(&frame) {
                 Some(copy) => self.push(snapshot, to, copy),
-                // The copy was to be a frame of its own.
+                // The missing copy counts as created and dropped.
                 None => {
                     let why = DropReason::NoMemory;
                     self.graph.count_dropped(snapshot, owner, Side::Rx, why, 1);
@@ -287,8 +289,8 @@ impl Nodes {
         }
     }
 
-    /// Has each frame leave by the member that its bond chooses for it, in one piece for each
-    /// member. What there is no member for stays.
+    /// Pushes frames to the members that a bond chooses, in one piece for each member. Frames
+    /// without a usable member stay in `frames`.
     #[inline]
     fn push_by_members(
         &mut self,
@@ -309,7 +311,7 @@ impl Nodes {
         }
     }
 
-    /// Has what was sent to a bond leave by its members (`bond_xdp_xmit`).
+    /// Pushes the frames queued for a bond to its members (`bond_xdp_xmit`).
     #[cold]
     pub(super) fn flush_bond(&mut self, snapshot: &Snapshot, queue: TargetId) {
         let owner = self.graph.target(queue).owner;
@@ -340,7 +342,7 @@ impl Nodes {
         self.graph.put_back(queue, frames);
     }
 
-    /// A copy for each of these members.
+    /// Pushes a copy to each of these members.
     fn copy_to_members(
         &mut self,
         snapshot: &Snapshot,
@@ -352,7 +354,7 @@ impl Nodes {
         self.copy_to(snapshot, frame, targets, |_, _| true, (owner, DropReason::NoMember));
     }
 
-    /// Gives a leaf what waits for it.
+    /// Processes the queue of a leaf target.
     pub(super) fn flush_leaf(&mut self, snapshot: &Snapshot, queue: TargetId) {
         let Self { graph, wires, sockets, cpus, queues, .. } = self;
         let target = *graph.target(queue);
@@ -384,8 +386,8 @@ impl Nodes {
         graph.put_back(queue, frames);
     }
 
-    /// The end of a burst, when nothing waits any more. Targets of map entries are forgotten when
-    /// they are too many.
+    /// Ends a burst, when all queues are empty. If there are too many targets of map entries, all
+    /// of them are discarded.
     #[inline]
     pub(super) fn end_burst(&mut self, snapshot: &Snapshot) {
         if self.graph.has_grown(snapshot.targets.len()) {
@@ -395,24 +397,24 @@ impl Nodes {
     }
 }
 
-/// What redirects name, as targets.
+/// Targets of redirects.
 impl Nodes {
-    /// The worker that an entry of a cpumap names, if there is one.
+    /// The target for a cpumap entry's worker, if that exists.
     pub(super) fn cpu(&mut self, entry: CpuEntry) -> Option<TargetId> {
         self.cpus.target(&mut self.graph, entry)
     }
 
-    /// The queue of a map; `None` when it is none.
+    /// The target for a map's queue; `None` if the map has none.
     pub(super) fn queue(&mut self, snapshot: &Snapshot, map: &Map) -> Option<TargetId> {
         self.queues.target(&mut self.graph, snapshot, map)
     }
 
-    /// The port of a devmap's entry, by way of the entry's program if it has one.
+    /// The target for a devmap entry: the port, through the entry's program if it has one.
     pub(super) fn device(&mut self, snapshot: &Snapshot, to: PortId, program: u32) -> TargetId {
         self.entries.target(&mut self.graph, snapshot, to, program)
     }
 
-    /// All ports of a devmap, but for one.
+    /// The target for all ports of a devmap, except `without`.
     pub(super) fn all_devices(
         &mut self,
         snapshot: &Snapshot,
@@ -428,11 +430,12 @@ impl Nodes {
     }
 }
 
-/// Ways to a port for sources that keep what it has no room for.
+/// Sending for sources that keep the frames a port has no room for.
 impl Nodes {
-    /// How many frames a port can take now ([`Tx::credit`](crate::port::Tx::credit)); of a bond,
-    /// what whichever member is chosen can. Programs of its `tx` hook only make them fewer. What
-    /// nobody would send is taken, to be dropped with its reason.
+    /// Number of frames that a port can take now ([`Tx::credit`](crate::port::Tx::credit)); for a
+    /// bond, the lowest of its usable members. Programs of the port's `tx` hook can only reduce the
+    /// number of frames. If no device would send the frames, the credit is unlimited, so that they
+    /// are taken and dropped with a reason.
     pub(super) fn credit(&mut self, snapshot: &Snapshot, to: PortId) -> usize {
         match self.graph.target(Exit::Xmit.at(to)).kind {
             Kind::Wire => self.wires.credit(to),
@@ -444,9 +447,9 @@ impl Nodes {
         }
     }
 
-    /// Sends new frames out of a port at once, for a source that keeps what there is no room for:
-    /// that stays. It has asked for [`Nodes::credit`], and nothing was sent since. Gives how many
-    /// are done with, sent or lost, and why the others stay.
+    /// Sends new frames out of a port immediately; frames beyond the port's room stay in `frames`.
+    /// The caller has read [`Nodes::credit`], and no frame was sent since. Returns the number of
+    /// frames sent or lost, and the reason why the others stay.
     pub(super) fn offer(
         &mut self,
         snapshot: &Snapshot,
@@ -465,7 +468,8 @@ impl Nodes {
         self.send_first(snapshot, to, frames, |counters| &counters.created)
     }
 
-    /// The same for frames out of a queue, which must fit the port as they are.
+    /// Like [`Nodes::offer`], for frames from a dequeue program, which must fit the port as they
+    /// are.
     pub(super) fn offer_dequeued(
         &mut self,
         snapshot: &Snapshot,
@@ -478,14 +482,14 @@ impl Nodes {
                 self.send_first(snapshot, to, frames, |counters| &counters.taken_over);
             return done;
         }
-        // As far as the transmitter says that it has room.
+        // At most as many frames as the transmitter has credit for.
         let count = frames.len().min(self.wires.credit(to));
         self.graph.counters().taken_over.add(count as u64);
         frames.drain(..count).for_each(|frame| self.push(snapshot, exit, frame));
         count
     }
 
-    /// Whether there is nothing to do to these frames, and nothing between them and the wire.
+    /// Whether these frames need no work, and go to a wire directly.
     fn are_sendable(&self, exit: TargetId, frames: &[Frame]) -> bool {
         let target = self.graph.target(exit);
         let longest = target.plain_max as usize;
@@ -494,7 +498,8 @@ impl Nodes {
         is_wire && frames.iter().all(is_plain)
     }
 
-    /// Sends such frames before all others; `from` counts those that are done with as new.
+    /// Sends frames for which [`Nodes::are_sendable`] holds, ahead of queued ones; `from` selects
+    /// the counter of their origin, which counts frames sent or lost.
     fn send_first(
         &mut self,
         snapshot: &Snapshot,

@@ -1,17 +1,17 @@
-//! What a node says of a frame that it has looked at.
+//! A node's decision about a frame.
 
 use crate::counters::DropReason;
 use crate::target::{Side, TargetId};
 
-/// Where a frame goes on.
+/// A node's decision about a frame.
 #[derive(Clone, Copy)]
 pub(super) enum Next<'a> {
-    /// To that target.
+    /// The frame goes to this target.
     To(TargetId),
-    /// A copy to each of these ports but the one that it came from.
+    /// Each of these ports, except the ingress port, gets a copy.
     Flood(&'a [TargetId]),
-    /// It is dropped, at the cost of the target's owner.
+    /// The frame is dropped, counted at the target's owner.
     Drop(Side, DropReason),
-    /// It ends here, where it was to arrive.
+    /// The frame reached its destination.
     Delivered,
 }

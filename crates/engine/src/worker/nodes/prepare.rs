@@ -1,4 +1,4 @@
-//! What is left to do to a frame before it can wait at a port's or a socket's target.
+//! Preparation of frames before they are queued for a port or a socket.
 
 use towpath_xdp::Frame;
 
@@ -8,7 +8,7 @@ use crate::snapshot::Snapshot;
 use crate::target::{Prepare, Side, Target};
 use crate::worker::graph::Graph;
 
-/// What a target can do with frames, if they are prepared for that.
+/// The features for which a target's frames are prepared; `None` if they are not.
 #[inline]
 pub(super) fn features(snapshot: &Snapshot, target: &Target) -> Option<Features> {
     let port = target.owner.port().and_then(|port| snapshot.port(port));
@@ -19,8 +19,8 @@ pub(super) fn features(snapshot: &Snapshot, target: &Target) -> Option<Features>
     }
 }
 
-/// Does what is left to do to a frame before it can leave as it is ([`offload::prepare_xmit`]):
-/// adds the pieces that it is made of, or drops it.
+/// Converts a frame for its target ([`offload::prepare_xmit`]): appends the frame or its segments
+/// to `pieces`, or drops it.
 #[cold]
 pub(super) fn prepare(
     graph: &mut Graph,
@@ -46,7 +46,7 @@ pub(super) fn prepare(
     }
 }
 
-/// What sockets can do with a frame: applications know chains of buffers, and nothing else.
+/// Features of sockets: applications support frames of several buffers, and no offloads.
 const AS_ON_A_WIRE: Features = Features {
     rx_frags: true,
     tx_frags: true,

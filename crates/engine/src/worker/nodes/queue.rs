@@ -1,4 +1,4 @@
-//! Queues of maps, which frames wait in for a dequeue program.
+//! Queues of maps, in which frames wait for a dequeue program.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::target::{Kind, Owner, Target, TargetId};
 use crate::worker::graph::Graph;
 use crate::worker::shared::WorkerShared;
 
-/// The queues that redirects named since the last configuration.
+/// Targets for queues, added at first use since the last change of configuration.
 pub(super) struct Queues {
     workers: Arc<[Arc<WorkerShared>]>,
-    /// Who gets what is left in them.
+    /// Receiver of frames left in queues that are deleted.
     reclaimer: Arc<Reclaimer>,
     known: Vec<QueueTarget>,
-    /// Room for what they refuse.
+    /// Buffer for frames that queues refuse.
     refused: Vec<(Frame, Errno)>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Queues {
 struct QueueTarget {
     queue: Arc<FrameQueue>,
     target: TargetId,
-    /// Ports whose dequeue programs know it, with the workers that run those.
+    /// Schedules of dequeue programs that use the queue, with the workers that run them.
     readers: Vec<(Arc<Schedule>, usize)>,
 }
 
@@ -42,7 +42,7 @@ impl Queues {
         }
     }
 
-    /// The queue of a map, as a target; `None` when it is none.
+    /// The target for a map's queue; `None` if the map has none.
     pub(super) fn target(
         &mut self,
         graph: &mut Graph,
@@ -70,12 +70,12 @@ impl Queues {
         Some(target)
     }
 
-    /// Forgets which queues there are.
+    /// Forgets all queues.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
 
-    /// Puts frames into a queue; what that refuses is dropped where it arrived.
+    /// Puts frames into a queue; refused frames are dropped and counted at their ingress port.
     pub(super) fn put(
         &mut self,
         graph: &mut Graph,

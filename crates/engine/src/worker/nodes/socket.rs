@@ -1,4 +1,4 @@
-//! AF_XDP sockets that frames are delivered to.
+//! Delivery of frames to AF_XDP sockets.
 
 use towpath_xdp::Frame;
 
@@ -9,15 +9,15 @@ use crate::sockets::Served;
 use crate::target::Side;
 use crate::worker::graph::{Graph, arrived_at};
 
-/// Room for frames of a burst that arrived at one place.
+/// Buffer for frames of a burst that arrived at one queue.
 #[derive(Default)]
 pub(super) struct Sockets {
     run: Vec<Frame>,
 }
 
 impl Sockets {
-    /// All that a burst has for a socket (`__xsk_map_redirect`). What the socket does not take is
-    /// dropped, whatever fallback its redirect named (`xsk_rcv`).
+    /// Delivers all frames of a burst for a socket (`__xsk_map_redirect`). Frames that the socket
+    /// does not take are dropped, whatever fallback the redirect named (`xsk_rcv`).
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -35,8 +35,8 @@ impl Sockets {
         }
     }
 
-    /// Frames that arrived at several places, as when programs of two guests answer what was
-    /// flooded to both. A socket takes only what arrived where it is bound (`xsk_rcv_check`).
+    /// Delivers frames that arrived at several queues, as when programs of two guests answer frames
+    /// flooded to both. A socket takes only frames from the queue it is bound to (`xsk_rcv_check`).
     #[cold]
     fn deliver_mixed(
         &mut self,
@@ -53,7 +53,7 @@ impl Sockets {
     }
 }
 
-/// Frames that arrived at one place.
+/// Delivers frames that arrived at one queue.
 #[inline]
 fn deliver_run(
     graph: &mut Graph,
@@ -72,7 +72,7 @@ fn deliver_run(
     }
 }
 
-/// Why a socket did not take a frame.
+/// The reason why a socket did not take a frame.
 #[cold]
 fn refusal(served: &Served, from: QueueId) -> DropReason {
     let is_here = served.socket.receives() && served.socket.bound_to() == Some(from);

@@ -1,4 +1,4 @@
-//! Ports' wires, as one worker sends to them.
+//! Wires: one worker's transmitters of all ports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use crate::snapshot::Snapshot;
 use crate::target::{Owner, Side};
 use crate::worker::graph::Graph;
 
-/// Transmitters, and what is left in them.
+/// A worker's transmitters, and those with unsent frames.
 #[derive(Default)]
 pub(crate) struct Wires {
-    /// By port number.
+    /// Ports by number.
     ports: Vec<Option<PortTx>>,
-    /// Ports whose transmitters wait for more frames, and for how many rounds.
+    /// Ports whose transmitters wait for more frames; `lingered` counts the rounds.
     lingering: Vec<PortId>,
     lingered: u32,
-    /// Room for what could not be sent.
+    /// Buffer for frames that could not be sent.
     lost: Vec<Frame>,
-    /// Room for a frame that is sent by itself.
+    /// Buffer for a frame that is sent by itself.
     alone: Vec<Frame>,
 }
 
-/// One port as this worker sends to it.
+/// A port with this worker's transmitter.
 struct PortTx {
     opened: Arc<Opened>,
     tx: Option<Box<dyn Tx>>,
 }
 
-/// What became of frames that a transmitter was given.
+/// Result of giving frames to a transmitter.
 #[derive(Clone, Copy)]
 struct Sent {
     count: u64,
@@ -47,7 +47,8 @@ impl PortTx {
         PortTx { opened: Arc::clone(opened), tx }
     }
 
-    /// What the device has not sent yet is its own affair; our memory comes back with it.
+    /// Parks the transmitter, with frames that it has not sent yet; their memory comes back through
+    /// it later.
     fn park(mut self, worker: usize, pool: &mut Pool) {
         self.reap(pool);
         if let (Some(tx), Some(place)) = (self.tx, self.opened.tx.get(worker)) {
@@ -55,13 +56,13 @@ impl PortTx {
         }
     }
 
-    /// How many frames there is room for.
+    /// Number of frames that the transmitter has room for.
     fn credit(&mut self) -> usize {
         self.tx.as_mut().map_or(0, |tx| tx.credit())
     }
 
-    /// Gives frames to the transmitter, in order. What cannot be sent is added to `lost`; what
-    /// there is no room for stays, for the reason that is given.
+    /// Gives frames to the transmitter, in order. Frames that cannot be sent are added to `lost`.
+    /// Frames beyond its room stay in `frames`; returns the reason for these.
     fn transmit(
         &mut self,
         frames: &mut Vec<Frame>,
@@ -77,7 +78,7 @@ impl PortTx {
         DropReason::RingFull
     }
 
-    /// Has the transmitter send what it holds.
+    /// Makes the transmitter send the frames it holds.
     #[inline]
     fn flush(&mut self, pool: &mut Pool) {
         if let Some(Err(error)) = self.tx.as_mut().map(|tx| tx.flush(pool)) {
@@ -85,7 +86,7 @@ impl PortTx {
         }
     }
 
-    /// Has it send some; gives whether it waits for more.
+    /// Lets the transmitter send or wait for more frames; returns whether it waits.
     fn flush_some(&mut self, pool: &mut Pool) -> bool {
         let Some(tx) = &mut self.tx else { return false };
         tx.flush_some(pool).unwrap_or_else(|error| {
@@ -100,7 +101,7 @@ impl PortTx {
 }
 
 impl Wires {
-    /// Takes over the ports of a configuration: transmitters that are of no more use are parked.
+    /// Adopts the ports of a configuration; transmitters of other ports are parked.
     pub(super) fn adopt(&mut self, graph: &mut Graph, next: &Snapshot) {
         let worker = graph.number();
         let old = std::mem::take(&mut self.ports);
@@ -127,7 +128,7 @@ impl Wires {
         self.ports.get_mut(port.0 as usize)?.as_mut()
     }
 
-    /// Sends frames that waited; what there is no room for is dropped. Gives how many were sent.
+    /// Sends queued frames; frames beyond the port's room are dropped. Returns the number sent.
     pub(super) fn transmit(
         &mut self,
         graph: &mut Graph,
@@ -145,8 +146,8 @@ impl Wires {
         sent.count
     }
 
-    /// The same where programs want to know when some of them were sent: each goes by itself, so
-    /// that its time is its own.
+    /// Like [`Wires::transmit`], for frames with TX timestamp requests: each frame is sent by
+    /// itself, so that it has its own timestamp.
     #[cold]
     pub(super) fn transmit_and_tell(
         &mut self,
@@ -171,8 +172,9 @@ impl Wires {
         self.alone = alone;
     }
 
-    /// Sends frames of a source that keeps what there is no room for: that stays. `from` counts
-    /// those that are done with as new. Gives how many are, sent or lost, and why the others stay.
+    /// Sends frames of a source that keeps frames beyond the port's room, which stay in `frames`.
+    /// `from` selects the counter of their origin. Returns the number of frames sent or lost, and
+    /// the reason why the others stay.
     pub(super) fn send_first(
         &mut self,
         graph: &mut Graph,
@@ -187,7 +189,7 @@ impl Wires {
         let (sent, why) = self.send(graph, port, frames, bytes);
         let done = sent.count as usize + sent.lost;
         assert_eq!(done + frames.len(), count, "no frame is lost track of");
-        // What comes is counted before what goes.
+        // A frame's origin is counted before its fate.
         from(graph.counters()).add(done as u64);
         self.count_sent(graph, snapshot, port, sent);
         if let Some(to) = self.port(port) {
@@ -196,8 +198,8 @@ impl Wires {
         (done, why)
     }
 
-    /// The one way to a transmitter. Leaves what there is no room for, with the reason; what could
-    /// not be sent waits to be counted.
+    /// Gives frames to a port's transmitter. Leaves frames beyond its room, with the reason; frames
+    /// that could not be sent are in `lost`, to be counted.
     fn send(
         &mut self,
         graph: &mut Graph,
@@ -231,13 +233,13 @@ impl Wires {
         }
     }
 
-    /// How many frames a port's transmitter can take, whatever is before it.
+    /// Number of frames that a port's transmitter can take, whatever hooks precede it.
     pub(crate) fn credit(&mut self, to: PortId) -> usize {
         self.port(to).map_or(0, PortTx::credit)
     }
 
-    /// The end of a burst that had frames for a port. Where another full burst is expected, its
-    /// transmitter may wait for it.
+    /// Ends a burst that had frames for a port. If another full burst is expected, the transmitter
+    /// may wait for it.
     #[inline]
     pub(crate) fn flush(&mut self, port: PortId, pool: &mut Pool, expects_more: bool) {
         let Some(to) = self.port(port) else { return };
@@ -249,7 +251,8 @@ impl Wires {
         }
     }
 
-    /// The end of a round that brought a full burst, or not: what lingers goes if it has to.
+    /// Ends a round; `is_full` if it had at least a full burst. Flushes transmitters that may not
+    /// wait longer.
     #[inline]
     pub(crate) fn end_round(&mut self, pool: &mut Pool, is_full: bool) {
         if self.lingering.is_empty() {
@@ -261,7 +264,7 @@ impl Wires {
         }
     }
 
-    /// Has all transmitters send what they hold.
+    /// Makes all waiting transmitters send the frames they hold.
     pub(crate) fn flush_lingering(&mut self, pool: &mut Pool) {
         self.lingered = 0;
         while let Some(port) = self.lingering.pop() {
@@ -271,14 +274,14 @@ impl Wires {
         }
     }
 
-    /// Lets transmitters take back memory before the worker sleeps; gives whether one of them
-    /// still waits for something.
+    /// Lets transmitters reclaim memory before the worker sleeps; returns whether any has more
+    /// outstanding.
     pub(crate) fn reap(&mut self, pool: &mut Pool) -> bool {
         self.ports.iter_mut().flatten().fold(false, |waits, port| waits | port.reap(pool))
     }
 }
 
-/// Looks where the frames of some bursts came from that leave by a port.
+/// Samples the ingress ports of frames that leave by a port.
 #[inline]
 fn note_departure(graph: &Graph, snapshot: &Snapshot, to: PortId, frames: &[Frame]) {
     let flows = &graph.shared.flows;
@@ -289,5 +292,5 @@ fn note_departure(graph: &Graph, snapshot: &Snapshot, to: PortId, frames: &[Fram
     }
 }
 
-/// How often a sleeping worker looks for memory that transmitters are done with.
+/// Interval at which a sleeping worker reclaims memory of transmitters.
 pub(crate) const REAP_PERIOD: Duration = Duration::from_millis(1);

@@ -1,10 +1,10 @@
-//! How many bytes may be on their way at a port: as few as keep it busy, so that packets wait where
-//! a program still chooses among them.
+//! A limit of the bytes in flight at a port: as few as keep it busy, so that packets wait in queues
+//! where the dequeue program still chooses among them.
 //!
-//! What is on its way is known from the transmitter's credit: frames that went and for which there
-//! is no room again. As the kernel's dynamic queue limits (`lib/dynamic_queue_limits.c`) do, the
-//! limit grows when the port ran dry although there was more to send, and shrinks by what was left
-//! over all the time.
+//! The number of frames in flight follows from the transmitter's credit: sent frames whose room is
+//! not free again. As with the kernel's dynamic queue limits (`lib/dynamic_queue_limits.c`), the
+//! limit grows when the port ran dry although there was more to send, and shrinks by the bytes that
+//! were always left over.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct ByteLimit {
     limit: usize,
-    /// Lengths of the frames on their way, the oldest first, and their sum.
+    /// Lengths of the frames in flight, the oldest first; `in_flight` is their sum.
     lengths: VecDeque<u32>,
     in_flight: usize,
-    /// The most frames that there ever was room for.
+    /// The highest credit seen, in frames.
     room_max: usize,
-    /// The limit kept something back since the last look.
+    /// The limit held packets back since the last look.
     was_limited: bool,
-    /// The least that was left on its way when the limit kept something back, since `since_ns`.
+    /// The fewest bytes in flight at times when the limit held packets back, since `since_ns`.
     slack: usize,
     since_ns: u64,
 }
@@ -39,10 +39,11 @@ impl Default for ByteLimit {
 }
 
 impl ByteLimit {
-    /// The port has room for so many frames now; gives for how many bytes it is to be used.
+    /// Updates the limit, given the port's present credit in frames; returns the number of bytes
+    /// that may be sent now.
     pub(crate) fn look(&mut self, credit: usize, now_ns: u64) -> usize {
         if credit == usize::MAX {
-            // It doesn't say.
+            // The port does not report its room.
             *self = ByteLimit::default();
             return usize::MAX;
         }
@@ -75,7 +76,7 @@ impl ByteLimit {
         }
     }
 
-    /// A frame of that length went.
+    /// Notes that a frame of `bytes` bytes was sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         if self.room_max > 0 {
             self.lengths.push_back(bytes as u32);
@@ -83,35 +84,36 @@ impl ByteLimit {
         }
     }
 
-    /// There was more to send, and the limit kept it back.
+    /// Notes that there was more to send, and the limit held it back.
     pub(crate) fn keeps_back(&mut self) {
         self.was_limited = true;
     }
 
-    /// The limit; `None` while the port doesn't say how much room it has.
+    /// The limit in bytes; `None` while the port does not report its room.
     pub(crate) fn limit(&self) -> Option<usize> {
         (self.room_max > 0).then_some(self.limit)
     }
 
-    /// Bytes on their way.
+    /// Bytes in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 }
 
-/// Two of the usual largest frames.
+/// The lowest limit: two frames of the usual maximum size.
 const LIMIT_MIN: usize = 2 * 1514;
 const LIMIT_MAX: usize = 16 << 20;
 const _: () = assert!(LIMIT_MIN < LIMIT_MAX);
-/// What was too much for as long as this is taken away.
+/// Time over which excess is measured before the limit shrinks by it.
 const HOLD_NS: u64 = 100_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A port that sends `rate` bytes between two looks, in frames of 1000, with a ring of 256;
-    /// gives the limit after so many looks, and what was sent in the second half of them.
+    /// Simulates a port that sends `rate` bytes between two looks, in frames of 1000 bytes, with a
+    /// ring of 256 frames. Returns the limit after `looks` looks, and the bytes sent per look in
+    /// their second half.
     fn drained(rate: usize, looks: u64) -> (usize, usize) {
         let mut limit = ByteLimit::default();
         let (mut ring, mut owed, mut sent) = (0usize, 0, 0);

@@ -1,4 +1,4 @@
-//! A port's dequeue program as a source: what it takes out of queues.
+//! Dequeue programs as sources: sends the packets that a port's program takes out of queues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,18 +18,18 @@ use crate::worker::graph::Graph;
 use crate::worker::hook::HookRunner;
 use crate::worker::nodes::Nodes;
 
-/// A port's dequeue program, as the worker that runs it has it.
+/// A port's dequeue program, with the state of the worker that runs it.
 pub(crate) struct DequeueSource {
     port: PortId,
     opened: Arc<Opened>,
     schedule: Arc<Schedule>,
     limit: ByteLimit,
-    /// Bytes of a packet, as they were lately.
+    /// Moving average of packet lengths in bytes.
     usual_bytes: usize,
-    /// How often the program is run at a time: fewer times where it had nothing to send in the end,
-    /// since each of those runs is one in vain.
+    /// Number of runs of the program per call: fewer after it had nothing to send, to avoid runs
+    /// without a result.
     runs: usize,
-    /// What the program gave: packets that the port had no room for yet stay in it.
+    /// Results of the program; packets that the port has no room for yet stay here.
     dequeued: Dequeued,
 }
 
@@ -46,7 +46,7 @@ impl DequeueSource {
         }
     }
 
-    /// Whether its port has no room for what is to leave it.
+    /// Whether there is work that waits for room at the port.
     pub(crate) fn waits_for_room(&self, snapshot: &Snapshot) -> bool {
         let port = snapshot.port(self.port);
         self.has_work() && port.is_some_and(|port| port.is_target)
@@ -57,8 +57,8 @@ impl DequeueSource {
         !self.dequeued.frames.is_empty() || self.schedule.is_wanted()
     }
 
-    /// Runs the program as far as it is wanted and the port has room; gives how many packets are
-    /// done with.
+    /// Runs the program if requested and while the port has room; returns the number of packets
+    /// sent or dropped.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -70,7 +70,7 @@ impl DequeueSource {
     }
 
     fn work(&mut self, snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) -> usize {
-        // A port that is down gets nothing, and loses nothing.
+        // A port that is down gets no packets, and loses none.
         let Some(port) = snapshot.port(self.port).filter(|port| port.is_target) else { return 0 };
         let now_ns = monotonic_ns();
         let mut done = 0;
@@ -97,7 +97,7 @@ impl DequeueSource {
         done
     }
 
-    /// Runs the program; gives how many packets it dropped.
+    /// Runs the program; returns the number of packets it dropped.
     fn run(
         &mut self,
         port: &Port,
@@ -129,7 +129,7 @@ impl DequeueSource {
         dropped
     }
 
-    /// Sends what there is room for; the rest stays. Gives how many packets are done with.
+    /// Sends packets as far as there is room; the rest stays. Returns the number sent or lost.
     fn send(&mut self, snapshot: &Snapshot, nodes: &mut Nodes, runner: &mut HookRunner) -> usize {
         let frames = &mut self.dequeued.frames;
         let lengths: Lengths = std::array::from_fn(|at| frames.get(at).map_or(0, |it| it.len()));
@@ -142,7 +142,7 @@ impl DequeueSource {
         done
     }
 
-    /// Says how things are.
+    /// Publishes the statistics of [`Schedule`].
     fn tell(&self) {
         let Schedule { limit_bytes, in_flight_bytes, kept, .. } = &*self.schedule;
         limit_bytes.store(self.limit.limit().unwrap_or(0) as u64, Relaxed);
@@ -151,8 +151,8 @@ impl DequeueSource {
     }
 }
 
-/// Has the dequeue programs of a configuration run here that belong here. What a port had no room
-/// for leaves it now, or is dropped with it.
+/// Adopts the dequeue programs that a configuration assigns to this worker. Packets kept for a
+/// program that leaves are sent now, or dropped if their port is gone.
 pub(crate) fn adopt(
     dequeues: &mut Vec<DequeueSource>,
     (before, snapshot): (&Snapshot, &Snapshot),
@@ -166,7 +166,7 @@ pub(crate) fn adopt(
         if hook.worker != worker {
             continue;
         }
-        // What waits in the queues may have come before the program.
+        // Packets may have been queued before the program was attached.
         hook.schedule.want();
         let same = |it: &DequeueSource| it.port == port.id && Arc::ptr_eq(&it.opened, &port.opened);
         dequeues.push(match old.iter().position(same) {
@@ -189,7 +189,7 @@ pub(crate) fn adopt(
     }
 }
 
-/// Frames that a dequeue program dropped, or that are lost with it.
+/// Drops frames that a dequeue program dropped, or that are lost with it.
 fn drop_dequeued(
     graph: &mut Graph,
     snapshot: &Snapshot,
@@ -203,9 +203,10 @@ fn drop_dequeued(
     }
 }
 
-/// Runs of a dequeue program at a time, as proposed (`DEV_MAP_BULK_SIZE`).
+/// Most runs of a dequeue program per call, as in the proposed kernel patches
+/// (`DEV_MAP_BULK_SIZE`).
 const RUNS: usize = 16;
 const _: () = assert!(RUNS <= BURST, "packets of one call are a burst");
 type Lengths = [usize; RUNS];
-/// Packets are taken for as long as the usual largest ones, until some were seen.
+/// Assumed length of packets in bytes, until some were seen: the usual maximum.
 const BYTES_FIRST: usize = 1514;

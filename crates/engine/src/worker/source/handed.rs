@@ -1,4 +1,4 @@
-//! Frames that other workers hand over, by lanes.
+//! Lanes as sources: frames that other workers hand over.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,13 +20,13 @@ use crate::worker::hook::HookRunner;
 use crate::worker::inbox::Inbox;
 use crate::worker::nodes::Nodes;
 
-/// The lanes that lead to a worker.
+/// The lanes to a worker.
 #[derive(Default)]
 pub(crate) struct Lanes {
     known: Vec<Arc<Lane>>,
-    /// The last one that it looked into.
+    /// Index of the lane polled last.
     last: usize,
-    /// Room for a burst that is taken apart.
+    /// Buffer for a burst that is split.
     mixed: Vec<Frame>,
     hooks: EntryHooks,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Lanes {
 struct EntryHooks(HashMap<(PortId, u32), HookSpec>);
 
 impl Lanes {
-    /// Learns which lanes there are.
+    /// Updates the list of lanes.
     pub(crate) fn see(&mut self, inbox: &Inbox) {
         inbox.see_lanes(&mut self.known);
     }
@@ -52,7 +52,7 @@ impl Lanes {
         self.known.is_empty()
     }
 
-    /// Works on up to a burst of frames of one lane, with room for them; gives its length.
+    /// Processes up to a burst of frames of one lane; returns their number. `frames` is a buffer.
     pub(crate) fn poll(
         &mut self,
         snapshot: &Snapshot,
@@ -62,7 +62,7 @@ impl Lanes {
     ) -> usize {
         let count = self.known.len();
         for _ in 0..count {
-            // The next one first, next time.
+            // The next poll starts with the next lane.
             self.last = (self.last + 1) % count;
             if self.known[self.last].has_frames() {
                 return self.work(snapshot, frames, nodes, runner);
@@ -94,7 +94,7 @@ impl Lanes {
         count
     }
 
-    /// Drops what nobody will work on any more.
+    /// Drops all frames when the worker stops.
     pub(crate) fn drop_all(&self, snapshot: &Snapshot, graph: &mut Graph) {
         let mut frames = Vec::new();
         for lane in &self.known {
@@ -108,7 +108,7 @@ impl Lanes {
 }
 
 impl EntryHooks {
-    /// The hook of an entry's program, if the entry has one that is there, for frames of a port.
+    /// The hook of an entry's program, if the entry has one and it exists, for frames of a port.
     fn hook(&mut self, snapshot: &Snapshot, port: &Port, program: u32) -> Option<&HookSpec> {
         match self.0.entry((port.id, program)) {
             Entry::Occupied(known) => Some(known.into_mut()),
@@ -123,8 +123,8 @@ impl EntryHooks {
     }
 }
 
-/// Works on a burst that was handed over for an entry of a cpumap (`cpu_map_kthread_run`); `frames`
-/// is room for a part of it.
+/// Processes a burst that was handed over for an entry of a cpumap (`cpu_map_kthread_run`);
+/// `frames` is a buffer for a part of it.
 fn run_entry(
     snapshot: &Snapshot,
     (entry, hooks): (CpuEntry, &mut EntryHooks),
@@ -133,13 +133,13 @@ fn run_entry(
     nodes: &mut Nodes,
     runner: &mut HookRunner,
 ) {
-    // Verdicts mean what they mean where a frame arrived.
+    // Verdicts lead to the targets of each frame's ingress port.
     let mut rest = burst.drain(..).peekable();
     while let Some(first) = rest.peek() {
         let ifindex = first.rx.ifindex;
         let is_same = |frame: &Frame| frame.rx.ifindex == ifindex;
         frames.extend(std::iter::from_fn(|| rest.next_if(is_same)));
-        // The rest of the burst is still on its way.
+        // The rest of the burst still counts as handed over.
         nodes.graph.counters().taken_over.add(frames.len() as u64);
         frames.iter_mut().for_each(|frame| {
             frame.arrive(ifindex, 0);
@@ -158,7 +158,7 @@ fn run_entry(
     }
 }
 
-/// Works on a burst that another worker received.
+/// Processes a burst that another worker received.
 fn run_arrived(
     snapshot: &Snapshot,
     frames: &mut Vec<Frame>,
@@ -167,11 +167,11 @@ fn run_arrived(
 ) {
     let count = frames.len();
     nodes.graph.counters().taken_over.add(count as u64);
-    // A lane is a queue's, and all frames in it arrived at one place.
+    // A lane belongs to one receive queue, so that all its frames have the same ingress.
     let Some(RxInfo { ifindex, queue_index, .. }) = frames.first().map(|frame| frame.rx) else {
         return;
     };
-    // Another core's cache has them: they are fetched together.
+    // The frames are in another core's cache; touching them in one loop overlaps the misses.
     frames.iter_mut().for_each(|frame| {
         frame.arrive(ifindex, queue_index);
     });

@@ -1,4 +1,4 @@
-//! Sources: what a worker polls for bursts.
+//! Sources: origins of frames that a worker polls.
 
 mod byte_limit;
 pub(super) mod dequeue;

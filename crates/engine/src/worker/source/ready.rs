@@ -1,8 +1,9 @@
-//! Which queues to ask, where to ask one in vain is a system call.
+//! Readiness of queues whose empty poll costs a system call.
 //!
-//! A worker with a thousand taps of which one is busy would ask 999 in vain for each burst. So the
-//! kernel says which are readable (epoll(7)): a queue that had nothing is not asked before. The
-//! kernel goes on saying so until the queue is empty, whatever the worker took of it.
+//! A worker with a thousand taps, one of them busy, would make 999 useless system calls per burst.
+//! Instead, epoll(7) reports readable queues, and a queue that was empty is not polled before it is
+//! reported. Reporting is level-triggered: a queue is reported until it is empty, however much the
+//! worker took.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -11,38 +12,38 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// A queue that the kernel may watch.
+/// A queue that epoll can watch.
 pub(crate) trait Source {
-    /// Its number, of one port and one queue alone.
+    /// A number that is unique to this port and queue.
     fn key(&self) -> u64;
 
     /// See [`Rx::descriptor`](crate::port::Rx::descriptor).
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether it has ended, and is not asked any more.
+    /// Whether the queue has ended and is not polled any more.
     fn is_finished(&self) -> bool;
 
     fn watch(&mut self) -> &mut Watch;
 }
 
-/// What a worker knows of the readiness of its queues.
+/// A worker's epoll instance and watched queues.
 #[derive(Default)]
 pub(crate) struct Ready {
-    /// Made as soon as it is worth it.
+    /// Made when [`WORTH_IT`] queues can be watched.
     epoll: Option<OwnedFd>,
-    /// The place of each queue that is watched.
+    /// Index of each watched queue, by key.
     places: HashMap<u64, usize>,
 }
 
-/// How a queue is found to have frames.
+/// Whether and how a queue is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Watch {
-    /// It is asked in each round.
+    /// Polled in each round, without epoll.
     #[default]
     Asked,
-    /// The kernel watches it; it had frames when it was asked last, or was never asked.
+    /// Watched by epoll; polled, because it had frames at the last poll or was reported since.
     Busy,
-    /// The kernel watches it, and it had nothing.
+    /// Watched by epoll; not polled, because it was empty at the last poll.
     Quiet,
 }
 
@@ -55,7 +56,7 @@ impl Watch {
         self != Watch::Asked
     }
 
-    /// What it is after it was asked.
+    /// Updates the state after a poll that found `count` frames.
     #[inline]
     pub(crate) fn note(&mut self, count: usize) {
         if self.is_watched() {
@@ -65,8 +66,8 @@ impl Watch {
 }
 
 impl Ready {
-    /// Has the kernel watch the queues that it can watch, if they are many. A queue that it
-    /// refuses is asked in each round.
+    /// Adds queues with a descriptor to epoll, if there are enough of them. Queues that epoll
+    /// refuses are polled in each round.
     #[cold]
     pub(crate) fn adopt(&mut self, queues: &mut [impl Source]) {
         self.places.clear();
@@ -93,12 +94,12 @@ impl Ready {
         }
     }
 
-    /// Ends the watch of a queue that goes to another worker, or has ended.
+    /// Removes a queue that goes to another worker or has ended from epoll.
     pub(crate) fn forget(&mut self, queue: &mut impl Source) {
         forget(self.epoll.as_ref(), &mut self.places, queue);
     }
 
-    /// Looks which quiet queues have frames.
+    /// Marks quiet queues that epoll reports as busy.
     #[inline]
     pub(crate) fn look(&mut self, queues: &mut [impl Source]) {
         if !self.places.is_empty() {
@@ -110,13 +111,13 @@ impl Ready {
         let Some(epoll) = &self.epoll else { return };
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Interrupted: the next round asks again.
+        // If interrupted, the next round calls epoll again.
         let Ok((events, _rest)) = epoll::wait(epoll, &mut events[..], Some(&now)) else { return };
         for event in events {
             let place = self.places.get(&event.data.u64());
             let Some(queue) = place.and_then(|&place| queues.get_mut(place)) else { continue };
             if queue.is_finished() {
-                // Its descriptor may stay readable for ever.
+                // Otherwise its descriptor could stay readable for ever.
                 forget(Some(epoll), &mut self.places, queue);
             } else {
                 *queue.watch() = Watch::Busy;
@@ -124,7 +125,8 @@ impl Ready {
         }
     }
 
-    /// Readable as soon as a queue that is watched has frames.
+    /// The epoll descriptor, readable when a watched queue has frames; `None` without watched
+    /// queues.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.as_ref().filter(|_| !self.places.is_empty()).map(|epoll| epoll.as_fd())
     }
@@ -135,15 +137,15 @@ fn forget(epoll: Option<&OwnedFd>, places: &mut HashMap<u64, usize>, queue: &mut
     if queue.watch().is_watched() {
         places.remove(&queue.key());
         if let (Some(epoll), Some(descriptor)) = (epoll, queue.descriptor()) {
-            // The kernel forgot it by itself if its file was closed.
+            // This fails if the descriptor's file was closed, which removed it already.
             let _known = epoll::delete(epoll, descriptor);
         }
         *queue.watch() = Watch::Asked;
     }
 }
 
-/// Fewer are asked as fast as the kernel says which are readable.
+/// Fewest queues for which epoll is cheaper than polling each.
 const WORTH_IT: usize = 4;
-/// The kernel names so many at a time; others follow in the next round.
+/// Most queues reported per call; further ones follow in the next round.
 const EVENTS: usize = 64;
 const _: () = assert!(WORTH_IT <= EVENTS, "one call names all of a few");

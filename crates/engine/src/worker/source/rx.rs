@@ -1,4 +1,4 @@
-//! Receive queues: what a worker takes out of devices.
+//! Receive queues as sources.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) struct RxQueue {
     pub(crate) port: PortId,
     pub(crate) queue: u32,
     pub(crate) rx: Box<dyn Rx>,
-    /// Where it belongs when the worker lets go of it.
+    /// The slot for `rx` when the worker releases the queue.
     pub(crate) parked: Arc<ParkedRx>,
     pub(crate) opened: Arc<Opened>,
     pub(crate) is_finished: bool,
     pub(crate) watch: Watch,
-    /// Whose memory it receives into, if not our own.
+    /// The application memory it receives into, if any.
     pub(crate) umem: Option<UmemPool>,
-    /// Who else runs the port's programs on what comes by it.
+    /// Distribution of its frames to other workers, if the port spreads its flows.
     pub(crate) spread: Option<Box<FlowSpread>>,
 }
 
@@ -50,7 +50,7 @@ impl Source for RxQueue {
 }
 
 impl RxQueue {
-    /// Receives a burst; gives its length.
+    /// Receives a burst; returns its size.
     #[inline]
     pub(crate) fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         if self.is_finished || self.watch.is_quiet() {
@@ -76,7 +76,7 @@ impl RxQueue {
         count
     }
 
-    /// The queue is of no more use; its port says why.
+    /// Marks the queue as failed, and records the reason at its port.
     #[cold]
     fn fail(&mut self, error: &std::io::Error) {
         self.is_finished = true;
@@ -93,7 +93,7 @@ impl RxQueue {
         }
     }
 
-    /// Asks the queue what was lost before it could be received.
+    /// Counts frames that the queue lost before they could be received.
     pub(crate) fn count_missed(&mut self, worker: usize) {
         let missed = self.rx.take_missed();
         if missed > 0 {
@@ -101,7 +101,7 @@ impl RxQueue {
         }
     }
 
-    /// Receives into the memory that a configuration says.
+    /// Adopts the application memory that a configuration assigns to the queue, if any.
     pub(crate) fn adopt_umem(&mut self, snapshot: &Snapshot) {
         let port = snapshot.port(self.port);
         let next = port.and_then(|port| UmemPool::of(port, self.queue));

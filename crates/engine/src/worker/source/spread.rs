@@ -1,9 +1,9 @@
-//! Ports that spread their flows over workers: the one that polls a queue keeps the frames whose
-//! flows are its own, and gives the others theirs, to run the port's programs on.
+//! Spreading of a port's flows: the worker that polls a queue keeps the frames of its own flows,
+//! and hands the others to the workers that run the port's programs on them.
 //!
-//! Each flow has one worker, and frames go to it by one lane, so that none overtakes another one of
-//! its flow. When the queue goes to another worker, or the workers are others than before, it is
-//! put down first and taken up when everything that was given away has been worked on
+//! Each flow has one worker, and its frames use one lane, so that frames of a flow stay in order.
+//! When the queue moves to another worker, or the set of workers changes, the queue is parked first
+//! and polled again after all frames handed over have been processed
 //! ([`Parked::put_behind`](crate::opened::Parked::put_behind)).
 
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use crate::worker::graph::Graph;
 use crate::worker::shared::WorkerShared;
 use crate::worker::way::Way;
 
-/// A receive queue's frames by the workers that they go to.
+/// Distribution of a receive queue's frames to workers.
 pub(crate) struct FlowSpread {
     workers: Arc<[usize]>,
-    /// By the place of a frame's flow: the number of a way, or [`OWN`].
+    /// By hash bucket of a flow: the index of a way, or [`OWN`].
     places: Vec<usize>,
     ways: Vec<(Way, Vec<Frame>)>,
 }
 
 impl FlowSpread {
-    /// For a queue of that port that this worker polls, if it spreads.
+    /// The distribution for a queue of `port` polled by worker `own`; `None` if the port does not
+    /// spread its flows.
     pub(crate) fn of(port: &Port, own: usize, workers: &[Arc<WorkerShared>]) -> Option<FlowSpread> {
         let wanted = Arc::clone(port.spread.as_ref()?);
         let mut ways: Vec<(Way, Vec<Frame>)> = Vec::new();
@@ -48,18 +49,18 @@ impl FlowSpread {
         Some(FlowSpread { workers: wanted, places, ways })
     }
 
-    /// Whether that is how a port spreads.
+    /// Whether a distribution matches a port's present setting.
     pub(crate) fn is_as(spread: Option<&FlowSpread>, port: &Port) -> bool {
         spread.map(|spread| &spread.workers) == port.spread.as_ref()
     }
 
-    /// What was given away so far.
+    /// Marks behind all frames handed over so far.
     pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> {
         self.ways.iter().map(|(way, _)| way.lane.mark())
     }
 
-    /// Gives other workers what is theirs of a burst; what they have no room for is dropped where
-    /// it arrived.
+    /// Hands other workers their frames of a burst; frames beyond their room are dropped and
+    /// counted at the port.
     #[inline(never)]
     pub(crate) fn share(
         &mut self,
@@ -88,12 +89,12 @@ impl FlowSpread {
     }
 }
 
-/// In [`FlowSpread::places`]: the worker's that polls the queue.
+/// In [`FlowSpread::places`]: the worker that polls the queue.
 const OWN: usize = usize::MAX;
-/// Places of each worker. The one that polls the queue has one less, as it has to receive what all
-/// of them work on.
+/// Hash buckets per worker. The worker that polls the queue has one fewer, because it also receives
+/// the frames of all.
 const PLACES: usize = 8;
-/// Frames of a queue that wait for one worker.
+/// Most frames of a queue that wait for one worker.
 const LANE_FRAMES: usize = 1024;
 const _: () = assert!(PLACES > 1, "the polling worker keeps some flows");
 const _: () =

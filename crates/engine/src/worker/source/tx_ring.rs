@@ -1,4 +1,4 @@
-//! Frames from AF_XDP sockets' tx rings.
+//! TX rings of AF_XDP sockets as sources.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,24 +17,24 @@ use crate::worker::hook::HookRunner;
 use crate::worker::nodes::Nodes;
 use crate::worker::nodes::wire::REAP_PERIOD;
 
-/// A socket's tx ring, which this worker sends for the socket's application.
+/// A socket's TX ring, whose packets this worker sends.
 pub(crate) struct TxRing {
     collect: Collect,
-    /// The port had no room for all of it the last time.
+    /// The port had no room for all packets at the last poll.
     is_stuck: bool,
 }
 
 impl TxRing {
-    /// What ends the worker's sleep.
+    /// Prepares for the worker's sleep; returns the event that is to end it.
     pub(crate) fn arm(&self) -> Wake<'_> {
-        // Its ring is not empty, but that is no reason to spin until the port's is.
+        // The ring is not empty, but the worker need not spin until the port has room.
         if self.is_stuck {
             return Wake::At(Instant::now() + REAP_PERIOD);
         }
         self.collect.served.socket.arm()
     }
 
-    /// What was to end the sleep is readable.
+    /// Notes that the descriptor from [`TxRing::arm`] is readable, or that its peer is gone.
     pub(crate) fn rang(&self, is_gone: bool) {
         self.collect.served.socket.rang(is_gone);
     }
@@ -43,8 +43,8 @@ impl TxRing {
         self.collect.served.socket.disarm();
     }
 
-    /// Sends what a socket has, as far as there is room (`__xsk_generic_xmit`); gives the number of
-    /// packets that are done with. The rest stays in the ring.
+    /// Sends a socket's packets as far as there is room (`__xsk_generic_xmit`); returns the number
+    /// of packets sent or dropped. The rest stays in the ring.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -68,13 +68,13 @@ impl TxRing {
         let mut done = 0;
         if count > 0 {
             nodes.graph.shared.load.is_elsewhere();
-            // They arrived nowhere.
+            // These frames have no ingress.
             let nowhere = |rx: RxInfo| RxInfo { ifindex: 0, queue_index: 0, ..rx };
             frames.iter_mut().for_each(|frame| frame.rx = nowhere(frame.rx));
             let (taken, why) = nodes.offer(snapshot, *port, frames, credit);
             done = taken;
             if why != DropReason::RingFull {
-                // There will never be room.
+                // The port cannot send at all, so the frames are dropped.
                 done += frames.len();
                 nodes.graph.shared.counters.created.add(frames.len() as u64);
                 nodes.graph.drop_all(snapshot, Owner::of(*port), Side::Tx, why, frames);
@@ -89,17 +89,18 @@ impl TxRing {
     }
 }
 
-/// Has the sockets of a configuration polled.
+/// Adopts the sockets that a configuration assigns to this worker.
 pub(crate) fn adopt(rings: &mut Vec<TxRing>, next: &[Collect]) {
     let mut before = std::mem::take(rings).into_iter();
-    // Whoever is not polled any more has to ring, for whoever polls next.
+    // A socket that this worker no longer polls must signal new packets to its next worker.
     let gone = |ring: &TxRing| {
         let _wake = ring.collect.served.socket.arm();
     };
     for collect in next {
         let is_same = |ring: &TxRing| Arc::ptr_eq(&ring.collect.served, &collect.served);
         let ring = TxRing { collect: collect.clone(), is_stuck: false };
-        // In the same order, mostly; what is taken for gone and is not, is new again.
+        // Both lists are mostly in the same order. A ring skipped here although it is still
+        // assigned is made again later.
         let mut is_new = true;
         while is_new && let Some(ring) = before.next() {
             is_new = !is_same(&ring);
