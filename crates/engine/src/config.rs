@@ -36,26 +36,27 @@ struct PortConfig {
     upper: UpperName,
     /// By the hooks' numbers.
     hooks: [Option<Arc<Chain>>; Hook::COUNT],
-    /// Names of ports that programs of the guest behind it may redirect to, by its own numbers.
+    /// Names of ports that programs of the guest behind this port may redirect to, by the guest's
+    /// numbers.
     guest_targets: Vec<(u32, String)>,
-    /// When its dequeue program runs; the same as long as the port is there.
+    /// Schedule of its dequeue program; the same object for the port's lifetime.
     schedule: Arc<Schedule>,
     taps: Vec<Arc<Tap>>,
     opened: Arc<Opened>,
-    /// Its device is closed, and something stands in for it.
+    /// Its device is closed, and a placeholder stands in for it.
     is_closed: bool,
-    /// It drops everything: a program that it is to have isn't there.
+    /// The port drops all frames because a required program is missing.
     is_shut: bool,
-    /// What it is beside, if it is a bond.
+    /// The bond's settings, if the port is a bond.
     bond: Option<Bond>,
     /// The bond that it is a member of.
     master: Option<PortId>,
-    /// Which workers serve it, where nobody says that.
+    /// The workers that serve it, if its options pin none.
     places: places::Places,
 }
 
 impl PortConfig {
-    /// Largest payload it sends, in bytes: the device's, when nobody said another.
+    /// MTU in bytes: the configured one, or else the device's.
     fn mtu(&self) -> u32 {
         self.options.mtu.unwrap_or_else(|| self.opened.device.mtu())
     }
@@ -64,15 +65,15 @@ impl PortConfig {
         self.hooks[hook as usize].as_ref()
     }
 
-    /// Who gets copies of what is on a hook.
+    /// Taps that get copies of the frames of a hook.
     fn taps_on(&self, hook: Hook) -> Vec<Arc<Tap>> {
         let taps = self.taps.iter().filter(|tap| tap.options.points(hook).is_any());
         taps.cloned().collect()
     }
 }
 
-/// Everything there is. A change is made to a copy, which replaces the whole when it is complete;
-/// what it leaves alone is the same in both.
+/// The whole configuration. A change is made to a copy, which replaces the original when it is
+/// complete; unchanged parts are shared.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     workers: usize,
@@ -89,7 +90,7 @@ impl Config {
         Config { workers, ..Config::default() }
     }
 
-    /// Adds a port with what is open of its device.
+    /// Adds a port with an opened device.
     pub fn add_port(&mut self, options: PortOptions, opened: Arc<Opened>) -> Result<PortId, Error> {
         self.check_name(&options.name)?;
         self.check_worker_numbers(&options)?;
@@ -124,7 +125,11 @@ impl Config {
         unknown.map_or(Ok(()), |&worker| Err(Error::NoWorker(worker, self.workers)))
     }
 
-    /// Takes a port away. Ports whose upper it is must have another one first.
+    /// Removes a port.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port does not exist, or is the upper of another port.
     pub fn remove_port(&mut self, id: PortId) -> Result<(), Error> {
         let name = self.port(id)?.options.name.clone();
         self.check_unused(&name)?;
@@ -146,7 +151,11 @@ impl Config {
         Ok(())
     }
 
-    /// Takes a bridge away. Nobody may have it as upper.
+    /// Removes a bridge.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bridge does not exist, or is the upper of a port.
     pub fn remove_bridge(&mut self, name: &str) -> Result<(), Error> {
         self.check_unused(name)?;
         let before = self.bridges.len();
@@ -154,12 +163,12 @@ impl Config {
         if self.bridges.len() == before { Err(Error::NoBridge(name.to_owned())) } else { Ok(()) }
     }
 
-    /// The bridges there are.
+    /// All bridges.
     pub fn bridges(&self) -> &[Arc<Bridge>] {
         &self.bridges
     }
 
-    /// Says where a port's passed frames go.
+    /// Sets the destination of a port's passed frames.
     pub fn set_upper(&mut self, id: PortId, upper: UpperName) -> Result<(), Error> {
         if let UpperName::Named(name) = &upper {
             self.check_no_member(id)?;
@@ -185,19 +194,19 @@ impl Config {
         Ok(())
     }
 
-    /// Has a port drop everything that arrives, passes below it or is to leave by it, whatever
+    /// Makes a port drop all frames that arrive at it, pass below it or would leave by it, whatever
     /// programs it has ([`DropReason::NoProgram`](crate::counters::DropReason::NoProgram)).
     pub fn set_shut(&mut self, id: PortId, is_shut: bool) -> Result<(), Error> {
         self.port_mut(id)?.is_shut = is_shut;
         Ok(())
     }
 
-    /// Whether it does.
+    /// Whether a port drops all frames (see [`Config::set_shut`]).
     pub fn is_shut(&self, id: PortId) -> Result<bool, Error> {
         Ok(self.port(id)?.is_shut)
     }
 
-    /// Sets the largest payload of frames a port sends; `None` is what the device says.
+    /// Sets the MTU of a port, in bytes; `None` for the device's.
     pub fn set_mtu(&mut self, id: PortId, mtu: Option<u32>) -> Result<(), Error> {
         self.port_mut(id)?.options.mtu = mtu;
         Ok(())
@@ -217,7 +226,7 @@ impl Config {
         Ok(())
     }
 
-    /// Two ports exchange their ifindexes.
+    /// Exchanges the ifindexes of two ports.
     pub fn swap_ifindexes(&mut self, a: PortId, b: PortId) -> Result<(), Error> {
         let (of_a, of_b) = (self.port(a)?.ifindex, self.port(b)?.ifindex);
         Arc::make_mut(&mut self.index).swap_ifindexes((a, of_a), (b, of_b));
@@ -231,7 +240,7 @@ impl Config {
         Ok(())
     }
 
-    /// Says which workers run a port's programs. The frames of each flow stay in their order.
+    /// Sets how a port's flows are spread over workers. The frames of each flow stay in order.
     pub fn set_spread(&mut self, id: PortId, spread: Spread) -> Result<(), Error> {
         self.port_mut(id)?.options.spread = spread;
         Ok(())
@@ -266,8 +275,8 @@ impl Config {
         Ok(())
     }
 
-    /// Says which ports programs of a port's guest may redirect to: names, by the numbers (never 0)
-    /// that the guest knows. Those that are not there lead nowhere until they are.
+    /// Sets the ports that programs of a port's guest may redirect to: names by the guest's numbers
+    /// (never 0). Names of ports that do not exist have no effect until the port is added.
     pub fn set_guest_targets(
         &mut self,
         id: PortId,
@@ -277,13 +286,13 @@ impl Config {
         Ok(())
     }
 
-    /// Gives somebody copies of what arrives at a port, or leaves it.
+    /// Adds a tap, which gets copies of frames that arrive at a port or leave it.
     pub fn add_tap(&mut self, id: PortId, tap: Arc<Tap>) -> Result<(), Error> {
         self.port_mut(id)?.taps.push(tap);
         Ok(())
     }
 
-    /// Ends that, if its port is still there.
+    /// Removes the tap of `reader`, if its port still exists.
     pub fn remove_tap(&mut self, reader: &tap::Reader) {
         let is_read = |port: &PortConfig| port.taps.iter().any(|tap| reader.reads(tap));
         for port in self.ports.values_mut().filter(|port| is_read(port)) {
@@ -291,7 +300,8 @@ impl Config {
         }
     }
 
-    /// Makes a program known that entries of devmaps and cpumaps name by `id` (not 0), or unknown.
+    /// Registers a program under the `id` (not 0) by which entries of devmaps and cpumaps refer to
+    /// it, or with `None` removes it.
     pub fn set_entry_program(&mut self, id: u32, program: Option<Program>) -> Result<(), Error> {
         match program {
             Some(program) => {
@@ -306,7 +316,7 @@ impl Config {
         Ok(())
     }
 
-    /// Per-CPU maps have a value for each worker.
+    /// Checks that the program's per-CPU maps have a value for each worker.
     fn check_workers(&self, program: &Program, port: &str) -> Result<(), Error> {
         let has = program.maps().domain().workers();
         if has >= self.workers {
@@ -319,7 +329,11 @@ impl Config {
         })
     }
 
-    /// The port of that name.
+    /// The port with this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none; the error lists the known names.
     pub fn find(&self, name: &str) -> Result<PortId, Error> {
         self.index.named(name).ok_or_else(|| Error::NoPort {
             name: name.to_owned(),
@@ -327,7 +341,7 @@ impl Config {
         })
     }
 
-    /// The port of that name, where it is nothing special that there is none.
+    /// The port with this name, if there is one.
     pub fn named(&self, name: &str) -> Option<PortId> {
         self.index.named(name)
     }
@@ -342,7 +356,7 @@ impl Config {
         self.ports.keys().copied()
     }
 
-    /// Name of what is above a port.
+    /// The name of a port's upper.
     pub fn upper(&self, id: PortId) -> Result<&UpperName, Error> {
         Ok(&self.port(id)?.upper)
     }
@@ -374,7 +388,8 @@ impl Config {
     }
 }
 
-/// Whether a hook takes programs of that type (`dev_xdp_install` refuses those for map entries).
+/// Checks that a hook takes programs of this type (`dev_xdp_install` refuses those for map
+/// entries).
 fn check_type(attach: AttachType, hook: Hook) -> Result<(), &'static str> {
     match (attach, hook) {
         (AttachType::Dequeue, Hook::Dequeue)

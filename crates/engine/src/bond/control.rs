@@ -1,4 +1,4 @@
-//! Frames for the control side of a bond, and which they are.
+//! Delivery of control frames to a bond's control plane.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use parking_lot::{Condvar, Mutex};
 use super::dissect::solicits_or_advertises;
 use crate::numbers::PortId;
 
-/// Which frames that pass on a member its bond's control side wants to see.
+/// Selects the frames passing on a member that the bond's control plane wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taps {
-    /// LACPDUs and marker PDUs (ethertype 0x8809). Nobody else gets them.
+    /// LACPDUs and marker PDUs (EtherType 0x8809). Only the control plane gets them.
     pub slow: bool,
     /// ARP. The bond's upper gets them, too.
     pub arp: bool,
@@ -20,13 +20,13 @@ pub struct Taps {
 }
 
 impl Taps {
-    /// Whether there is nothing to look for.
+    /// Whether no frames are selected.
     #[inline]
     pub fn is_empty(self) -> bool {
         !(self.slow || self.arp || self.neighbours)
     }
 
-    /// Whether this packet is wanted, and if so, whether it is for nobody else.
+    /// Whether a packet is selected, and if so, whether the control plane alone gets it.
     #[inline]
     pub(crate) fn find(self, packet: &[u8]) -> Option<Found> {
         match packet.get(12..14)? {
@@ -40,12 +40,12 @@ impl Taps {
     }
 }
 
-/// What becomes of a packet that the control side gets.
+/// Fate of a packet that the control plane gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It ends there.
+    /// Only the control plane gets it.
     Consumed,
-    /// It goes on.
+    /// The control plane gets a copy; the packet continues.
     Copied,
 }
 
@@ -54,11 +54,11 @@ pub(crate) enum Found {
 pub struct Mail {
     /// The member.
     pub port: PortId,
-    /// The packet from its Ethernet header on.
+    /// The packet, from its Ethernet header on, at most 256 bytes.
     pub packet: Box<[u8]>,
 }
 
-/// Packets that wait for the control side. More than it can work on are lost, as on a wire.
+/// Queue of packets for the control plane. Packets beyond its capacity are lost, as on a wire.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     inside: Mutex<Inside>,
@@ -68,7 +68,7 @@ pub struct Mailbox {
 #[derive(Debug, Default)]
 struct Inside {
     letters: VecDeque<Mail>,
-    /// Somebody rang, and nobody has noticed yet.
+    /// [`Mailbox::ring`] was called since the last [`Mailbox::wait`].
     is_rung: bool,
 }
 
@@ -83,14 +83,14 @@ impl Mailbox {
         }
     }
 
-    /// Ends a [`Mailbox::wait`] as if something had come.
+    /// Ends a [`Mailbox::wait`] as if a packet had arrived.
     pub fn ring(&self) {
         self.inside.lock().is_rung = true;
         self.arrives.notify_all();
     }
 
-    /// Takes everything that is there; waits up to `limit` for something to come. May come back
-    /// earlier, with nothing.
+    /// Takes all queued packets; if there are none, waits up to `limit` for one. May return earlier
+    /// without packets.
     pub fn wait(&self, limit: Duration) -> Vec<Mail> {
         let mut inside = self.inside.lock();
         if inside.letters.is_empty() && !inside.is_rung && !limit.is_zero() {
@@ -101,9 +101,9 @@ impl Mailbox {
     }
 }
 
-/// Where LACPDUs and marker PDUs go (IEEE 802.3, annex 57A).
+/// Destination address of LACPDUs and marker PDUs (IEEE 802.3, annex 57A).
 const SLOW_PROTOCOLS: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 2];
-/// Some hundred PDUs a second would be an attack.
+/// Most packets queued, far above the normal rate of PDUs.
 const LETTERS_MAX: usize = 256;
-/// Enough for the headers of all of them; an LACPDU has 124 bytes.
+/// Bytes kept of each packet, enough for the headers of all kinds; an LACPDU has 124 bytes.
 const BYTES_MAX: usize = 256;

@@ -1,27 +1,27 @@
-//! What a transmit policy wants to know of a frame: addresses, ports, an echo's id.
+//! Flow dissection for transmit policies: addresses, ports and ICMP ids of a frame.
 //!
-//! Two readers, as in the kernel, which do not agree on everything. [`outer`] (`bond_flow_ip`)
-//! knows two Ethernet types, no extension headers, and follows ICMP errors to the flow they are
-//! about. [`innermost`] (`__skb_flow_dissect` as bonds call it) looks through tags and tunnels.
-//! All offsets are checked by the readers of bytes below, which return `None` beyond the end.
+//! There are two dissectors, as in the kernel, with different results for some frames. [`outer`]
+//! (`bond_flow_ip`) knows two EtherTypes and no extension headers, and follows ICMP errors to the
+//! flow they report. [`innermost`] (`__skb_flow_dissect` as bonds call it) looks through tags and
+//! tunnels. The byte readers below check all offsets and return `None` beyond the end.
 
 /// Length of an Ethernet header.
 pub(super) const ETHERNET_BYTES: usize = 14;
 
-/// What hashes are made of.
+/// The fields that are hashed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// Source and destination, the words of each and then both XORed: nothing else is needed.
+    /// XOR of all 32-bit words of the source and destination addresses.
     pub(super) addresses: u32,
-    /// The 4 bytes where a transport header has its ports; 0 when there are none.
+    /// The 4 bytes of the ports in a transport header; 0 if there are none.
     pub(super) ports: u32,
-    /// `type | code << 8 | id << 16` of an ICMP header; id 0 when the type has none.
+    /// `type | code << 8 | id << 16` of an ICMP header; id 0 if the type has none.
     pub(super) icmp: u32,
 }
 
-/// Reads the outer IP header and what follows it; ports only where they are wanted.
+/// Dissects the outer IP header and the header behind it; ports only if `PORTS`.
 ///
-/// `None` for anything but untagged IPv4 and IPv6, and for a header that is cut short.
+/// Returns `None` for frames other than untagged IPv4 and IPv6, and for truncated headers.
 #[inline]
 pub(super) fn outer<const PORTS: bool>(frame: &[u8]) -> Option<Flow> {
     let mut flow = Flow::default();
@@ -33,12 +33,12 @@ pub(super) fn outer<const PORTS: bool>(frame: &[u8]) -> Option<Flow> {
     Some(flow)
 }
 
-/// What most frames are: whole IPv4 packets without options, of TCP or UDP. [`outer`] finds the
-/// same, more slowly.
+/// A fast path for the most frequent frames: unfragmented IPv4 without options, with TCP or UDP.
+/// [`outer`] gives the same result, more slowly.
 #[inline]
 pub(super) fn plain(frame: &[u8]) -> Option<Flow> {
     let frame: &[u8; PLAIN_BYTES] = frame.first_chunk()?;
-    // Two words hold all that is to be seen: few instructions are what counts here.
+    // Two words hold all fields to check, which takes few instructions.
     let differs = (word(frame, 12) & 0xff_ffff ^ V4_WITHOUT_OPTIONS) | word(frame, 20) & PART;
     let has_ports = matches!((word(frame, 20) >> 24) as u8, TCP | UDP);
     (differs == 0 && has_ports).then(|| Flow {
@@ -48,7 +48,7 @@ pub(super) fn plain(frame: &[u8]) -> Option<Flow> {
     })
 }
 
-/// ARP, or a neighbour solicitation or advertisement right behind an IPv6 header
+/// Whether a frame is ARP, or a neighbour solicitation or advertisement right behind an IPv6 header
 /// (`bond_should_broadcast_neighbor`).
 pub(crate) fn is_neighbour_message(frame: &[u8]) -> bool {
     match u16_at(frame, 12) {
@@ -58,14 +58,14 @@ pub(crate) fn is_neighbour_message(frame: &[u8]) -> bool {
     }
 }
 
-/// A neighbour solicitation or advertisement in an IPv6 packet without extension headers.
+/// Whether an IPv6 packet without extension headers is a neighbour solicitation or advertisement.
 pub(super) fn solicits_or_advertises(frame: &[u8]) -> bool {
     chunk::<{ IPV6_BYTES + 1 }>(frame, ETHERNET_BYTES)
         .is_some_and(|it| it[6] == ICMP_V6 && matches!(it[IPV6_BYTES], 135 | 136))
 }
 
-/// Takes one IP header, and returns where the next one is and which protocol it has: `before` in
-/// fragments, whose own can't be relied on.
+/// Dissects one IP header; returns the offset and protocol of the next header. For fragments, whose
+/// next header is unreliable, the protocol is `before`.
 #[inline]
 fn ip<const PORTS: bool>(
     frame: &[u8],
@@ -95,7 +95,8 @@ fn ip<const PORTS: bool>(
     Some((next, protocol))
 }
 
-/// An error's hash is that of the frame it is about, so that both take one way.
+/// Dissects an ICMP header. For errors, the flow is that of the reported packet, so that both leave
+/// by the same member.
 #[cold]
 fn icmp<const PORTS: bool>(
     frame: &[u8],
@@ -119,16 +120,16 @@ fn icmp<const PORTS: bool>(
     Some(flow)
 }
 
-/// Looks through VLAN tags, PPPoE, IP in IP, GRE and more, to the innermost header.
+/// Dissects the innermost header, through VLAN tags, PPPoE, IP in IP, GRE and more.
 ///
-/// `None` when a type is not known or a header is cut short, wherever in the frame that is.
+/// Returns `None` if any header in the frame has an unknown type or is truncated.
 #[inline]
 pub(super) fn innermost(frame: &[u8]) -> Option<Flow> {
-    // Most frames carry nothing to look through, and then the outer header says the same, sooner.
+    // Most frames have no tags or tunnels; for these `outer` gives the same result, faster.
     if is_bare(frame) { outer::<true>(frame) } else { look_through(frame) }
 }
 
-/// TCP or UDP right behind an outer header of proper length.
+/// Whether TCP or UDP follows right behind an outer IP header of valid length.
 #[inline]
 fn is_bare(frame: &[u8]) -> bool {
     let Some(start) = frame.first_chunk::<24>() else { return false };
@@ -167,9 +168,9 @@ fn look_through(frame: &[u8]) -> Option<Flow> {
     Some(reader.flow)
 }
 
-/// What comes after a header.
+/// Kind of the next header.
 enum Step {
-    /// Nothing that counts.
+    /// No further header is dissected.
     End,
     /// A header of the type in `ethertype`.
     Network,
@@ -179,23 +180,23 @@ enum Step {
 
 struct Reader<'a> {
     frame: &'a [u8],
-    /// Where the next header is; may be beyond the end.
+    /// Offset of the next header; may be beyond the end.
     offset: usize,
-    /// The type of the header at `offset`, or of the last one below IP.
+    /// EtherType of the header at `offset`, or of the last header below IP.
     ethertype: u16,
     flow: Flow,
     steps_left: u8,
 }
 
 impl Reader<'_> {
-    /// `skb_flow_dissect_allowed`: a frame of nothing but tags must end.
+    /// Limits the number of headers (`skb_flow_dissect_allowed`), also for frames of tags only.
     fn may_step(&mut self) -> bool {
         let may = self.steps_left > 0;
         self.steps_left = self.steps_left.saturating_sub(1);
         may
     }
 
-    /// Takes the header at `offset`, of type `ethertype`.
+    /// Dissects the header at `offset`, of type `ethertype`.
     #[inline]
     fn network(&mut self) -> Option<Step> {
         match self.ethertype {
@@ -220,7 +221,7 @@ impl Reader<'_> {
     }
 
     fn below_ip(&mut self) -> Option<Step> {
-        // How long the header is, and where in it the next one's type is.
+        // Length of the header, and offset in it of the next header's type.
         let (bytes, type_at) = match self.ethertype {
             ETH_VLAN | ETH_SERVICE_VLAN => (4, 2),
             ETH_PRP | ETH_HSR => (6, 4),
@@ -235,14 +236,14 @@ impl Reader<'_> {
             ETH_PPPOE => return self.pppoe(),
             ETH_TIPC => {
                 let header: &[u8; 16] = chunk(self.frame, self.offset)?;
-                // The sending node. The kernel takes a random number for keepalives; a pure
-                // function has none, and any member will do.
+                // The sending node. The kernel uses a random number for keepalives; a pure function
+                // has none, and any member is suitable.
                 self.flow.addresses = word(header, 12);
                 return Some(Step::End);
             }
             ETH_FCOE => return ends_with(chunk::<38>(self.frame, self.offset)),
             ETH_PTP => return ends_with(chunk::<34>(self.frame, self.offset)),
-            // Not looked into, and so not even required to be there.
+            // Not dissected, and so not required to be complete.
             ETH_MPLS | ETH_MPLS_MULTICAST | ETH_ARP | ETH_RARP | ETH_CFM => {
                 return Some(Step::End);
             }
@@ -273,7 +274,7 @@ impl Reader<'_> {
         Some(Step::Network)
     }
 
-    /// Takes transport and extension headers; whether a network header follows.
+    /// Dissects transport and extension headers; returns whether a network header follows.
     #[inline]
     fn transports(&mut self, mut protocol: u8) -> Option<bool> {
         loop {
@@ -287,7 +288,8 @@ impl Reader<'_> {
                 }
                 FRAGMENT if self.ethertype == ETH_IPV6 => {
                     chunk::<8>(self.frame, self.offset)?;
-                    // Not even a first fragment's ports count, or its flow would be torn apart.
+                    // Even the ports of a first fragment are ignored, so that all fragments leave
+                    // by one member.
                     return Some(false);
                 }
                 IP_IN_IP => self.network_follows(ETH_IPV4),
@@ -316,7 +318,7 @@ impl Reader<'_> {
         Step::Network
     }
 
-    /// RFC 2784, RFC 2890; version 1 is that of RFC 2637 (PPTP).
+    /// Dissects a GRE header (RFC 2784, RFC 2890; version 1 is RFC 2637, PPTP).
     fn gre(&mut self) -> Option<Step> {
         let header: &[u8; 4] = chunk(self.frame, self.offset)?;
         let flags = u16_at(header, 0)?;
@@ -327,7 +329,8 @@ impl Reader<'_> {
             return Some(Step::End);
         }
         let mut offset = self.offset + 4;
-        // Of the optional words only the key must be there: the kernel reads no other.
+        // The key is the only optional word that must be present, because the kernel reads no
+        // other.
         offset += if flags & GRE_CHECKSUM != 0 { 4 } else { 0 };
         if flags & GRE_KEY != 0 {
             chunk::<4>(self.frame, offset)?;
@@ -354,12 +357,12 @@ impl Reader<'_> {
     }
 }
 
-/// A header that must be there, and with which the frame has said all it says.
+/// Ends dissection with a header that must be complete.
 fn ends_with<const N: usize>(header: Option<&[u8; N]>) -> Option<Step> {
     header.map(|_| Step::End)
 }
 
-/// `skb_flow_get_ports`: the ports or the index of a security association.
+/// The ports, or the SPI of an IPsec header (`skb_flow_get_ports`).
 #[inline]
 fn ports(frame: &[u8], offset: usize, protocol: u8) -> u32 {
     let within = match protocol {
@@ -370,11 +373,12 @@ fn ports(frame: &[u8], offset: usize, protocol: u8) -> u32 {
     chunk::<4>(frame, offset + within).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// `skb_flow_get_icmp_tci`. Id 0 becomes 1, as 0 says that there is none.
+/// The ICMP fields as in [`Flow::icmp`] (`skb_flow_get_icmp_tci`). Id 0 becomes 1, because 0 means
+/// no id.
 fn icmp_word(frame: &[u8], offset: usize) -> Option<u32> {
     let header: &[u8; ICMP_BYTES] = chunk(frame, offset)?;
     let id = match header[0] {
-        // Echo, timestamp, and echo of ICMPv6, whichever family this is.
+        // Echo and timestamp of ICMP, and echo of ICMPv6, for either IP version.
         0 | 8 | 13 | 14 | 128 | 129 => u16_at(header, 4)?.max(1),
         _ => 0,
     };
@@ -386,7 +390,7 @@ fn header_bytes(header: &[u8; IPV4_BYTES]) -> usize {
     usize::from(header[0] & 0xf) * 4
 }
 
-/// More fragments follow, or this is not the first.
+/// Whether a packet is a fragment: more follow, or its offset is not 0.
 #[inline]
 fn is_fragment(header: &[u8; IPV4_BYTES]) -> bool {
     u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0
@@ -402,7 +406,7 @@ fn addresses_v6(header: &[u8; IPV6_BYTES]) -> u32 {
     (8..IPV6_BYTES).step_by(4).fold(0, |all, at| all ^ word(header, at))
 }
 
-/// As the kernel loads it on a little-endian machine.
+/// A 32-bit word as the kernel loads it on a little-endian machine.
 #[inline]
 fn word<const N: usize>(header: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -418,11 +422,11 @@ fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
     bytes.get(offset..)?.first_chunk()
 }
 
-/// An Ethernet type, then version and header length; and what says in the word with the TTL that a
-/// packet is a fragment. As [`word`] loads them.
+/// EtherType, IP version and header length, as [`word`] loads them. `PART` masks the fragment bits
+/// in the word with the TTL.
 const V4_WITHOUT_OPTIONS: u32 = u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
 const PART: u32 = u32::from_le_bytes([0x3f, 0xff, 0, 0]);
-/// Ethernet, IPv4 without options, ports.
+/// Bytes of Ethernet header, IPv4 header without options, and ports.
 const PLAIN_BYTES: usize = 38;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;

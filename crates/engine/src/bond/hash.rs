@@ -1,15 +1,15 @@
 //! The hash by which a bond chooses a member for a frame.
 //!
-//! The kernel's `bond_xmit_hash_xdp`, bit for bit on a little-endian machine, so that a flow takes
-//! the same member here as there. On a big-endian machine the kernel's hashes are others; ours
-//! are these everywhere.
+//! It equals the kernel's `bond_xmit_hash_xdp` on a little-endian machine bit for bit, so that a
+//! flow leaves by the same member as with the kernel. On a big-endian machine the kernel's hashes
+//! differ; this hash is the same everywhere.
 
 use super::XmitPolicy;
 use super::dissect::{self, ETHERNET_BYTES, Flow};
 
-/// Hashes a frame, of which only the linear part counts: `data..data_end`, not the frags.
+/// Hashes the linear part (`data..data_end`) of a frame, without its frags.
 ///
-/// Any bytes are a frame; one shorter than an Ethernet header hashes to 0. The member is
+/// Any byte sequence is valid input; one shorter than an Ethernet header hashes to 0. The member is
 /// `hash % usable members`.
 ///
 /// ```
@@ -32,7 +32,7 @@ pub fn hash(policy: XmitPolicy, linear: &[u8]) -> u32 {
     hash_any(policy, linear)
 }
 
-/// The same for any frame.
+/// Like [`hash`], without its fast path.
 #[inline(never)]
 fn hash_any(policy: XmitPolicy, linear: &[u8]) -> u32 {
     let Some(ethernet) = linear.first_chunk::<ETHERNET_BYTES>() else { return 0 };
@@ -62,22 +62,22 @@ fn link_hash(ethernet: &[u8; ETHERNET_BYTES]) -> u32 {
     u32::from(ethernet[5] ^ ethernet[11]) ^ u32::from(ethertype)
 }
 
-/// An echo's id stands for ports, as it tells conversations apart.
+/// The hash over ports and addresses; an echo's id takes the place of ports.
 #[inline]
 fn of_ports(flow: &Flow) -> u32 {
     let start = if flow.icmp >> 16 != 0 { flow.icmp } else { flow.ports };
     start ^ flow.addresses
 }
 
-/// `bond_ip_hash`, without the shift by which port policies drop the lowest bit: many systems use
-/// even ports only.
+/// `bond_ip_hash`, without the final shift. With the shift, port policies ignore the lowest bit,
+/// because many systems use even ports only.
 #[inline]
 fn fold(hash: u32) -> u32 {
     let hash = hash ^ hash >> 16;
     hash ^ hash >> 8
 }
 
-/// `bond_vlan_srcmac_hash`. The tag it knows is the one that hardware stripped: there is none.
+/// `bond_vlan_srcmac_hash`. The kernel hashes a tag that hardware stripped; there is none here.
 #[inline]
 fn vendor_and_device(ethernet: &[u8; ETHERNET_BYTES]) -> u32 {
     let three =

@@ -1,18 +1,18 @@
-//! Bonds: several ports that are one.
+//! Bonds: several ports that act as one.
 //!
-//! A bond is a port without queues of its own. What arrives at a member and passes goes to the
-//! bond's upper; what is sent to the bond leaves by a member that is chosen for each frame, as the
-//! kernel's bonding driver chooses (`bond_xdp_get_xmit_slave`):
+//! A bond is a port without queues of its own. Frames that arrive at a member and pass go to the
+//! bond's upper. Frames sent to the bond leave by a member chosen for each frame, as the kernel's
+//! bonding driver chooses (`bond_xdp_get_xmit_slave`):
 //!
 //! ```text
 //! frame's linear bytes -> policy -> hash -> usable member number hash % count
 //! ```
 //!
-//! A program that is attached to a bond runs on its members, and its `XDP_TX` leaves by the bond's
-//! choice, too.
+//! A program that is attached to a bond runs on its members. For its `XDP_TX`, too, the bond
+//! chooses the member.
 //!
-//! Control code says which members can be used ([`MemberState`]) and which one is active; workers
-//! get what follows from that as a [`View`], which is made once per change and never per frame.
+//! Control code sets which members are usable ([`MemberState`]) and which one is active. Workers
+//! get the result as a [`View`], which is made once per change and never per frame.
 
 pub mod control;
 mod dissect;
@@ -39,22 +39,23 @@ pub use refusal::{MEMBERS_MAX, NEST_MAX, Refusal};
 pub use view::View;
 pub(crate) use view::{Choice, Turn};
 
-/// What an operator decides about a bond, as far as it concerns each frame.
+/// The operator's settings of a bond that affect frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BondOptions {
     /// How members are chosen.
     pub mode: BondMode,
-    /// What is hashed (`xmit_hash_policy`).
+    /// Fields that are hashed (`xmit_hash_policy`).
     pub policy: XmitPolicy,
-    /// Frames to one member before it is the next one's turn; 0 chooses at random.
+    /// Consecutive frames per member in mode balance-rr; 0 chooses at random.
     pub packets_per_slave: u32,
-    /// Delivers what arrives on inactive members, too.
+    /// Delivers frames that arrive on inactive members, too.
     pub all_slaves_active: bool,
-    /// Sends ARP and neighbour messages by all members that can be used, in mode 802.3ad.
+    /// Sends ARP and IPv6 neighbour messages by all usable members (in the kernel: mode 802.3ad
+    /// only).
     pub broadcast_neighbor: bool,
-    /// Keeps control frames away from programs.
+    /// Makes control frames bypass programs.
     pub protect_control: bool,
-    /// Frames that the control side wants to see.
+    /// Frames that the control plane wants to see.
     pub taps: Taps,
 }
 
@@ -73,7 +74,7 @@ impl Default for BondOptions {
 }
 
 impl BondOptions {
-    /// Whether such a bond may carry a program (`bond_xdp_check`).
+    /// Checks that a bond with these options supports a program (`bond_xdp_check`).
     pub fn check_native(&self) -> Result<(), Refusal> {
         match self.mode {
             BondMode::Broadcast => Err(Refusal::Mode(self.mode)),
@@ -85,7 +86,7 @@ impl BondOptions {
     }
 }
 
-/// A bond as control code has it.
+/// A bond's configuration and state, for control code.
 #[derive(Debug, Clone)]
 pub struct Bond {
     pub(crate) options: BondOptions,
@@ -93,13 +94,13 @@ pub struct Bond {
     pub(crate) active: Option<PortId>,
     pub(crate) carrier: Option<bool>,
     pub(crate) mac: Option<[u8; 6]>,
-    /// The address that is the operator's choice, and not the first member's.
+    /// The address set by the operator; `None` to use the first member's.
     pub(crate) own_mac: Option<[u8; 6]>,
     pub(crate) port: BondPort,
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
-/// A member and what control code knows of it.
+/// A member and its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// The port.
@@ -108,12 +109,12 @@ pub struct Member {
     pub state: MemberState,
 }
 
-/// What control code found out about a member.
+/// State of a member as control code determined it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberState {
-    /// Its link works, delays included (`BOND_LINK_UP`, and carrier).
+    /// Its link is up, after the configured delays (`BOND_LINK_UP`, and carrier).
     pub link_up: bool,
-    /// 802.3ad: its port collects and distributes.
+    /// 802.3ad: it is collecting and distributing.
     pub enabled: bool,
     /// 802.3ad: it belongs to the active aggregator.
     pub aggregated: bool,
@@ -133,7 +134,7 @@ impl Bond {
         }
     }
 
-    /// What was decided about it.
+    /// The bond's settings.
     pub fn options(&self) -> &BondOptions {
         &self.options
     }
@@ -148,27 +149,27 @@ impl Bond {
         self.active
     }
 
-    /// Its address.
+    /// The bond's present address.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
 
-    /// The address that it was given, and that its members don't decide.
+    /// The address set by the operator, if any.
     pub fn own_mac(&self) -> Option<[u8; 6]> {
         self.own_mac
     }
 
-    /// Whether control code said that it has a carrier.
+    /// The carrier state set by control code; `None` if it follows from the members' links.
     pub fn carrier(&self) -> Option<bool> {
         self.carrier
     }
 
-    /// Where frames for the control side arrive.
+    /// The queue of frames for the control plane.
     pub fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 
-    /// Whether that member only waits to be used (`bond_is_active_slave` is false).
+    /// Whether a member is only a backup (`bond_is_active_slave` is false).
     pub fn is_backup(&self, member: &Member) -> bool {
         match self.options.mode {
             BondMode::ActiveBackup => self.active != Some(member.port),
@@ -177,7 +178,8 @@ impl Bond {
         }
     }
 
-    /// Without anybody who decides, the first member whose link works is the active one.
+    /// Unless the active member's link is up, makes the first member whose link is up the active
+    /// one.
     pub(crate) fn choose_active(&mut self) {
         let is_fine = |port| self.members.iter().any(|it| it.port == port && it.state.link_up);
         if !self.active.is_some_and(is_fine) {
@@ -186,11 +188,11 @@ impl Bond {
     }
 }
 
-/// The device of a bond: what there is to say about it. It sends nothing itself.
+/// The device of a bond, which reports values only and sends nothing itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BondPort(Arc<Mutex<Shown>>);
 
-/// What others are told about a bond.
+/// The values that a bond's device reports.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
     pub(crate) mac: [u8; 6],
@@ -200,7 +202,7 @@ pub(crate) struct Shown {
     pub(crate) details: Vec<(&'static str, String)>,
     /// Members that can send.
     pub(crate) senders: Vec<Arc<Opened>>,
-    /// What leaves does so by all of them, and not by one each.
+    /// Each frame leaves by all of them.
     pub(crate) is_broadcast: bool,
 }
 
@@ -235,7 +237,7 @@ impl Device for BondPort {
         self.0.lock().link
     }
 
-    /// That of its members together; of the slowest, where all send the same
+    /// The sum of the members' speeds; for broadcast, the slowest member's
     /// (`bond_ethtool_get_link_ksettings`).
     fn speed(&self) -> Speed {
         let (senders, is_broadcast) = {

@@ -5,22 +5,22 @@ use std::str::FromStr;
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-/// How a bond chooses the member that a frame leaves by (`BOND_MODE_*`).
+/// A bond's mode: how it chooses the member that a frame leaves by (`BOND_MODE_*`).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum BondMode {
-    /// One after the other.
+    /// Round robin.
     #[default]
     BalanceRr,
-    /// One, until it fails.
+    /// One active member, until it fails.
     ActiveBackup,
     /// By a hash of the frame.
     BalanceXor,
-    /// All of them.
+    /// All members.
     Broadcast,
-    /// By a hash, among the members that LACP put together.
+    /// By a hash, among the members of the active LACP aggregator.
     #[strum(serialize = "802.3ad")]
     Lacp,
 }
@@ -51,7 +51,7 @@ impl fmt::Display for BondMode {
     }
 }
 
-/// A word that is no mode.
+/// Error for a string that is not a bonding mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no bonding mode {0:?}: expected balance-rr, active-backup, balance-xor, broadcast or 802.3ad"
@@ -61,7 +61,7 @@ pub struct NoSuchMode(pub String);
 impl FromStr for BondMode {
     type Err = NoSuchMode;
 
-    /// Reads the kernel's name; its number is taken too, as sysfs takes it.
+    /// Parses the kernel's name of a mode, or its number, as sysfs does.
     fn from_str(word: &str) -> Result<Self, NoSuchMode> {
         let numbered = word.parse().ok().and_then(BondMode::from_number);
         let named = || BondMode::ALL.into_iter().find(|mode| mode.name() == word);

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-/// What of a frame decides which member it leaves by.
+/// A transmit hash policy: the fields of a frame that select the member.
 ///
 /// Kernel counterpart: `BOND_XMIT_POLICY_*`, `xmit_hash_policy` of `ip link`. The numbers are the
-/// kernel's and not in the order that the names suggest.
+/// kernel's, which do not follow the order of the names.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
 )]
@@ -24,19 +24,20 @@ pub enum XmitPolicy {
     /// Ethernet and IP addresses.
     #[strum(serialize = "layer2+3")]
     Layer23 = 2,
-    /// As [`XmitPolicy::Layer23`], with the addresses of the innermost header.
+    /// As [`XmitPolicy::Layer23`], with the IP addresses of the innermost header.
     #[strum(serialize = "encap2+3")]
     Encap23 = 3,
     /// As [`XmitPolicy::Layer34`], of the innermost header.
     #[strum(serialize = "encap3+4")]
     Encap34 = 4,
-    /// Source address and VLAN tag; a bond with a program refuses it, as the tag may be gone.
+    /// Source Ethernet address and VLAN tag; not supported with a program, because the tag may have
+    /// been stripped.
     #[strum(serialize = "vlan+srcmac")]
     VlanSrcmac = 5,
 }
 
 impl XmitPolicy {
-    /// All of them, in the order of their numbers.
+    /// All policies, in the order of their numbers.
     pub const ALL: [XmitPolicy; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("all of them");
 
     /// The kernel's name, as in `/sys/class/net/*/bonding/xmit_hash_policy`.
@@ -56,7 +57,7 @@ impl fmt::Display for XmitPolicy {
     }
 }
 
-/// A word that is no transmit policy.
+/// Error for a string that is not a transmit policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no transmit policy {0:?}: expected layer2, layer3+4, layer2+3, encap2+3, encap3+4 or \
@@ -67,7 +68,7 @@ pub struct NoSuchPolicy(pub String);
 impl FromStr for XmitPolicy {
     type Err = NoSuchPolicy;
 
-    /// Reads the kernel's name; its number is taken too, as sysfs takes it.
+    /// Parses the kernel's name of a policy, or its number, as sysfs does.
     fn from_str(word: &str) -> Result<Self, NoSuchPolicy> {
         let numbered = word.parse().ok().and_then(XmitPolicy::from_number);
         let named = || XmitPolicy::ALL.into_iter().find(|policy| policy.name() == word);

@@ -1,8 +1,8 @@
-//! What the kernel refuses to do with a bond, and why.
+//! Operations on bonds that are refused as in the kernel.
 
 use super::mode::BondMode;
 
-/// A refusal in the kernel's sense; [`Refusal::errno`] is its error number's name.
+/// The reason why an operation on a bond is refused; [`Refusal::errno`] names the kernel's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -12,22 +12,23 @@ pub enum Refusal {
          balance-rr, active-backup, balance-xor or 802.3ad"
     )]
     Mode(BondMode),
-    /// `bond_option_xmit_hash_policy_set`: the tag it hashes is not in the frame.
+    /// `bond_option_xmit_hash_policy_set`: the policy hashes a tag that is not in the frame.
     #[error(
         "no native XDP support for xmit_hash_policy vlan+srcmac: detach the program, or choose \
          another policy"
     )]
     Policy,
-    /// `bond_xdp_set`, `bond_enslave`: a member that nothing arrives at.
+    /// `bond_xdp_set`, `bond_enslave`: the member receives no frames, so that it cannot run a
+    /// program.
     #[error("member {0} does not support XDP: nothing arrives at it")]
     NoXdp(String),
-    /// `bond_xdp_set`, `bond_enslave`: a program would have to make room.
+    /// `bond_xdp_set`, `bond_enslave`: the member has a program of its own.
     #[error("member {0} has a program of its own: unload that first")]
     OwnProgram(String),
-    /// `dev_xdp_attach`: a program is there already, delegated.
+    /// `dev_xdp_attach`: the port already runs the program of a bond around it.
     #[error("bond {0} above it has a program, which runs here: attach to {0} instead")]
     UpperHasProgram(String),
-    /// `bond_enslave`: `IFF_SLAVE` is set.
+    /// `bond_enslave`: the port is a member of a bond already (`IFF_SLAVE`).
     #[error("{member} is a member of {by} already: a port can be in one bond only")]
     Taken {
         /// The port.
@@ -35,7 +36,7 @@ pub enum Refusal {
         /// The bond that has it.
         by: String,
     },
-    /// `bond_enslave`: it passes frames to somebody else.
+    /// `bond_enslave`: the port has an upper.
     #[error("{member} passes its frames to {upper}: take its upper away first")]
     HasUpper {
         /// The port.
@@ -43,28 +44,28 @@ pub enum Refusal {
         /// Its upper.
         upper: String,
     },
-    /// A member's frames go to its bond.
+    /// A member cannot have an upper, because its frames go to its bond.
     #[error("it is a member of bond {0}: give that an upper instead")]
     Member(String),
-    /// `bond_enslave`: a bond in itself.
+    /// `bond_enslave`: the bond would contain itself.
     #[error("{0} cannot be a member: the bond would be inside of itself")]
     Loop(String),
     /// `__netdev_upper_dev_link`: nested too deeply.
     #[error("bonds can be members of bonds, but not more than {NEST_MAX} deep")]
     TooDeep,
-    /// A limit of ours.
+    /// The bond has the most members allowed here ([`MEMBERS_MAX`]).
     #[error("a bond has at most {MEMBERS_MAX} members")]
     TooMany,
-    /// `BOND_OPTFLAG_IFDOWN`
+    /// The mode changes only while the bond is down (`BOND_OPTFLAG_IFDOWN`).
     #[error("its mode can change only while it is down: set it down first")]
     Up,
-    /// `BOND_OPTFLAG_NOSLAVES`
+    /// The mode changes only while the bond has no members (`BOND_OPTFLAG_NOSLAVES`).
     #[error("its mode can change only while it has no members: take them out first")]
     NotEmpty,
-    /// A port that it does not have.
+    /// The port is not a member of the bond.
     #[error("{0} is not a member of this bond")]
     NotMember(String),
-    /// A port of another kind.
+    /// The port is not a bond.
     #[error("not a bond")]
     NotBond,
 }
@@ -86,8 +87,8 @@ impl Refusal {
     }
 }
 
-/// Bonds may be members of bonds, so deep (`MAX_NEST_DEV`).
+/// Deepest nesting of bonds (`MAX_NEST_DEV`).
 pub const NEST_MAX: usize = 8;
-/// Members of one bond.
+/// Most members of a bond.
 pub const MEMBERS_MAX: usize = 256;
 const _: () = assert!(NEST_MAX < MEMBERS_MAX);

@@ -1,4 +1,4 @@
-//! A bond as workers see it: for each frame, which member?
+//! The workers' view of a bond: choice of a member for each frame.
 
 use std::sync::Arc;
 
@@ -10,49 +10,50 @@ use super::control::{Mailbox, Taps};
 use super::{Bond, BondMode, XmitPolicy, hash};
 use crate::numbers::PortId;
 
-/// What of a bond matters for frames, made when something changes.
+/// The workers' view of a bond, made at each change of configuration.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Its members, in the order in which they joined.
     pub members: Box<[PortId]>,
-    /// How one of them is chosen.
+    /// How a member is chosen.
     pub(crate) choice: Choice,
-    /// The member all frames leave by, if that is so: there is nothing to choose.
+    /// The member by which all frames leave, if there is only one choice.
     pub(crate) only: Option<PortId>,
-    /// Members that all get ARP and neighbour messages (`broadcast_neighbor`).
+    /// Members that all send ARP and IPv6 neighbour messages (`broadcast_neighbor`).
     pub(crate) neighbours: Option<Box<[PortId]>>,
-    /// Frames that the control side wants to see.
+    /// Frames that the control plane wants to see.
     pub(crate) taps: Taps,
-    /// Where it gets them.
+    /// The control plane's queue.
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
 /// How a member is chosen (`bond_xdp_get_xmit_slave`).
 #[derive(Debug, Clone)]
 pub(crate) enum Choice {
-    /// There is none.
+    /// No member is usable.
     Nobody,
-    /// Always this one.
+    /// Always this member.
     Always(PortId),
-    /// In turn.
+    /// Round robin.
     InTurn {
-        /// Members that can be used.
+        /// Usable members.
         members: Box<[PortId]>,
-        /// For each member of the bond, it or the next one that can be used: its place among these.
+        /// For each member of the bond: the index, among the usable ones, of this member or the
+        /// next usable one.
         turns: Box<[u8]>,
-        /// The place of the one for IGMP, which must not be spread.
+        /// The index of the member for IGMP, which must not be spread.
         igmp: u8,
-        /// Frames in a row for one.
+        /// Consecutive frames per member; 0 chooses at random.
         packets: u32,
     },
     /// By a hash of the frame.
     ByHash(XmitPolicy, Box<[PortId]>),
-    /// All of these.
+    /// All of these members.
     All(Box<[PortId]>),
 }
 
 impl Choice {
-    /// Those that a frame may leave by.
+    /// The members that a frame may leave by.
     pub(crate) fn members(&self) -> &[PortId] {
         match self {
             Choice::Nobody => &[],
@@ -64,7 +65,7 @@ impl Choice {
     }
 }
 
-/// Whose turn it is, for one worker.
+/// Round-robin state of one worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     counter: u32,
@@ -107,8 +108,8 @@ impl View {
         }
     }
 
-    /// The member a frame leaves by; none can be used when there is none. Of several that all get
-    /// it, the first.
+    /// The member a frame leaves by; `None` if no member is usable. For broadcast, the first
+    /// member.
     #[inline]
     pub(crate) fn select(&self, frame: &Frame, turn: &mut Turn) -> Option<PortId> {
         match &self.choice {
@@ -129,8 +130,9 @@ impl View {
         }
     }
 
-    /// Chooses a member for each frame of a burst, and moves it to the lane at the member's place
-    /// among those that are given. Frames stay where there is nothing to choose.
+    /// Chooses a member for each frame of a burst, and moves the frame to the lane with the
+    /// member's index in the returned slice. Returns an empty slice and leaves the frames if there
+    /// is no choice.
     #[inline]
     pub(crate) fn spread(
         &self,
@@ -154,7 +156,7 @@ impl View {
                 };
                 scatter(frames, lanes, next);
             }
-            // The one that is worth it: code that knows the policy.
+            // Specialised code for the most frequent policy.
             Choice::ByHash(XmitPolicy::Layer34, _) => {
                 spread_by_hash(frames, lanes, |frame| hash(XmitPolicy::Layer34, frame));
             }
@@ -166,7 +168,7 @@ impl View {
         members
     }
 
-    /// Counts frames for which there was nothing to choose.
+    /// Advances the round-robin counter by frames that needed no choice.
     #[inline]
     pub(crate) fn skip(&self, frames: usize, turn: &mut Turn) {
         if let Choice::InTurn { packets, .. } = self.choice
@@ -219,12 +221,12 @@ impl Choice {
 }
 
 impl Turn {
-    /// For a worker: workers that choose at random don't choose the same.
+    /// State for a worker; each worker's random sequence is different.
     pub(crate) fn new(worker: usize) -> Turn {
         Turn { counter: 0, random: Rng::with_seed(worker as u64) }
     }
 
-    /// Gives one frame to each in turn, IGMP to one.
+    /// Deals one frame to each member in turn; IGMP goes to one member.
     #[inline]
     fn spread(
         &mut self,
@@ -234,7 +236,7 @@ impl Turn {
         lanes: &mut [Vec<Frame>],
     ) {
         let (mut at, mut taken) = (remainder(self.counter.wrapping_add(1), turns.len()), 0);
-        // Where the counter starts again so do the turns.
+        // When the counter wraps, the turns start at the first member.
         let wraps_at = u32::MAX - self.counter;
         scatter(frames, lanes, |frame| {
             if frame.with_linear(is_igmp) {
@@ -251,7 +253,8 @@ impl Turn {
         self.counter = self.counter.wrapping_add(taken);
     }
 
-    /// `bond_rr_gen_slave_id`: the counter's value after it was counted up, so the first is 1.
+    /// The next round-robin number (`bond_rr_gen_slave_id`), from the incremented counter, which
+    /// starts at 1.
     #[inline]
     fn next(&mut self, packets: u32) -> u32 {
         if packets == 0 {
@@ -262,14 +265,15 @@ impl Turn {
     }
 }
 
-/// Each frame to the lane that its hash says.
+/// Deals each frame to the lane selected by its hash.
 #[inline(always)]
 fn spread_by_hash(frames: &mut Vec<Frame>, lanes: &mut [Vec<Frame>], hash: impl Fn(&[u8]) -> u32) {
     let count = lanes.len();
     scatter(frames, lanes, |frame| remainder(frame.with_linear(&hash), count) as u8);
 }
 
-/// `number % count`; most bonds have two or four members, and dividing is slow.
+/// `number % count`, without a slow division for powers of two: most bonds have two or four
+/// members.
 #[inline]
 fn remainder(number: u32, count: usize) -> usize {
     let count = count as u32;
@@ -277,7 +281,7 @@ fn remainder(number: u32, count: usize) -> usize {
     rest as usize
 }
 
-/// Untagged IPv4 with protocol 2 (`bond_xdp_xmit_roundrobin_slave_get`).
+/// Whether a packet is IGMP: untagged IPv4 with protocol 2 (`bond_xdp_xmit_roundrobin_slave_get`).
 #[inline]
 fn is_igmp(packet: &[u8]) -> bool {
     let start = packet.first_chunk::<34>();

@@ -1,8 +1,8 @@
-//! Bonds in the configuration: who may join, which programs may run, and what workers see of it.
+//! Bonds in the configuration: which ports may join, which programs may run, and the workers' view.
 //!
-//! The rules are the kernel's (`bond_xdp_set`, `bond_enslave`, `dev_xdp_attach`). Its roll-back of
-//! a program that some members took and one refused is not needed: a change is made to a copy,
-//! which is thrown away.
+//! The rules are the kernel's (`bond_xdp_set`, `bond_enslave`, `dev_xdp_attach`). The kernel's
+//! roll-back of a program that one member refused is not needed here: a change is made to a copy,
+//! which is discarded on failure.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Config {
         Ok(id)
     }
 
-    /// The bond of that number.
+    /// The bond with number `id`.
     pub fn bond(&self, id: PortId) -> Result<&Bond, Error> {
         let port = self.port(id)?;
         port.bond.as_ref().ok_or_else(|| refused(port, Refusal::NotBond))
@@ -46,8 +46,12 @@ impl Config {
         self.ports.get(&id)?.master
     }
 
-    /// Changes what was decided about a bond. Its mode changes only while it is down and empty, and
-    /// nothing changes to what a program on it cannot have.
+    /// Changes the options of a bond.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the mode changes while the bond is up or has members, or if the new options do not
+    /// support the bond's program.
     pub fn set_bond_options(&mut self, id: PortId, options: BondOptions) -> Result<(), Error> {
         let port = self.port(id)?;
         let bond = self.bond(id)?;
@@ -62,7 +66,7 @@ impl Config {
         Ok(())
     }
 
-    /// Makes a port a member of a bond, behind those it has (`bond_enslave`).
+    /// Makes a port the last member of a bond (`bond_enslave`).
     pub fn enslave(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
         let port = self.port(member)?;
         let name = port.options.name.clone();
@@ -85,7 +89,7 @@ impl Config {
         let mac = port.opened.device.mac();
         self.port_mut(member)?.master = Some(bond);
         let bond = self.bond_mut(bond)?;
-        // LACP must agree first.
+        // With LACP, the member must be negotiated first.
         let is_used = bond.options.mode != BondMode::Lacp;
         let state = MemberState { link_up: true, enabled: is_used, aggregated: is_used };
         bond.members.push(Member { port: member, state });
@@ -94,7 +98,7 @@ impl Config {
         Ok(())
     }
 
-    /// Takes a member out of a bond (`bond_release`).
+    /// Removes a member from a bond (`bond_release`).
     pub fn release(&mut self, bond: PortId, member: PortId) -> Result<(), Error> {
         self.check_member(bond, member)?;
         self.port_mut(member)?.master = None;
@@ -111,7 +115,7 @@ impl Config {
         Ok(())
     }
 
-    /// Says what was found out about a member.
+    /// Sets the state of a member.
     pub fn set_member(
         &mut self,
         bond: PortId,
@@ -124,7 +128,7 @@ impl Config {
         Ok(())
     }
 
-    /// Says which member is the active one.
+    /// Sets the active member.
     pub fn set_active(&mut self, bond: PortId, active: Option<PortId>) -> Result<(), Error> {
         if let Some(member) = active {
             self.check_member(bond, member)?;
@@ -133,19 +137,19 @@ impl Config {
         Ok(())
     }
 
-    /// Says whether a bond has a carrier; without it, it has one while a member's link works.
+    /// Sets whether a bond has a carrier; with `None`, it has one while a member's link is up.
     pub fn set_carrier(&mut self, bond: PortId, carrier: Option<bool>) -> Result<(), Error> {
         self.bond_mut(bond)?.carrier = carrier;
         Ok(())
     }
 
-    /// Gives a bond another address (`fail_over_mac`).
+    /// Sets a bond's present address (`fail_over_mac`).
     pub fn set_bond_mac(&mut self, bond: PortId, mac: [u8; 6]) -> Result<(), Error> {
         self.bond_mut(bond)?.mac = Some(mac);
         Ok(())
     }
 
-    /// Says which address a bond has of its own; `None` is its first member's.
+    /// Sets a bond's configured address; with `None`, it has its first member's.
     pub fn set_bond_own_mac(&mut self, bond: PortId, mac: Option<[u8; 6]>) -> Result<(), Error> {
         let first = self.bond(bond)?.members.first().map(|it| self.port(it.port)).transpose()?;
         let first = first.map(|port| port.opened.device.mac());
@@ -155,12 +159,12 @@ impl Config {
         Ok(())
     }
 
-    /// A port that goes is no member any more.
+    /// Ends the membership of a port that is removed.
     pub(super) fn forget_member(&mut self, id: PortId) -> Result<(), Error> {
         self.master(id).map_or(Ok(()), |bond| self.release(bond, id))
     }
 
-    /// Members of a bond that goes are members no more.
+    /// Ends the memberships in a bond that is removed.
     pub(super) fn forget_members(&mut self, id: PortId) -> Result<(), Error> {
         let members = self.port(id)?.bond.iter().flat_map(|bond| &bond.members);
         let members: Vec<PortId> = members.map(|it| it.port).collect();
@@ -170,7 +174,7 @@ impl Config {
         })
     }
 
-    /// Whether programs may be put on a hook that receives (`dev_xdp_attach`, `bond_xdp_set`).
+    /// Checks that programs may be attached to the `rx` hook (`dev_xdp_attach`, `bond_xdp_set`).
     pub(super) fn check_attach(&self, id: PortId, links: &[Link]) -> Result<(), Error> {
         let port = self.port(id)?;
         if links.is_empty() {
@@ -185,7 +189,7 @@ impl Config {
         bond.members.iter().try_for_each(|it| self.check_delegate(id, it.port))
     }
 
-    /// Whether a member may be given its bond's program.
+    /// Checks that a member can run its bond's program.
     fn check_delegate(&self, bond: PortId, member: PortId) -> Result<(), Error> {
         let port = self.port(member)?;
         let name = || port.options.name.clone();
@@ -198,7 +202,7 @@ impl Config {
         inner.members.iter().try_for_each(|it| self.check_delegate(member, it.port))
     }
 
-    /// Members pass their frames to their bond.
+    /// Checks that a port is not a member of a bond: members pass their frames to their bond.
     pub(super) fn check_no_member(&self, id: PortId) -> Result<(), Error> {
         match self.master(id) {
             Some(bond) => {
@@ -209,13 +213,14 @@ impl Config {
         }
     }
 
-    /// What members run comes from their bond, or its bond.
+    /// The `rx` programs of a port: its own, or those of the innermost bond around it that has
+    /// some.
     pub(super) fn chain(&self, id: PortId, port: &PortConfig) -> Option<Arc<Chain>> {
         let inherited = || self.masters(id).find_map(|it| self.ports.get(&it)?.hook(Hook::Rx));
         port.hook(Hook::Rx).or_else(inherited).cloned()
     }
 
-    /// What workers see of a port as a member.
+    /// The workers' view of a port's membership.
     pub(super) fn membership(&self, id: PortId, port: &PortConfig) -> Option<Membership> {
         let bond = self.master(id)?;
         let known = self.ports.get(&bond)?.bond.as_ref()?;
@@ -230,7 +235,7 @@ impl Config {
         })
     }
 
-    /// What workers see of a bond, which also learns what to say about itself.
+    /// The workers' view of a bond. Also updates the values that the bond's device reports.
     pub(super) fn bond_view(&self, port: &PortConfig) -> Option<Arc<View>> {
         let bond = port.bond.as_ref()?;
         let is_up = |id| self.ports.get(&id).is_some_and(|port| port.is_up());
@@ -261,7 +266,7 @@ impl Config {
         Some(Arc::new(View::new(bond, is_up)))
     }
 
-    /// What a port can do; a bond can do what all of its members can, but for zero copy
+    /// A port's features; a bond has those common to all of its members, except zero copy
     /// (`bond_xdp_set_features`).
     pub(super) fn features(&self, port: &PortConfig) -> Features {
         let Some(bond) = &port.bond else { return port.opened.device.features() };
@@ -279,7 +284,7 @@ impl Config {
             && members.all(|it| self.is_target(it))
     }
 
-    /// Where a member's frames go is its bond.
+    /// The upper of a member: its bond.
     pub(super) fn upper_of_member(&self, id: PortId) -> Option<Upper> {
         self.master(id).map(Upper::Bond)
     }
@@ -293,12 +298,12 @@ impl Config {
         std::iter::successors(self.master(id), |&bond| self.master(bond))
     }
 
-    /// Whether a port is `other`, or in it.
+    /// Whether a port is `other`, or is nested in it.
     fn is_inside(&self, id: PortId, other: PortId) -> bool {
         id == other || self.masters(id).any(|bond| bond == other)
     }
 
-    /// How deep bonds are nested below a port: 0 for one that is no bond.
+    /// Depth of nested bonds below a port: 0 for a port that is not a bond.
     fn height(&self, id: PortId) -> usize {
         let bond = self.ports.get(&id).and_then(|port| port.bond.as_ref());
         let below = |bond: &Bond| bond.members.iter().map(|it| self.height(it.port)).max();
@@ -326,5 +331,5 @@ fn refused(port: &PortConfig, refusal: Refusal) -> Error {
     Error::Bond { name: port.options.name.clone(), refusal }
 }
 
-/// `ETH_DATA_LEN`: what a bond without members says.
+/// MTU of a bond without members (`ETH_DATA_LEN`), in bytes.
 const MTU: u32 = 1500;

@@ -1,22 +1,22 @@
-//! Where ports are by what else they are known by, so that nothing looks at all of them for one.
+//! Indexes of ports by name, ifindex and upper, so that lookups need not scan all ports.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::numbers::PortId;
 use crate::options::UpperName;
 
-/// Ports by name, by ifindex and by what is above them, and the numbers that are free.
+/// Ports by name, by ifindex and by upper, and the free numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Index {
     names: HashMap<String, PortId>,
     ifindexes: HashMap<u32, PortId>,
     /// Ports below a port or a bridge, by its name.
     below: BTreeMap<String, BTreeSet<PortId>>,
-    /// Numbers of ports that went, below [`Index::next`].
+    /// Numbers of removed ports, below [`Index::next`].
     free: BTreeSet<PortId>,
-    /// The first number that no port had.
+    /// The first number that no port ever had.
     next: PortId,
-    /// No ifindex of our own below this one is free.
+    /// No engine-assigned ifindex below this one is free.
     next_ifindex: u32,
 }
 
@@ -34,22 +34,22 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The port of that name.
+    /// The port with this name.
     pub(super) fn named(&self, name: &str) -> Option<PortId> {
         self.names.get(name).copied()
     }
 
-    /// The port of that ifindex.
+    /// The port with this ifindex.
     pub(super) fn with_ifindex(&self, ifindex: u32) -> Option<PortId> {
         self.ifindexes.get(&ifindex).copied()
     }
 
-    /// The ports whose upper has that name.
+    /// The ports whose upper has this name.
     pub(super) fn below(&self, upper: &str) -> impl Iterator<Item = PortId> {
         self.below.get(upper).into_iter().flatten().copied()
     }
 
-    /// The lowest ifindex of our own that no port has.
+    /// The lowest free engine-assigned ifindex.
     pub(super) fn free_ifindex(&mut self) -> u32 {
         while self.ifindexes.contains_key(&self.next_ifindex) {
             self.next_ifindex += 1;
@@ -57,7 +57,7 @@ impl Index {
         self.next_ifindex
     }
 
-    /// A new port, whose name and ifindex no other one has; gives the lowest number that is free.
+    /// Adds a port with a unique name and ifindex; returns its number, the lowest free one.
     pub(super) fn add(&mut self, name: &str, ifindex: u32) -> PortId {
         let id = self.free.pop_first().unwrap_or_else(|| {
             let id = self.next;
@@ -69,7 +69,7 @@ impl Index {
         id
     }
 
-    /// A port goes.
+    /// Removes a port.
     pub(super) fn remove(&mut self, id: PortId, name: &str, ifindex: u32, upper: &UpperName) {
         self.set_upper(id, upper, &UpperName::None);
         self.names.remove(name);
@@ -77,13 +77,13 @@ impl Index {
         self.free.insert(id);
     }
 
-    /// A port has another ifindex, which is no other port's.
+    /// Changes the ifindex of a port to one that no other port has.
     pub(super) fn set_ifindex(&mut self, id: PortId, before: u32, ifindex: u32) {
         self.forget_ifindex(before);
         self.ifindexes.insert(ifindex, id);
     }
 
-    /// Two ports exchange their ifindexes.
+    /// Exchanges the ifindexes of two ports.
     pub(super) fn swap_ifindexes(&mut self, (a, of_a): (PortId, u32), (b, of_b): (PortId, u32)) {
         self.ifindexes.extend([(of_b, a), (of_a, b)]);
     }
@@ -95,7 +95,7 @@ impl Index {
         }
     }
 
-    /// Something else is above a port.
+    /// Changes the upper of a port.
     pub(super) fn set_upper(&mut self, id: PortId, before: &UpperName, upper: &UpperName) {
         if let UpperName::Named(before) = before
             && let Some(ports) = self.below.get_mut(before)
@@ -119,7 +119,8 @@ const _: () = assert!(FIRST_IFINDEX > u16::MAX as u32, "hosts count from 1");
 mod tests {
     use super::*;
 
-    /// Whatever comes and goes, numbers are the lowest that are free, as if all were looked at.
+    /// After any sequence of changes, a new port gets the lowest free numbers, as found by a full
+    /// scan.
     #[test]
     fn numbers_are_the_lowest_that_are_free() {
         let mut random = fastrand::Rng::with_seed(11);

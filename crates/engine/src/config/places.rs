@@ -1,14 +1,14 @@
-//! Which worker polls which queue of a port, where nobody says that: it is decided when the queue
-//! is opened.
+//! The workers that poll the queues of a port whose options pin none, chosen when each queue is
+//! opened.
 
 use crate::place::{Seat, seat};
 
-/// Which workers serve a port.
+/// The workers that serve a port.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
-    /// The worker of each queue, once it was open; it stays its worker while it is not.
+    /// The worker of each queue that was ever open; a stopped queue keeps its worker.
     queues: Vec<Option<usize>>,
-    /// The worker of what belongs to no queue that is open.
+    /// The worker of the port's work that belongs to no open queue.
     pub(super) home: Option<usize>,
 }
 
@@ -18,14 +18,14 @@ impl Places {
         self.queues.get(queue as usize).copied().flatten()
     }
 
-    /// Gives a queue to a worker.
+    /// Assigns a queue to a worker.
     pub(super) fn set(&mut self, queue: u32, worker: usize) {
         let count = self.queues.len().max(queue as usize + 1);
         self.queues.resize(count, None);
         self.queues[queue as usize] = Some(worker);
     }
 
-    /// Gives those of the open queues that have none a worker, and the port a home.
+    /// Assigns a worker to each open queue without one, and a home to the port.
     pub(super) fn fill(&mut self, open: &[u32], seats: &mut [Seat]) {
         seats.iter_mut().for_each(|seat| seat.own = 0);
         for worker in open.iter().filter_map(|&queue| self.worker_of(queue)) {

@@ -1,4 +1,4 @@
-//! Which worker polls which queue, sends what sockets have, and runs programs.
+//! Assignment of workers: which polls a queue, sends the packets of sockets, and runs programs.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use crate::place::Seat;
 use crate::spread::Spread;
 
 impl Config {
-    /// Has a worker poll a queue, the first time that it is open, or another one. What was pinned
-    /// ([`PortOptions::workers`](crate::PortOptions::workers)) does not move.
+    /// Assigns a queue to a worker. Pinned queues
+    /// ([`PortOptions::workers`](crate::PortOptions::workers)) do not move.
     ///
     /// # Errors
     ///
-    /// There is no such port, queue or worker, or the port's queues are pinned.
+    /// Fails if the port, queue or worker does not exist, the queue is not open, or the port's
+    /// queues are pinned.
     pub fn move_queue(&mut self, id: PortId, queue: u32, worker: usize) -> Result<(), Error> {
         let workers = self.workers;
         if worker >= workers {
@@ -54,14 +55,14 @@ impl Config {
         (!is_one).then(|| workers.into())
     }
 
-    /// The worker of what belongs to a port and to no queue of it. It stays the same when queues
-    /// move.
+    /// The worker of the port's work that belongs to none of its queues. It stays the same when
+    /// queues move.
     pub(super) fn home_of(&self, port: &PortConfig) -> usize {
         port.options.workers.first().copied().or(port.places.home).unwrap_or(0)
     }
 
-    /// All queues that are polled: the port, the number, the worker, and whether it stays there: it
-    /// is pinned, or to move it would leave the work where it is.
+    /// All polled queues: port, queue number, worker, and whether the queue stays there because it
+    /// is pinned or because its port spreads flows, so that a move would not move the work.
     pub(crate) fn polled(&self) -> impl Iterator<Item = (PortId, u32, usize, bool)> {
         let up = self.ports.iter().filter(|(_, port)| port.is_up());
         up.flat_map(move |(&id, port)| {
@@ -71,8 +72,8 @@ impl Config {
         })
     }
 
-    /// Gives queues that were opened a worker, when workers are as busy as that; nothing is known
-    /// of those that are missing.
+    /// Assigns workers to newly opened queues, given each worker's load, 0 to 1; workers without a
+    /// figure count as idle.
     pub(crate) fn place_queues(&mut self, busy: &[f64]) {
         let is_new = |port: &PortConfig| {
             let has_place = |queue| port.places.worker_of(queue).is_some();

@@ -1,5 +1,5 @@
-//! Ports that stay while their devices go and come: what is said of a port (its uppers, programs,
-//! bond, counters) is not the device's.
+//! Ports that stay while their devices are closed and reopened: a port's upper, programs, bond and
+//! counters do not belong to the device.
 
 use std::io;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ impl Config {
         Ok(())
     }
 
-    /// Gives a port another device ([`Engine::open`](crate::Engine::open)), and what of its options
-    /// belongs to that: the ifindex, its workers. It starts up or down as they say, and counts on.
+    /// Gives a port another device ([`Engine::open`](crate::Engine::open)), and the device-related
+    /// options: ifindex, workers, spread, and whether it starts up. The port's counters continue.
     pub fn reopen_port(
         &mut self,
         id: PortId,
@@ -53,14 +53,14 @@ impl Config {
         Ok(self.port(id)?.is_closed)
     }
 
-    /// How a port is set up now.
+    /// A port's present options.
     pub fn options(&self, id: PortId) -> Result<&PortOptions, Error> {
         Ok(&self.port(id)?.options)
     }
 }
 
 impl PortConfig {
-    /// Whether it sends and receives.
+    /// Whether the port sends and receives.
     pub(super) fn is_up(&self) -> bool {
         self.options.up && !self.is_closed
     }
@@ -71,7 +71,7 @@ impl PortConfig {
     }
 }
 
-/// What a port has while its device is closed.
+/// The placeholder for a port's device while that is closed.
 #[derive(Debug)]
 struct Closed {
     kind: &'static str,

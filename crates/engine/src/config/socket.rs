@@ -1,4 +1,4 @@
-//! Sockets in the configuration: which there are, and where.
+//! Sockets in the configuration, and the queues they are bound to.
 
 use std::sync::Arc;
 
@@ -10,8 +10,11 @@ use crate::socket::{QueueId, Socket};
 use crate::sockets::{Collect, Served};
 
 impl Config {
-    /// Makes a bound socket known to workers: redirects find it, and its tx ring is polled while
-    /// its port is up.
+    /// Adds a bound socket: redirects reach it, and its TX ring is polled while its port is up.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its id is 0 or taken.
     pub fn add_socket(&mut self, socket: Arc<dyn Socket>) -> Result<(), Error> {
         let id = socket.id();
         if id == 0 || self.sockets.iter().any(|known| known.id == id) {
@@ -21,18 +24,18 @@ impl Config {
         Ok(())
     }
 
-    /// No worker uses the socket once this is in force. Nothing happens when there is none.
+    /// Removes a socket, if it exists. No worker uses it once the change is in force.
     pub fn remove_socket(&mut self, id: u32) {
         self.sockets.retain(|known| known.id != id);
     }
 
-    /// The port of that ifindex.
+    /// The port with this ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<PortId> {
         self.index.with_ifindex(ifindex)
     }
 
     /// By queue of a port: the only socket that receives there, if frames are received into its
-    /// application's memory. Empty where they are not.
+    /// application's memory. Empty if the port has no such queue.
     pub(super) fn zero_copy_sockets(
         &self,
         id: PortId,
@@ -55,9 +58,10 @@ impl Config {
         (0..port.opened.device.queues()).map(zero_copy_socket).collect()
     }
 
-    /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`): the port receives
-    /// into frames that it is given, and until a socket has them only programs look at them that
-    /// check each access. Such memory does not leave the worker that receives.
+    /// Whether frames may be received into applications' memory (`XDP_ZEROCOPY`). The port must
+    /// receive into frames that it is given, and all its programs must check each access at run
+    /// time. Such memory does not leave the worker that receives, so that ports with spread flows
+    /// and members of bonds are excluded.
     pub fn can_zero_copy(&self, id: PortId) -> bool {
         let Some(port) = self.ports.get(&id) else { return false };
         let chain = self.chain(id, port);
@@ -67,8 +71,8 @@ impl Config {
             && chain.iter().all(|chain| chain.checks_accesses())
     }
 
-    /// By worker: the sockets whose packets it sends. The worker that polls a queue also sends what
-    /// is to leave by it.
+    /// By worker: the sockets whose packets it sends. The worker that polls a queue also sends the
+    /// packets of sockets bound to it.
     pub(super) fn collects(&self) -> Vec<Vec<Collect>> {
         let mut collects = vec![Vec::new(); self.workers];
         for served in self.sockets.iter().filter(|served| served.socket.transmits()) {

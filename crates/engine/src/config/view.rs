@@ -1,4 +1,4 @@
-//! What workers see of the configuration: ports with what each verdict means there.
+//! Snapshots of the configuration: each port with the target of each verdict.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::sockets::Sockets;
 use crate::target::{Exit, Owner, TargetId};
 use crate::targets;
 
-/// Ports, by ifindex, and programs of map entries that go.
+/// Ports, by ifindex, and programs of map entries that a change removes.
 #[derive(Debug)]
 pub(crate) struct Gone {
     ifindexes: BTreeSet<u32>,
@@ -28,14 +28,14 @@ impl Gone {
         self.ifindexes.is_empty() && self.programs.is_empty()
     }
 
-    /// Whether nothing is to arrive there any more.
+    /// Whether the port with this ifindex is removed.
     fn has(&self, ifindex: u32) -> bool {
         self.ifindexes.contains(&ifindex)
     }
 }
 
 impl Config {
-    /// What workers are to see of it.
+    /// Makes a snapshot of the configuration.
     pub(crate) fn snapshot(&self, before: &Snapshot) -> Snapshot {
         let last = self.ports.keys().next_back().map_or(0, |id| id.0 as usize + 1);
         let mut ports = vec![None; last];
@@ -73,7 +73,7 @@ impl Config {
         snapshot
     }
 
-    /// What workers are to see while `gone` goes: nothing comes from its ports any more.
+    /// Makes a snapshot for the time while `gone` is drained: its ports are not polled any more.
     pub(crate) fn draining(&self, before: &Snapshot, gone: &Gone) -> Snapshot {
         let mut snapshot = self.snapshot(before);
         let Snapshot { ports, polls, collects, .. } = &mut snapshot;
@@ -86,7 +86,7 @@ impl Config {
         snapshot
     }
 
-    /// What another configuration has no more.
+    /// The ports and programs that `next` no longer has.
     pub(crate) fn gone(&self, next: &Config) -> Gone {
         let ifindexes =
             |of: &Config| -> BTreeSet<u32> { of.ports.values().map(|port| port.ifindex).collect() };
@@ -99,7 +99,8 @@ impl Config {
     }
 
     fn port_view(&self, id: PortId, port: &PortConfig) -> Port {
-        // First: the device of a bond learns from it what to say, and others from whether it is up.
+        // First, because it updates the values a bond's device reports. All devices learn whether
+        // they are up.
         let bond = self.bond_view(port);
         port.opened.device.set_up(port.is_up());
         let rx_hook = self.chain(id, port).filter(|_| !port.is_shut);
@@ -152,7 +153,7 @@ impl Config {
         }
     }
 
-    /// The ports that programs of a port's guest may redirect to.
+    /// The ports that programs of a port's guest may redirect to, by the guest's numbers.
     fn guest_scope(&self, port: &PortConfig) -> Arc<Numbers<PortId>> {
         let there = port.guest_targets.iter().filter_map(|(number, name)| {
             let id = self.named(name)?;
@@ -161,15 +162,15 @@ impl Config {
         Arc::new(Numbers::new(&there.collect::<Vec<_>>()))
     }
 
-    /// One worker alone runs a port's dequeue program, so that packets leave in its order: the one
-    /// that polled its first queue when that was opened.
+    /// The port's dequeue hook. One worker alone runs the program, so that packets leave in its
+    /// order: the port's home ([`Config::home_of`]).
     fn dequeue(&self, port: &PortConfig) -> Option<DequeueHook> {
         let chain = Arc::clone(port.hook(Hook::Dequeue)?);
         let schedule = Arc::clone(&port.schedule);
         Some(DequeueHook { chain, schedule, worker: self.home_of(port) })
     }
 
-    /// What is above a port.
+    /// The upper of a port.
     fn upper_of(&self, id: PortId, port: &PortConfig) -> Upper {
         let UpperName::Named(name) = &port.upper else {
             return self.upper_of_member(id).unwrap_or_default();
@@ -180,8 +181,8 @@ impl Config {
         }
     }
 
-    /// Where frames go that passed at a port: through all bonds around it at once, where none of
-    /// them wants to see any (`bond_handle_frame`).
+    /// The target of frames that passed at a port: through all bonds around it at once, unless one
+    /// of them wants to see them (`bond_handle_frame`).
     fn passed(&self, id: PortId, port: &PortConfig) -> TargetId {
         let drops = |why| Owner::of(id).drops(why);
         match self.upper_of(id, port) {
@@ -199,19 +200,20 @@ impl Config {
         }
     }
 
-    /// Where frames go that pass at a port, by way of whoever looks at them.
+    /// The target of frames that pass at a port: its bond's control plane, if that wants to see
+    /// them.
     fn above(&self, id: PortId, port: &PortConfig) -> TargetId {
         let sees_passed = self.control_of(id).is_some_and(|taps| !taps.is_empty());
         if sees_passed { Exit::Upper.at(id) } else { self.passed(id, port) }
     }
 
-    /// What the control side of a port's bond wants to see.
+    /// The frames that the control plane of a port's bond wants to see.
     fn control_of(&self, id: PortId) -> Option<Taps> {
         let bond = self.ports.get(&self.master(id)?)?.bond.as_ref()?;
         Some(bond.options.taps)
     }
 
-    /// Where `XDP_TX` of a port leads. A bond's program sends by the bond's choice
+    /// The target of `XDP_TX` at a port. For a bond's program, the bond chooses the member
     /// (`xdp_master_redirect`).
     fn sent_back(&self, id: PortId, member: Option<Membership>) -> TargetId {
         let Some(member) = member.filter(|member| member.is_delegate) else {
