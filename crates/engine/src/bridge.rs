@@ -1,4 +1,4 @@
-//! A learning bridge: which port leads to which address.
+//! A learning bridge with a forwarding database (FDB).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,28 +9,28 @@ use parking_lot::Mutex;
 
 use crate::numbers::PortId;
 
-/// A bridge's forwarding database (FDB). Its ports are those whose upper it is.
+/// A bridge's forwarding database (FDB). Its ports are those that have the bridge as upper.
 ///
-/// Workers look up and refresh addresses without a lock; only one that is new takes it, and what
-/// control code does.
+/// Workers look up and refresh addresses without a lock; only new addresses and changes by control
+/// code take the lock.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
-    /// Time after which an address that was not heard of is forgotten.
+    /// Time after which an address without traffic is forgotten.
     ageing: Duration,
-    /// What hashes are made with, so that nobody outside can choose addresses that collide.
+    /// Random hash keys, so that an attacker cannot choose addresses that collide.
     seeds: [u64; 2],
-    /// Parts of the table; each is made when its first address comes.
+    /// Parts of the table; each is allocated when its first address is learnt.
     shards: [OnceLock<Box<[Entry]>>; SHARDS],
-    /// Who adds addresses or takes them out.
+    /// Serialises insertions and removals.
     writer: Mutex<()>,
 }
 
-/// A place in the table. A reader that sees the same key before and after has seen what is known
-/// of that key, since a place's `seen` is cleared before its key changes, and set after.
+/// A slot of the table. A reader that finds the same key before and after it reads `seen` has read
+/// that key's value, because `seen` is cleared before the key changes, and set after.
 #[derive(Debug, Default)]
 struct Entry {
-    /// VLAN and address; 0 in one that was never used.
+    /// VLAN and address; 0 in a slot that was never used.
     key: AtomicU64,
     /// A [`LastSeen`].
     seen: AtomicU64,
@@ -40,7 +40,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastSeen {
     port: PortId,
-    /// Ticks on the clock of bridges, from 1 on; 0 for not at all, `u32::MAX` for one that stays.
+    /// Time in units of [`TICK_MS`] on the bridges' clock, plus 1; 0 for never, `u32::MAX` for a
+    /// static entry.
     tick: u32,
 }
 
@@ -60,33 +61,33 @@ impl LastSeen {
     }
 }
 
-/// The milliseconds of the clock that bridges share.
+/// The present time on the bridges' common clock, in milliseconds.
 pub(crate) fn now_ms() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_millis() as u64
 }
 
-/// Where a frame goes.
+/// A bridge's decision about a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forward {
-    /// To one port.
+    /// Send to one port.
     To(PortId),
-    /// To all ports but the one it came from.
+    /// Send to all ports except the ingress port.
     Flood,
-    /// Nowhere: the destination is behind the port it came from, or is for bridges only.
+    /// Drop: the destination is behind the ingress port, or is reserved for bridges.
     Nowhere,
 }
 
-/// One line of the FDB.
+/// An entry of the FDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// VLAN, 0 for untagged.
+    /// VLAN id; 0 for untagged.
     pub vlan: u16,
-    /// Address.
+    /// Ethernet address.
     pub mac: [u8; 6],
-    /// The port it is behind.
+    /// The port that leads to the address.
     pub port: PortId,
-    /// When it was last seen; `None` for an entry that stays.
+    /// Time since the last frame from the address; `None` for a static entry.
     pub age: Option<Duration>,
 }
 
@@ -108,13 +109,13 @@ impl Bridge {
         &self.name
     }
 
-    /// After which time it forgets addresses.
+    /// Time after which addresses without traffic are forgotten.
     pub fn ageing(&self) -> Duration {
         self.ageing
     }
 
-    /// Learns where the source is, and tells where a frame from `from` goes (`br_handle_frame`).
-    /// `frame` starts with an Ethernet header; `now_ms` is the time on the clock of bridges.
+    /// Learns the source address and decides about a frame from port `from` (`br_handle_frame`).
+    /// `frame` starts with an Ethernet header; `now_ms` is the time on the bridges' clock.
     pub(crate) fn forward(&self, frame: &[u8], from: PortId, now_ms: u64) -> Forward {
         let Some((header, _)) = frame.split_first_chunk::<14>() else { return Forward::Nowhere };
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *header;
@@ -137,7 +138,7 @@ impl Bridge {
         }
     }
 
-    /// The port an address is behind, if that is known and fresh.
+    /// The port that leads to an address, if that is known and not aged out.
     pub fn lookup(&self, vlan: u16, mac: [u8; 6]) -> Option<PortId> {
         self.find(key(vlan, mac), now_ms())
     }
@@ -162,15 +163,15 @@ impl Bridge {
         if known.tick == 0 || entry.key.load(Ordering::Relaxed) != key {
             return self.insert(key, now, now_ms);
         }
-        // Written only when it says something new: the line is shared.
+        // Written only when the value changes, because the cache line is shared.
         if known.tick != STATIC && known != now {
             let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-            // Whoever was faster knows as well.
+            // If another worker was faster, its value is as good.
             let _known = entry.seen.compare_exchange(word, now.to_word(), release, relaxed);
         }
     }
 
-    /// Puts an address where there is room for it, if there is.
+    /// Inserts an address if its window has a free slot.
     #[cold]
     fn insert(&self, key: u64, seen: LastSeen, now_ms: u64) {
         let _writer = self.writer.lock();
@@ -189,12 +190,12 @@ impl Bridge {
         entry.seen.store(seen.to_word(), Ordering::Release);
     }
 
-    /// Puts an entry that stays.
+    /// Adds a static entry, which does not age.
     pub fn insert_static(&self, vlan: u16, mac: [u8; 6], port: PortId) {
         self.insert(key(vlan, mac), LastSeen { port, tick: STATIC }, now_ms());
     }
 
-    /// Forgets everything behind a port.
+    /// Forgets all addresses behind a port.
     pub fn forget(&self, port: PortId) {
         let _writer = self.writer.lock();
         for entry in self.shards.iter().filter_map(OnceLock::get).flatten() {
@@ -204,7 +205,7 @@ impl Bridge {
         }
     }
 
-    /// What it knows.
+    /// All known addresses, sorted by VLAN and address.
     pub fn entries(&self) -> Vec<FdbEntry> {
         let now = now_ms();
         let entries = self.shards.iter().filter_map(OnceLock::get).flatten();
@@ -227,7 +228,7 @@ impl Bridge {
         known
     }
 
-    /// Where a key is, if it is there.
+    /// The slot of a key, if there is one.
     #[inline]
     fn entry(&self, key: u64) -> Option<&Entry> {
         let (shard, start) = self.place(key);
@@ -235,7 +236,7 @@ impl Bridge {
         entries.find(|entry| entry.key.load(Ordering::Acquire) == key)
     }
 
-    /// The shard of a key, and where in it to start looking.
+    /// The shard of a key, and the start of the key's window there.
     #[inline]
     fn place(&self, key: u64) -> (usize, usize) {
         let product = u128::from(key ^ self.seeds[0]) * u128::from(self.seeds[1]);
@@ -244,13 +245,13 @@ impl Bridge {
     }
 }
 
-/// The entries in which a key may be.
+/// The slots in which a key may be.
 #[inline]
 fn window(entries: &[Entry], start: usize) -> impl Iterator<Item = &Entry> {
     (start..start + WINDOW).filter_map(|at| entries.get(at % ENTRIES))
 }
 
-/// Never 0.
+/// The table key of an address; never 0.
 fn key(vlan: u16, mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     1 << 63 | u64::from(vlan & 0xfff) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -267,13 +268,13 @@ fn vlan_of(frame: &[u8]) -> u16 {
 const SHARDS: usize = 64;
 /// Entries of a shard.
 const ENTRIES: usize = 2048;
-/// Entries in which a key may be: the 65536 addresses that Linux allows find room.
+/// Number of slots in which a key may be, enough for the 65536 addresses that Linux allows.
 const WINDOW: usize = 16;
 const _: () = assert!(SHARDS.is_power_of_two() && ENTRIES.is_power_of_two(), "masks choose them");
 const _: () =
     assert!(WINDOW <= ENTRIES && SHARDS * ENTRIES >= 2 * 65536, "all addresses find room");
 const STATIC: u32 = u32::MAX;
-/// An address that is heard of often is written so often.
+/// Resolution of the bridges' clock: a busy address is written at most once per tick.
 const TICK_MS: u64 = 100;
 
 #[cfg(test)]

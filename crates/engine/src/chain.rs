@@ -1,4 +1,4 @@
-//! Programs on a hook: one, or several in a row.
+//! Chains: the programs of a hook, in order.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::counters::ProgramCounters;
 /// The hooks of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum Hook {
-    /// What arrives: native XDP.
+    /// Ingress: native XDP.
     Rx,
-    /// What leaves.
+    /// Egress.
     Tx,
-    /// Which packet of a queue leaves next.
+    /// Dequeue programs, which choose the packet of a queue that leaves next.
     Dequeue,
-    /// What is to reach the guest behind a port: the guest's own program.
+    /// Frames to the guest behind a port: the guest's own program.
     GuestRx,
-    /// What that guest sends, before the port's programs.
+    /// Frames from the guest, before the port's programs: the guest's own program.
     GuestTx,
 }
 
@@ -37,7 +37,7 @@ pub struct Chain {
     links: Vec<Link>,
 }
 
-/// A program in its place.
+/// A program's place in a chain.
 #[derive(Debug, Clone)]
 pub struct Link {
     /// The program.
@@ -46,7 +46,7 @@ pub struct Link {
     pub priority: u32,
     /// Verdicts after which the next program runs: bit `1 << action`.
     pub chain_call_actions: u32,
-    /// Whoever attached it: names it when it is to be replaced or taken away.
+    /// Identifies the attachment for a later replacement or removal.
     pub id: u32,
     counters: Arc<[ProgramCounters]>,
 }
@@ -64,25 +64,27 @@ impl Link {
         }
     }
 
-    /// What each worker counted.
+    /// Counters by worker.
     pub fn counters(&self) -> &[ProgramCounters] {
         &self.counters
     }
 }
 
 impl Chain {
-    /// These programs, sorted by priority, then name; equal ones stay in order.
+    /// A chain of `links`, sorted by priority, then name; equal ones keep their order. `None` if
+    /// empty.
     pub fn new(mut links: Vec<Link>) -> Option<Chain> {
         links.sort_by(|a, b| (a.priority, a.program.name()).cmp(&(b.priority, b.program.name())));
         (!links.is_empty()).then_some(Chain { links })
     }
 
-    /// A program alone, for so many workers.
+    /// A chain of one program, with counters for `workers` workers.
     pub(crate) fn of_one(program: &Program, workers: usize) -> Chain {
         Chain { links: vec![Link::new(program.clone(), NO_LINK, workers)] }
     }
 
-    /// The same programs where each sees what the one before passed, and nothing else.
+    /// The same programs with default actions: each sees only the frames that the previous one
+    /// passed.
     pub(crate) fn in_a_row(&self) -> Chain {
         let links = self.links.iter().cloned();
         let links = links.map(|link| Link { chain_call_actions: DEFAULT_ACTIONS, ..link });
@@ -94,12 +96,12 @@ impl Chain {
         &self.links
     }
 
-    /// Whether all of them check each access as they run ([`Program::checks_accesses`]).
+    /// Whether all programs check each memory access at run time ([`Program::checks_accesses`]).
     pub fn checks_accesses(&self) -> bool {
         self.links.iter().all(|link| link.program.checks_accesses())
     }
 
-    /// Whether all of them take frames of several buffers.
+    /// Whether all programs support frames of several buffers.
     pub fn has_frags(&self) -> bool {
         self.links.iter().all(|link| link.program.has_frags())
     }
@@ -107,8 +109,8 @@ impl Chain {
 
 /// libxdp's `XDP_DEFAULT_RUN_PRIO`.
 pub const DEFAULT_PRIORITY: u32 = 50;
-/// The id of a program that nobody attached to a port.
+/// The id of a program that is not attached to a port.
 const NO_LINK: u32 = 0;
-/// libxdp's default: the next program sees what this one passes.
+/// libxdp's default chain-call actions: the next program runs after `XDP_PASS`.
 pub const DEFAULT_ACTIONS: u32 = 1 << 2;
 const _: () = assert!(DEFAULT_ACTIONS == 1 << towpath_xdp::Action::Pass as u32);

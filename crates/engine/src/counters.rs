@@ -1,4 +1,4 @@
-//! Counting: each worker counts for itself, readers add up.
+//! Counters: each worker has its own, and readers sum them up.
 
 use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,21 +12,21 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 #[strum(serialize_all = "snake_case")]
 #[repr(usize)]
 pub enum DropReason {
-    /// The program said `XDP_DROP`.
+    /// The program returned `XDP_DROP`.
     Verdict,
-    /// The program said `XDP_ABORTED` or something unknown, or failed.
+    /// The program returned `XDP_ABORTED` or an unknown action, or failed.
     Aborted,
-    /// Passed, and the port has no upper.
+    /// The program returned `XDP_PASS`, and the port has no upper.
     NoUpper,
     /// `XDP_REDIRECT` without a target (`bpf_redirect` was not called, or failed).
     NoTarget,
-    /// The target is no port here, or a map entry that leads nowhere (`-EINVAL`).
+    /// The target is not a port here, or a map entry without a valid target (`-EINVAL`).
     BadTarget,
-    /// The target does not take frames (`-EOPNOTSUPP`), or not of several buffers.
+    /// The target does not take redirected frames, or none of several buffers (`-EOPNOTSUPP`).
     Unsupported,
     /// The target is down (`-ENETDOWN`).
     Down,
-    /// Longer than the target's MTU allows (`-EMSGSIZE`).
+    /// The frame is longer than the target's MTU allows (`-EMSGSIZE`).
     TooLong,
     /// The target's ring or queue is full.
     RingFull,
@@ -34,35 +34,36 @@ pub enum DropReason {
     TxError,
     /// The program of a devmap or cpumap entry dropped it.
     EntryVerdict,
-    /// No memory for a copy or for linearizing.
+    /// There was no memory for a copy or for linearising.
     NoMemory,
-    /// It could not be made linear, cut or checksummed.
+    /// The frame could not be linearised, segmented or checksummed.
     Malformed,
-    /// No AF_XDP socket, or not on this queue.
+    /// The XSKMAP entry has no AF_XDP socket, or one bound to another queue.
     NoSocket,
-    /// The AF_XDP socket had no place for it; its statistics say which it lacked.
+    /// The AF_XDP socket had no room for the frame; the socket's statistics say which ring lacked
+    /// it.
     SocketFull,
-    /// The bridge had nowhere to send it, or was told not to.
+    /// The bridge had no port to send the frame to, or the destination is a reserved address.
     Bridge,
-    /// Its port was removed while it was on its way.
+    /// The port was removed while the frame was in flight.
     Removed,
     /// The bond has no member that can send (`-ENXIO`).
     NoMember,
-    /// It passed on a member that its bond does not use now.
+    /// The frame passed on a member that the bond does not use now.
     Inactive,
-    /// The queue it was redirected to is full (`-EOVERFLOW`).
+    /// The queue that the frame was redirected to is full (`-EOVERFLOW`).
     QueueFull,
-    /// Its rank is below the window of the queue it was redirected to (`-ERANGE`).
+    /// The frame's rank is below the window of the queue it was redirected to (`-ERANGE`).
     QueueRank,
-    /// The program that took it out of a queue dropped it.
+    /// The dequeue program that took the frame out of a queue dropped it.
     Dequeue,
-    /// The queue it waited in went with its map.
+    /// The frame's queue was freed with its map.
     QueueGone,
-    /// It was to leave later than anybody waits ([`crate::LAUNCH_HORIZON`]), or too many waited.
+    /// The launch time was beyond [`crate::LAUNCH_HORIZON`], or too many frames waited for theirs.
     Launch,
-    /// Guests' programs and those of their ports sent it to and fro.
+    /// Programs of a guest and of its port sent the frame back and forth in a loop.
     Loop,
-    /// A program that the port is to have isn't there, so that nobody says what may pass.
+    /// A program that the port requires is missing, so that the port drops all frames.
     NoProgram,
 }
 
@@ -70,32 +71,32 @@ impl DropReason {
     /// All reasons, in order.
     pub const ALL: [DropReason; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("all of them");
 
-    /// Its name in metrics and tables.
+    /// The reason's name in metrics and tables.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// A number that one thread counts up and others read. Who sees one of its steps sees what the
-/// thread counted before.
+/// A counter that one thread increments and others read. A reader that sees an increment also sees
+/// all earlier increments by that thread.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only ever from the one thread that owns it.
+    /// Adds `count`; may be called only by the one thread that owns the counter.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Release);
     }
 
-    /// What it is now.
+    /// The present value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What one worker counted on one port.
+/// Counters of one worker on one port.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct PortCounters {
@@ -103,7 +104,7 @@ pub struct PortCounters {
     pub rx_packets: Counter,
     /// Their bytes.
     pub rx_bytes: Counter,
-    /// Frames the port took to send.
+    /// Frames that the port accepted for sending.
     pub tx_packets: Counter,
     /// Their bytes.
     pub tx_bytes: Counter,
@@ -113,54 +114,54 @@ pub struct PortCounters {
     pub actions: [Counter; 5],
     /// Frames that arrived here and were dropped, by reason.
     pub drops: [Counter; DropReason::ALL.len()],
-    /// Frames on their way out that this port did not take, by reason.
+    /// Frames to send that this port did not take, by reason.
     pub tx_drops: [Counter; DropReason::ALL.len()],
 }
 
-/// What one worker counted, whatever the port: the two sides of the frames' conservation.
+/// Counters of one worker over all ports: origins and fates of frames, which must balance.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct FrameCounters {
-    /// Taken out of a receive queue.
+    /// Frames taken out of a receive queue.
     pub received: Counter,
-    /// Made here: copies for broadcast, segments of large packets.
+    /// Frames made by the worker: copies for broadcast, segments of large packets.
     pub created: Counter,
-    /// Taken by a transmitter, or by a socket.
+    /// Frames taken by a transmitter or a socket.
     pub delivered: Counter,
-    /// Dropped, by reason.
+    /// Frames dropped, by reason.
     pub dropped: [Counter; DropReason::ALL.len()],
-    /// Used up without being dropped: what segments and linear copies were made of.
+    /// Frames replaced by others: the sources of segments and linear copies.
     pub freed: Counter,
-    /// Given to another worker, put into a queue, or held until its launch time.
+    /// Frames given to another worker, put into a queue, or held until their launch time.
     pub handed_over: Counter,
-    /// Taken over from another worker, or out of a queue, or no more held.
+    /// Frames taken over from another worker, from a queue, or at their launch time.
     pub taken_over: Counter,
     rounds: Rounds,
 }
 
-/// When nothing is in a worker's hands, so that what came and isn't gone is lost.
+/// A worker's rounds. Between two of them a worker holds no frames, so that frames that came and
+/// are not gone are lost.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Rounds {
-    /// Odd while the worker works, even while it sleeps; another number for each round.
+    /// Number of the round: odd while the worker works, even while it sleeps.
     beat: AtomicU64,
-    /// How often it was asked for its sums, and which time it answered last.
+    /// Number of requests for the worker's sums, and number of the request answered last.
     asked: AtomicU64,
     answered: AtomicU64,
-    /// What it answered, between two rounds.
+    /// The last answer, taken between two rounds.
     said: Mutex<Conservation>,
 }
 
 impl FrameCounters {
-    /// The worker starts another round, with nothing in its hands. Whoever asked for its sums gets
-    /// them now.
+    /// Starts a round; the worker holds no frames. Answers a pending request for the worker's sums.
     #[inline]
     pub(crate) fn begin_round(&self) {
         let Rounds { beat, asked, answered, .. } = &self.rounds;
         let before = beat.load(Ordering::Relaxed);
         beat.store((before + 2) | 1, Ordering::Relaxed);
         if before.is_multiple_of(2) {
-            // Whoever sees a counter change sees that it is awake.
+            // A reader that sees a counter change also sees that the worker is awake.
             fence(Ordering::Release);
         }
         if asked.load(Ordering::Relaxed) != answered.load(Ordering::Relaxed) {
@@ -168,14 +169,14 @@ impl FrameCounters {
         }
     }
 
-    /// The worker sleeps, or is gone: nobody waits for it to come round.
+    /// Notes that the worker sleeps or ended, so that readers do not wait for its next round.
     #[inline]
     pub(crate) fn rest(&self) {
         let beat = self.rounds.beat.load(Ordering::Relaxed);
         self.rounds.beat.store((beat + 2) & !1, Ordering::Release);
     }
 
-    /// Its round: odd while it works, even while it sleeps.
+    /// Number of the present round: odd while the worker works, even while it sleeps.
     pub(crate) fn beat(&self) -> u64 {
         self.rounds.beat.load(Ordering::Relaxed)
     }
@@ -184,19 +185,19 @@ impl FrameCounters {
     fn answer(&self) {
         let Rounds { asked, answered, said, .. } = &self.rounds;
         let number = asked.load(Ordering::Acquire);
-        // Whoever reads it may have been made to wait: then after the next round.
+        // A descheduled reader may hold the lock; then the next round answers.
         let Some(mut said) = said.try_lock() else { return };
         *said = self.sums();
         answered.store(number, Ordering::Release);
     }
 
-    /// Asks for its sums between two rounds; gives which time that is.
+    /// Requests the worker's sums between two rounds; returns the request's number.
     fn ask(&self) -> u64 {
         self.rounds.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Its sums between two rounds, if it comes round in time; or else as they are, with what it
-    /// has in hand.
+    /// The worker's sums between two rounds, if a round ends before `end`; otherwise its present
+    /// sums, with the frames it holds.
     fn cut(&self, asked: u64, end: Instant) -> Conservation {
         loop {
             if let Some(sums) = self.sums_at_rest() {
@@ -217,7 +218,7 @@ impl FrameCounters {
         }
     }
 
-    /// Its sums, if it sleeps all the while.
+    /// The worker's sums, if it sleeps while they are read.
     fn sums_at_rest(&self) -> Option<Conservation> {
         let before = self.rounds.beat.load(Ordering::Acquire);
         let sums = before.is_multiple_of(2).then(|| self.sums())?;
@@ -225,18 +226,19 @@ impl FrameCounters {
         (self.beat() == before).then_some(sums)
     }
 
-    /// Frames that came to the worker and are not gone: 0 at the end of each burst.
+    /// Number of frames that came to the worker and are not gone: 0 at the end of each burst.
     pub(crate) fn in_hand(&self) -> i64 {
         self.sums().missing
     }
 
-    /// What is gone is read first: it counts a frame as come before as gone.
+    /// The present sums. Counters of fates are read first, because a worker counts a frame's origin
+    /// before its fate.
     fn sums(&self) -> Conservation {
         let delivered = self.delivered.get();
         let dropped = self.dropped.iter().map(Counter::get).sum::<u64>();
         let freed = self.freed.get();
         let handed_over = self.handed_over.get();
-        // Of one worker it is less than nothing.
+        // For a single worker the difference may be negative.
         let in_flight = handed_over.wrapping_sub(self.taken_over.get());
         let (received, created) = (self.received.get(), self.created.get());
         let (come, gone) = (received + created, delivered + dropped + freed);
@@ -258,25 +260,27 @@ pub struct Conservation {
     pub dropped: u64,
     /// [`FrameCounters::freed`]
     pub freed: u64,
-    /// Waiting for another worker, in a queue, or for its launch time.
+    /// Frames that wait for another worker, in a queue, or for their launch time.
     pub in_flight: u64,
-    /// In the hands of workers that are at one burst for longer than 5 ms: a slow program, or a
-    /// machine that lets them wait.
+    /// Frames held by workers that take more than 5 ms for one burst, because of a slow program or
+    /// a busy machine.
     pub held: u64,
     missing: i64,
 }
 
 impl Conservation {
-    /// One cut through the counters of all workers, of each between two of its rounds, or while it
-    /// sleeps. Those that don't come round within 5 ms are taken as they are.
+    /// A consistent cut through the counters of all workers: each worker's are read between two of
+    /// its rounds, or while it sleeps. Workers that do not end their round within 5 ms are read as
+    /// they are.
     pub fn of<'a>(workers: &(impl Iterator<Item = &'a FrameCounters> + Clone)) -> Conservation {
         let end = Instant::now() + CUT_TIME_MAX;
         loop {
-            // All of them first: one may keep us waiting.
+            // All workers are asked first, because one of them may take long.
             let asked: Vec<u64> = workers.clone().map(FrameCounters::ask).collect();
             let cuts = workers.clone().zip(asked).map(|(worker, asked)| worker.cut(asked, end));
             let cut = cuts.sum::<Conservation>();
-            // What is handed over between two workers' cuts may have arrived and not left.
+            // A frame handed over between the cuts of two workers may be counted as taken over
+            // only.
             let in_flight = cut.in_flight.cast_signed();
             if in_flight >= 0 || Instant::now() >= end {
                 return Conservation { in_flight: in_flight.max(0) as u64, ..cut };
@@ -284,13 +288,14 @@ impl Conservation {
         }
     }
 
-    /// Frames that are lost: a worker came round and had neither passed them on nor counted them as
-    /// gone. Other than 0 is a fault of the program; or a worker panicked with them in hand.
+    /// Number of lost frames: at the end of a round, a worker had neither passed them on nor
+    /// counted them as gone. A value other than 0 is a bug, or a worker panicked while it held
+    /// frames.
     pub fn missing(&self) -> i64 {
         self.missing
     }
 
-    /// Whether all frames that came so far are gone, or lost.
+    /// Whether all frames so far are gone or lost: none is in flight or held.
     pub fn is_settled(&self) -> bool {
         self.in_flight == 0 && self.held == 0
     }
@@ -311,20 +316,20 @@ impl Sum for Conservation {
     }
 }
 
-/// Whoever wants to know what became of all frames waits so long for workers' bursts.
+/// Longest wait of [`Conservation::of`] for workers' bursts.
 const CUT_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// What one worker counted about one program on one hook.
+/// Counters of one worker for one program on one hook.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ProgramCounters {
-    /// Frames it judged.
+    /// Frames that the program judged.
     pub runs: Counter,
-    /// Nanoseconds it took, while statistics are on.
+    /// Run time in nanoseconds, counted while statistics are on.
     pub ns: Counter,
-    /// Its verdicts by action number, whatever became of them.
+    /// Verdicts by action number, whatever their effect.
     pub actions: [Counter; 5],
-    /// Runs that did what no verified program can do.
+    /// Runs that ended with a fault that a verified program cannot cause.
     pub faults: Counter,
 }
 
@@ -373,7 +378,8 @@ mod tests {
         assert!(frames.missing() == 0 && frames.held == 0, "{frames:?}");
     }
 
-    /// What a worker has in hand is held, however long; what it comes round without is lost.
+    /// Frames that a worker holds count as held, however long; frames missing at the end of a round
+    /// count as lost.
     #[test]
     fn what_is_in_hand_is_not_lost_and_what_is_lost_is_not_in_hand() {
         let worker = FrameCounters::default();
@@ -386,7 +392,7 @@ mod tests {
         worker.delivered.add(3);
         assert_eq!(now(), (61, 0));
         worker.delivered.add(60);
-        // One is lost, and the next burst is begun.
+        // One frame is lost, and the next burst begins.
         worker.begin_round();
         worker.received.add(10);
         assert_eq!(now(), (10, 1), "also while it is at something else");

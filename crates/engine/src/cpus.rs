@@ -1,9 +1,8 @@
-//! Which CPUs threads run on.
+//! CPU affinity of threads.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps the calling thread on a CPU; gives whether it may run there. Where it may not, nothing
-/// changes.
+/// Pins the calling thread to a CPU; returns whether it may run there. If not, nothing changes.
 pub(crate) fn stay_on(cpu: usize) -> bool {
     if cpu >= CpuSet::MAX_CPU {
         return false;
@@ -13,10 +12,11 @@ pub(crate) fn stay_on(cpu: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// Keeps the calling thread, and all that it starts from then on, off CPUs that workers stay on
-/// ([`WorkerOptions::cpu`](crate::WorkerOptions)): what compiles a program or answers a client
-/// would stop a worker for as long as a time slice, milliseconds. Nothing changes when that leaves
-/// no CPU. Gives those that the thread may not run on: workers can't either.
+/// Keeps the calling thread, and all threads it starts from then on, off the CPUs that workers stay
+/// on ([`WorkerOptions::cpu`](crate::WorkerOptions)). A thread that compiles a program or answers a
+/// client would otherwise interrupt a worker for a time slice, which is milliseconds. Nothing
+/// changes if no CPU would be left. Returns the CPUs that the thread is not allowed to run on;
+/// workers cannot use them either.
 ///
 /// DPDK does the same with its control threads (`rte_ctrl_thread_create`).
 pub fn keep_off(cpus: impl IntoIterator<Item = usize>) -> Vec<usize> {
@@ -30,7 +30,7 @@ pub fn keep_off(cpus: impl IntoIterator<Item = usize>) -> Vec<usize> {
         }
     }
     let here = if rest.count() > 0 { &rest } else { &before };
-    // It had these before.
+    // The thread ran on these CPUs before, so this cannot fail.
     let _allowed = sched_setaffinity(None, here);
     refused
 }
@@ -39,7 +39,8 @@ pub fn keep_off(cpus: impl IntoIterator<Item = usize>) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// What a thread of its own may run on after that.
+    /// Runs [`keep_off`] on a new thread; returns its result and the CPUs the thread may run on
+    /// afterwards.
     fn after(cpus: Vec<usize>) -> (Vec<usize>, CpuSet) {
         let body = move || (keep_off(cpus), sched_getaffinity(None).expect("one's own thread"));
         std::thread::spawn(body).join().expect("nothing panics")

@@ -1,9 +1,9 @@
-//! Dequeue hooks: programs that say which packet of a queue leaves a port next, and who has them
-//! run.
+//! Dequeue hooks: programs that choose which packet of a queue leaves a port next, and their
+//! scheduling.
 //!
-//! One worker runs a port's program, as long as it is wanted and the port has room. It is wanted
-//! when something went into a queue that the program knows, when a program or timer says so
-//! (`bpf_schedule_iface_dequeue`), and until it has nothing to send.
+//! One worker runs a port's program, while a run is requested and the port has room. A run is
+//! requested when a packet enters a queue that the program uses, when a program or timer requests
+//! it (`bpf_schedule_iface_dequeue`), and until the program has nothing to send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,51 +20,51 @@ use crate::counters::{DropReason, FrameCounters};
 /// A port's dequeue program.
 #[derive(Debug, Clone)]
 pub struct DequeueHook {
-    /// The program, alone.
+    /// The program, as a chain of one.
     pub(crate) chain: Arc<Chain>,
-    /// When it runs.
+    /// The program's schedule.
     pub schedule: Arc<Schedule>,
-    /// The worker that runs it.
+    /// Number of the worker that runs it.
     pub worker: usize,
 }
 
 impl DequeueHook {
-    /// The program with its counters: runs, and faults.
+    /// The program with its counters of runs and faults.
     pub fn link(&self) -> &Link {
         &self.chain.links()[0]
     }
 
-    /// Whether the program can take packets out of that map.
+    /// Whether the program uses `map`, and so can take packets out of it.
     pub fn knows(&self, map: &Map) -> bool {
         self.link().program.maps().maps().iter().any(|known| std::ptr::eq(&**known, map))
     }
 }
 
-/// When a port's dequeue program is run, and what came of it.
+/// Schedule and statistics of a port's dequeue program.
 #[derive(Debug, Default)]
 pub struct Schedule {
     is_wanted: AtomicBool,
-    /// Bytes that may be on their way at the port; 0 when it doesn't say how much room it has.
+    /// Most bytes in flight at the port; 0 if the port does not report its room.
     pub(crate) limit_bytes: AtomicU64,
-    /// Bytes that are.
+    /// Bytes in flight at the port.
     pub(crate) in_flight_bytes: AtomicU64,
-    /// Packets that the port had no room for yet.
+    /// Packets that wait for room at the port.
     pub(crate) kept: AtomicU64,
 }
 
 impl Schedule {
-    /// Bytes that may be on their way at the port at once: what it takes to keep it busy; 0 when it
-    /// doesn't say how much room it has.
+    /// Most bytes in flight at the port at once, which is what keeps it busy; 0 if the port does
+    /// not report its room.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are on their way.
+    /// Bytes in flight at the port.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Packets that came out of queues and that the port had no room for yet.
+    /// Number of packets taken out of queues that wait for room at the port.
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
     }
@@ -74,27 +74,27 @@ impl Schedule {
         self.is_wanted.load(Ordering::Acquire)
     }
 
-    /// Has the program run.
+    /// Requests a run of the program.
     #[inline]
     pub(crate) fn want(&self) {
         self.is_wanted.store(true, Ordering::Release);
     }
 
-    /// It is about to run: what comes from now on is a wish of its own.
+    /// Starts a run: requests from now on ask for another one.
     pub(crate) fn begin(&self) {
         self.is_wanted.store(false, Ordering::Relaxed);
-        // What was put into a queue before a wish that this ended is seen.
+        // Packets queued before a request that this clears are seen by the run.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 }
 
-/// Takes back frames that no worker takes any more, for example those of queues whose maps are
-/// deleted, and counts them as dropped.
+/// Takes back frames that no worker will take, for example those of queues whose maps are deleted,
+/// and counts them as dropped.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
     arena: Arc<Arena>,
     counters: FrameCounters,
-    /// Who adds to them.
+    /// Serialises additions to the counters.
     adds: Mutex<()>,
 }
 
@@ -127,7 +127,7 @@ impl Keeper for Reclaimer {
     }
 }
 
-/// Nanoseconds of the monotonic clock, as `bpf_ktime_get_ns` shows them.
+/// Nanoseconds of the monotonic clock, as `bpf_ktime_get_ns` returns them.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     now_ns(ClockId::Monotonic)

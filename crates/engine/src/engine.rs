@@ -1,4 +1,4 @@
-//! The engine as control code sees it: workers, and changes of configuration.
+//! The engine's interface for control code: workers, ports and changes of configuration.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,24 +30,24 @@ use crate::worker::{ControlTask, TaskSender, Worker, WorkerShared, marks, tasks}
 #[derive(Debug)]
 pub struct Engine {
     workers: Arc<[Arc<WorkerShared>]>,
-    /// By worker, where to submit what control code wants to be done.
+    /// By worker: the channel by which control code submits tasks.
     tasks: Vec<TaskSender>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Who sees to it that workers come round.
+    /// Detects workers that do not finish a round in time.
     watch: Arc<Watch>,
     watcher: Mutex<Option<JoinHandle<()>>>,
     arena: Arc<Arena>,
-    /// Who gets frames out of queues that nobody takes out.
+    /// Returns frames from abandoned queues to the arena.
     reclaimer: Arc<Reclaimer>,
-    /// Held by who changes the configuration, for as long as workers take to follow.
+    /// Serialises configuration changes; held until all workers have adopted the new snapshot.
     changing: Mutex<()>,
-    /// Held for no longer than it takes to look at the pointer.
+    /// Locked only to read or replace the pointer.
     state: RwLock<Arc<State>>,
-    /// How busy workers were, and which queues moved; locked before everything else.
+    /// Load of each worker and recent queue moves; locked before all other locks.
     balance: Mutex<Balance>,
 }
 
-/// What there was before a change: whoever has it last closes what is in it.
+/// State and snapshots that a change replaced; dropping the last reference closes the ports in it.
 type Replaced = ([Arc<State>; 2], Vec<Arc<Snapshot>>);
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Engine {
             let body = Worker::new(mine, &shared, &reclaimer, tasks, Pool::new(&arena));
             let (name, known) = (format!("worker-{}", mine.number), Arc::clone(mine));
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                // Where that is not allowed it runs where it may.
+                // If the CPU is not allowed, the worker runs on any CPU that is.
                 worker.cpu.map(stay_on);
                 known.thread.get_or_init(rustix::thread::gettid);
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body.run())) {
@@ -112,12 +112,12 @@ impl Engine {
         self.workers.len()
     }
 
-    /// The threads of its workers, as the system numbers them.
+    /// Thread ids (TIDs) of the workers.
     pub fn threads(&self) -> Vec<rustix::thread::Pid> {
         self.workers.iter().filter_map(|worker| worker.thread.get().copied()).collect()
     }
 
-    /// What each worker did so far.
+    /// Load and counters of each worker since the start.
     pub fn loads(&self) -> Vec<WorkerLoad> {
         let load = |worker: &Arc<WorkerShared>| WorkerLoad {
             worker: worker.number,
@@ -131,20 +131,20 @@ impl Engine {
         self.workers.iter().map(load).collect()
     }
 
-    /// What each worker was at, at each look since this was asked last.
+    /// Per worker: samples of which queue it was working on, since the last call.
     pub(crate) fn take_sources(&self) -> Vec<Sources> {
         self.workers.iter().map(|worker| worker.load.take_sources()).collect()
     }
 
-    /// Where frames came from that left, as far as workers looked: some bursts, fifty
-    /// times a second.
+    /// Sampled frame counts by ingress and egress port: a few bursts of each worker, 50 times a
+    /// second.
     pub fn flows(&self) -> Flows {
         let mut flows = Flows::new();
         self.workers.iter().for_each(|worker| worker.flows.add_to(&mut flows));
         flows
     }
 
-    /// The memory of its frames.
+    /// The memory that frames are allocated from.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
@@ -155,7 +155,11 @@ impl Engine {
         self.change(|config| config.add_port(options, opened))
     }
 
-    /// Opens all queues of a device, for a port of that name.
+    /// Opens all queues of a device, for a port called `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the device cannot open one of its queues.
     pub fn open(&self, name: &str, device: Box<dyn Device>) -> Result<Opened, Error> {
         let failed = |what: String| {
             let port = name.to_owned();
@@ -174,20 +178,20 @@ impl Engine {
         Ok(Opened::new(device, rx, tx, self.workers()))
     }
 
-    /// Stops a receive queue while its port runs: it is closed when this returns, and what came to
-    /// it was worked on, or is lost as on a wire.
+    /// Stops a receive queue while its port runs. The queue is closed when this returns; frames
+    /// that reached it were processed or are lost, as on a wire.
     pub fn stop_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
         let (_, opened) = self.opened(port)?;
         let _alone = opened.queues_change.lock();
         let stopped = opened.replace_rx(queue, None);
         let changed = self.change(|_| Ok(()));
-        // No worker has it any more.
+        // No worker uses the queue any more.
         drop(stopped);
         changed
     }
 
-    /// Opens a receive queue that was stopped, or that its device did not have before, such as the
-    /// device makes it now. Nothing happens when it is open.
+    /// Opens a receive queue that was stopped or that the device gained since. The queue gets the
+    /// device's present settings. Does nothing if the queue is open.
     pub fn start_queue(&self, port: PortId, queue: u32) -> Result<(), Error> {
         let (name, opened) = self.opened(port)?;
         let _alone = opened.queues_change.lock();
@@ -202,7 +206,8 @@ impl Engine {
         self.change(|_| Ok(()))
     }
 
-    /// Looks again at what a port's device is: its features, its MTU, how many queues it has.
+    /// Refreshes a port's view of its device: features, MTU and number of queues. Starts queues the
+    /// device gained and stops those it lost.
     pub fn refresh_port(&self, port: PortId) -> Result<(), Error> {
         let (_, opened) = self.opened(port)?;
         opened.device.look();
@@ -218,24 +223,26 @@ impl Engine {
         Ok((view.name.to_string(), Arc::clone(&view.opened)))
     }
 
-    /// Takes a port away; its device is closed when this returns, or as soon as nobody looks at it
-    /// any more (see [`Engine::read`]).
+    /// Removes a port. Its device is closed when this returns, or as soon as the last reader
+    /// releases it (see [`Engine::read`]).
     pub fn remove_port(&self, id: PortId) -> Result<(), Error> {
         self.change(|config| config.remove_port(id))
     }
 
-    /// Changes the configuration as a whole: when `change` fails nothing happens. Returns when all
-    /// workers live by the new one, and what it replaced is freed; one change at a time.
+    /// Changes the configuration atomically: if `change` fails, nothing changes. Returns when all
+    /// workers have adopted the new configuration and the replaced one is freed. Changes are
+    /// serialised.
     pub fn change<T>(
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // To close a device may take long: nobody waits for that but who asked for it.
+        // Closing a device may take long, so it happens here, after all locks are released.
         let (result, _old) = self.watch.hurrying(|| self.replace(change))?;
         Ok(result)
     }
 
-    /// The same where nobody waits for it: no program's run is ended for that.
+    /// Like [`Engine::change`], for changes without a waiting caller: programs are not stopped
+    /// early to hurry their workers.
     pub(crate) fn change_in_time<T>(
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
@@ -244,7 +251,7 @@ impl Engine {
         Ok(result)
     }
 
-    /// Changes the configuration; gives what is of no more use, too.
+    /// Changes the configuration; also returns the replaced state for the caller to drop.
     fn replace<T>(
         &self,
         change: impl FnOnce(&mut Config) -> Result<T, Error>,
@@ -267,16 +274,17 @@ impl Engine {
         Ok((result, ([now, old], before)))
     }
 
-    /// Returns when all workers live by it; gives what they lived by before.
+    /// Hands a snapshot to all workers and waits until they have adopted it; returns the snapshots
+    /// they used before.
     fn publish(&self, snapshot: &Arc<Snapshot>) -> Vec<Arc<Snapshot>> {
         let before = self.workers.iter().map(|worker| worker.offer(snapshot)).collect();
         self.workers.iter().for_each(|worker| worker.wait_adopted(snapshot.generation));
         before
     }
 
-    /// Before ports or programs go that `next` has no more: nothing comes from those ports, and
-    /// workers do what waits for them of these, if that takes no longer than [`DRAIN_TIME_MAX`].
-    /// Gives what workers live by then, if it is something else.
+    /// Drains ports and programs that `next` no longer has: polling of those ports stops, and
+    /// workers process the frames handed over to them, for at most [`DRAIN_TIME_MAX`]. Returns the
+    /// snapshot that workers use meanwhile, or `None` if there is nothing to drain.
     fn drain(&self, now: &State, next: &Config) -> Option<Arc<Snapshot>> {
         if !self.workers.iter().any(|worker| worker.inbox.is_used()) {
             return None;
@@ -295,20 +303,21 @@ impl Engine {
         Some(draining)
     }
 
-    /// The configuration as it is. Nobody waits for whoever reads: what is changed meanwhile stays
-    /// as it was for `read`, and is freed afterwards.
+    /// Calls `read` with the present configuration. Readers block no change: `read` keeps its
+    /// version, which is freed afterwards if it was replaced meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Config, &Snapshot) -> T) -> T {
         let state = self.state();
         read(&state.config, &state.snapshot)
     }
 
-    /// A port as it is, for whoever looks at that one alone.
+    /// The present view of one port, or `None` if it does not exist.
     pub fn port(&self, id: PortId) -> Option<Arc<Port>> {
         self.read(|_, snapshot| snapshot.port(id).cloned())
     }
 
-    /// Sends a packet out of a port, between two bursts: for control code. Gives whether it will
-    /// be tried; on a port that does not exist then, the packet is lost.
+    /// Sends a packet from control code out of a port, between two bursts of the first worker.
+    /// Returns whether the packet was accepted for sending. It is lost if the port does not exist
+    /// by then.
     pub fn inject(&self, port: PortId, packet: &[u8]) -> bool {
         let Some(worker) = self.workers.first() else { return false };
         let is_taken = worker.inbox.inject(port, packet);
@@ -316,20 +325,20 @@ impl Engine {
         is_taken
     }
 
-    /// Has the first worker do something between its bursts, and waits until it is done; `None`
-    /// when the engine stops before.
+    /// Runs a task on the first worker between its bursts and waits for its end; `None` if the
+    /// engine stops first.
     pub fn run_task<T: ControlTask>(&self, task: T) -> Option<T> {
         self.tasks.first()?.submit(self.workers.first()?, task).recv().ok()
     }
 
-    /// What became of all frames so far.
+    /// Totals of all frames by origin and fate so far.
     pub fn conservation(&self) -> Conservation {
         let workers = self.workers.iter().map(|worker| &worker.counters);
         Conservation::of(&workers.chain(std::iter::once(self.reclaimer.counters())))
     }
 
-    /// Stops the workers, once they have done what they handed to each other; what they don't get
-    /// done in a fifth of a second is dropped and counted, as `removed`.
+    /// Stops the workers after they have processed the frames they handed to each other. Frames
+    /// left after 200 ms are dropped and counted as `removed`.
     pub fn stop(&self) {
         self.watch.hurrying(|| {
             let _alone = self.changing.lock();
@@ -339,11 +348,11 @@ impl Engine {
         let mut threads = self.threads.lock();
         self.watch.hurrying(|| {
             for thread in threads.drain(..) {
-                // Of one that panicked it is known.
+                // A panic was recorded by the thread itself.
                 let _never = thread.join();
             }
         });
-        // Frames may have been handed to a worker that had ended.
+        // Other workers may have handed frames to a worker after its end.
         self.workers.iter().for_each(|worker| worker.inbox.sweep(&self.reclaimer));
         self.watch.end();
         if let Some(watcher) = self.watcher.lock().take() {
@@ -351,25 +360,26 @@ impl Engine {
         }
     }
 
-    /// Sets after how long a program is stopped that does not return; a second when nobody says
-    /// otherwise. Who waits for its worker, with a change of configuration or with
-    /// [`Engine::stop`], has it stopped after [`LATE`](crate::LATE).
+    /// Sets the time after which a program that does not return is stopped; one second by default.
+    /// While a change of configuration or [`Engine::stop`] waits for the program's worker, the time
+    /// is [`LATE`](crate::LATE).
     pub fn set_patience(&self, patience: Duration) {
         self.watch.set_patience(patience);
     }
 
-    /// Workers that have not come round for [`LATE`](crate::LATE).
+    /// Workers that have not finished a round for [`LATE`](crate::LATE).
     pub fn stuck(&self) -> Vec<Stuck> {
         self.watch.late()
     }
 
-    /// Programs that were stopped since this was asked last.
+    /// Programs that were stopped since the last call.
     pub fn take_stopped(&self) -> Vec<Stopped> {
         self.watch.take_stopped()
     }
 
-    /// Says which worker panicked, and why, if one has. Its queues are closed, what it had in hand
-    /// is lost ([`Conservation::missing`]), and others hand it nothing any more.
+    /// Number and panic message of the first worker that panicked, if any. Its queues are closed,
+    /// the frames it held are lost ([`Conservation::missing`]), and other workers hand it no more
+    /// frames.
     pub fn panicked(&self) -> Option<String> {
         let panicked = |worker: &Arc<WorkerShared>| {
             let why = worker.panic.get()?;
@@ -378,10 +388,11 @@ impl Engine {
         self.workers.iter().find_map(panicked)
     }
 
-    /// Moves a queue to a worker that has less to do, if one has too much: above 80 % of its time,
-    /// another one below half of that. One at most in each [`BALANCE_PERIOD`], and never so that
-    /// the other has more to do then; queues of ports with [`PortOptions::workers`] stay. No frame
-    /// is lost, and those of a queue stay in their order. Control code calls it now and then.
+    /// Moves a queue from an overloaded worker (busy above 80 % of its time) to the least busy one,
+    /// if that is busy less than half as much. Moves at most one queue per [`BALANCE_PERIOD`],
+    /// never makes the new worker busier than the old one, and never moves queues of ports with
+    /// [`PortOptions::workers`]. No frame is lost, and frames of a queue stay in order. Control
+    /// code calls this periodically.
     ///
     /// [`BALANCE_PERIOD`]: crate::BALANCE_PERIOD
     /// [`PortOptions::workers`]: crate::PortOptions::workers
@@ -411,7 +422,7 @@ impl Engine {
             Some((chosen, config.name(chosen.port).ok()?.to_owned(), from))
         })?;
         balance.note(chosen.port, chosen.queue, now);
-        // Whoever adds a port meanwhile looks at it.
+        // Adding a port meanwhile reads the balance.
         drop(balance);
         let moved = self.change_in_time(|it| it.move_queue(chosen.port, chosen.queue, chosen.to));
         moved.ok()?;
@@ -430,7 +441,7 @@ impl Drop for Engine {
     }
 }
 
-/// Nobody waits longer for frames that were handed over to a worker.
+/// Longest wait for workers to process frames that were handed over to them.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 const DRAIN_POLL: Duration = Duration::from_micros(200);
 const _: () = assert!(DRAIN_POLL.as_nanos() < DRAIN_TIME_MAX.as_nanos());
@@ -446,7 +457,7 @@ mod tests {
         let before = generation();
         let during = engine.change(|_| Ok(generation())).expect("nothing is wrong");
         assert_eq!((during, generation()), (before, before + 1));
-        // What is read stays while somebody looks at it.
+        // A state stays unchanged while a reader uses it.
         engine.read(|_, snapshot| {
             engine.change(|_| Ok(())).expect("nothing is wrong");
             assert_eq!(snapshot.generation, before + 1);

@@ -1,4 +1,4 @@
-//! What can be wrong with a change of configuration.
+//! Errors of configuration changes.
 
 use std::io;
 
@@ -15,10 +15,10 @@ pub enum Error {
     IfindexTaken {
         /// The number.
         ifindex: u32,
-        /// Who has it.
+        /// The port that has it.
         owner: String,
     },
-    /// A name that nobody has.
+    /// A name that no port has.
     #[error("there is no port {name}{}", hint(.known))]
     NoPort {
         /// The name.
@@ -29,18 +29,18 @@ pub enum Error {
     /// A number that no port has.
     #[error("there is no port number {0}")]
     NoPortId(u32),
-    /// A bridge nobody made.
+    /// A bridge that does not exist.
     #[error("there is no bridge {0}")]
     NoBridge(String),
     /// A port that would pass its frames to itself.
     #[error("port {0} cannot be its own upper: its frames would come back for ever")]
     OwnUpper(String),
-    /// Still in use.
+    /// A port or bridge that is still in use.
     #[error("{name} is the upper of port {by}: give that another one first")]
     InUse {
-        /// What was to be removed.
+        /// The name of the port or bridge that was to be removed.
         name: String,
-        /// Who uses it.
+        /// The name of the port that uses it.
         by: String,
     },
     /// A worker that does not exist.
@@ -53,7 +53,7 @@ pub enum Error {
         port: String,
         /// The queue.
         queue: u32,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A program that does not fit the hook.
@@ -63,15 +63,15 @@ pub enum Error {
         program: String,
         /// The port.
         port: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// What the kernel would refuse to do with a bond or its member.
+    /// An operation on a bond or its member that the kernel would refuse, too.
     #[error("{name}: {refusal} ({})", .refusal.errno())]
     Bond {
         /// The bond, or the port that is or should be its member.
         name: String,
-        /// Why not.
+        /// The reason.
         refusal: Refusal,
     },
     /// A socket whose number is taken, or is 0.
@@ -82,17 +82,17 @@ pub enum Error {
     Device {
         /// The port.
         port: String,
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Threads, memory or descriptors ran out.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,46 +1,46 @@
-//! Which way frames go: for some of the bursts that leave by a port, where their frames came from.
+//! Flow sampling: the ingress ports of frames in some of the bursts that leave by a port.
 //!
-//! How many frames leave is known exactly ([`crate::counters::PortCounters`]); who sent them is
-//! worth no count of each frame. The watch has each worker look at [`LOOKED_AT`] bursts each time,
-//! fifty times a second, so that each port's frames are divided among those they came from as those
-//! of these bursts were. Where fewer leave, all of them are looked at.
+//! Egress frames are counted exactly ([`crate::counters::PortCounters`]); their ingress ports are
+//! not worth a counter per frame. Instead, the watch makes each worker inspect [`LOOKED_AT`]
+//! bursts, 50 times a second, and a port's egress frames are attributed to ingress ports in the
+//! proportion of this sample. If fewer bursts leave, all of them are inspected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Frames that were seen, by the ifindex of the port where they arrived (0: they came from a
-/// socket, or were made here), and that of the port that was to send them.
+/// Number of sampled frames by ingress ifindex (0: from a socket, or made by the engine) and egress
+/// ifindex.
 pub type Flows = BTreeMap<(u32, u32), u64>;
 
-/// What one worker saw.
+/// Samples of one worker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct FlowCounts {
-    /// Bursts that are still to be looked at.
+    /// Number of bursts still to be inspected.
     left: AtomicU32,
     seen: Mutex<Flows>,
 }
 
 impl FlowCounts {
-    /// Has the next bursts looked at.
+    /// Requests inspection of the next [`LOOKED_AT`] bursts.
     pub(crate) fn ask(&self) {
         self.left.store(LOOKED_AT, Relaxed);
     }
 
-    /// Whether this burst is to be looked at: for the worker alone.
+    /// Whether this burst is to be inspected; called only by the worker.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         let left = self.left.load(Relaxed);
         if left > 0 {
-            // One that is asked for meanwhile may be missed.
+            // A concurrent request may be lost.
             self.left.store(left - 1, Relaxed);
         }
         left > 0
     }
 
-    /// Adds a burst to what was seen.
+    /// Adds a burst to the samples: the ingress ifindex of each frame, and the egress ifindex.
     #[cold]
     pub(crate) fn note(&self, from: impl Iterator<Item = u32>, to: u32) {
         let mut seen = self.seen.lock();
@@ -50,7 +50,7 @@ impl FlowCounts {
             while from.next_if_eq(&first).is_some() {
                 count += 1;
             }
-            // Whoever looks at differences finds that it began again.
+            // Readers of differences must expect that counts start again at 0.
             if seen.len() >= FLOWS_MAX && !seen.contains_key(&(first, to)) {
                 seen.clear();
             }
@@ -58,7 +58,7 @@ impl FlowCounts {
         }
     }
 
-    /// Adds what was seen to that of others.
+    /// Adds this worker's samples to `all`.
     pub(crate) fn add_to(&self, all: &mut Flows) {
         for (way, count) in &*self.seen.lock() {
             *all.entry(*way).or_default() += count;
@@ -66,9 +66,9 @@ impl FlowCounts {
     }
 }
 
-/// Bursts of a worker that are looked at each time.
+/// Bursts of a worker that are inspected per request.
 const LOOKED_AT: u32 = 32;
-/// Ways that are remembered.
+/// Most pairs of ports that are kept.
 const FLOWS_MAX: usize = 4096;
 const _: () = assert!(LOOKED_AT as usize * crate::BURST <= FLOWS_MAX, "one look finds room");
 

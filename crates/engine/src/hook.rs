@@ -1,4 +1,4 @@
-//! What becomes of frames at a hook: the programs that judge them, and where each verdict leads.
+//! Hooks: the programs that judge frames, and the target of each verdict.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use crate::numbers::{Numbers, PortId};
 use crate::tap::Tap;
 use crate::target::{Exit, Owner, TargetId};
 
-/// What becomes of frames somewhere: the programs that judge them, and what each verdict means
-/// there. The kernel's special cases are rows of this table ([`HookSpec::row`]).
+/// A hook: the programs that judge frames, and the target of each verdict there. The kernel's
+/// special cases are rows of this table ([`HookSpec::row`]).
 #[derive(Debug, Clone)]
 pub(crate) struct HookSpec {
-    /// Without any, frames pass.
+    /// The programs; without any, frames pass.
     pub(crate) chain: Option<Arc<Chain>>,
-    /// By [`Action`], where frames go.
+    /// Target of frames by [`Action`].
     pub(crate) row: Row,
-    /// Who is charged with redirects that lead nowhere.
+    /// The port whose counters count redirects without a valid target.
     pub(crate) owner: Owner,
-    /// Where verdicts are counted, by worker.
+    /// Counters of verdicts, by worker.
     pub(crate) counts: Option<Arc<[PortCounters]>>,
-    /// Where it is, for taps.
+    /// The hook as taps name it.
     pub(crate) point: Hook,
-    /// Who gets copies.
+    /// Taps that get copies of frames.
     pub(crate) taps: Vec<Arc<Tap>>,
     /// The ifindex that programs see as `egress_ifindex`; 0 where frames arrive.
     pub(crate) egress: u32,
-    /// Makes frames linear first.
+    /// Linearises frames before programs run.
     pub(crate) linearize: bool,
     /// Frames may be in the memory of applications.
     pub(crate) zero_copy: bool,
-    /// Control frames of that bond pass before a program sees them.
+    /// Control frames of this bond bypass the programs.
     pub(crate) control: Option<PortId>,
-    /// The ports that redirects may name, by the numbers that the programs' owner knows; without
-    /// it, all there are by their ifindexes.
+    /// Ports that redirects may name, by the numbers that the programs' owner uses; without it, all
+    /// ports by ifindex.
     pub(crate) scope: Option<Arc<Numbers<PortId>>>,
 }
 
@@ -46,17 +46,17 @@ pub(crate) struct GuestChain {
     pub(crate) scope: Arc<Numbers<PortId>>,
 }
 
-/// What `XDP_ABORTED`, `DROP`, `PASS`, `TX` and `REDIRECT` mean, in this order.
+/// Targets of `XDP_ABORTED`, `DROP`, `PASS`, `TX` and `REDIRECT`, in this order.
 pub(crate) type Row = [TargetId; 5];
 
-/// The row of what arrives, where only two targets differ.
+/// The row of an ingress hook; only its `pass` and `tx` targets vary.
 fn arrivals(owner: Owner, pass: TargetId, tx: TargetId) -> Row {
     let (aborted, dropped) = (owner.drops(DropReason::Aborted), owner.drops(DropReason::Verdict));
     [aborted, dropped, pass, tx, TargetId::AS_FRAME_SAYS]
 }
 
 impl HookSpec {
-    /// Programs alone, for nobody in particular.
+    /// A hook with programs and a row, everything else at its default.
     fn new(chain: Option<Arc<Chain>>, owner: Owner, row: Row) -> HookSpec {
         HookSpec {
             chain,
@@ -73,7 +73,7 @@ impl HookSpec {
         }
     }
 
-    /// What arrives at a port: passes to what is above it, and is sent back by `tx`.
+    /// The `rx` hook of a port: passed frames go to `pass`, frames to send back to `tx`.
     pub(crate) fn rx(
         port: PortId,
         chain: Option<Arc<Chain>>,
@@ -84,7 +84,7 @@ impl HookSpec {
         HookSpec::new(chain, owner, arrivals(owner, pass, tx))
     }
 
-    /// What leaves by a port: only what all programs pass does.
+    /// The `tx` hook of a port: only frames that all programs pass leave.
     pub(crate) fn tx(port: PortId, ifindex: u32, chain: Option<Arc<Chain>>) -> HookSpec {
         let owner = Owner::of(port);
         let (drop, pass) = (owner.target(Exit::TxVerdict), owner.target(Exit::Guest));
@@ -92,14 +92,14 @@ impl HookSpec {
         HookSpec { point: Hook::Tx, egress: ifindex, ..new }
     }
 
-    /// The ports that redirects may name here, where `all` are known by their ifindexes.
+    /// Ports that redirects may name here; `all` are the engine's ports by ifindex.
     #[inline]
     pub(crate) fn ports<'a>(&'a self, all: &'a Numbers<PortId>) -> &'a Numbers<PortId> {
         self.scope.as_deref().unwrap_or(all)
     }
 
-    /// What is to reach the guest behind a port, as its own program decides: what that sends back
-    /// arrives at the port, as if the guest had sent it.
+    /// The hook of a guest's own program on frames to the guest. Frames it sends back arrive at the
+    /// port, as if the guest had sent them.
     pub(crate) fn guest_rx(port: PortId, guest: GuestChain) -> HookSpec {
         let owner = Owner::of(port);
         let (drop, pass) = (owner.target(Exit::TxVerdict), owner.target(Exit::Xmit));
@@ -108,8 +108,8 @@ impl HookSpec {
         HookSpec { point: Hook::GuestRx, scope: Some(guest.scope), ..new }
     }
 
-    /// What that guest sends: what its own program passes is the port's to judge, and what that
-    /// sends back goes to the guest.
+    /// The hook of a guest's own program on frames from the guest. Frames it passes go to the
+    /// port's `rx` hook; frames it sends back go to the guest.
     pub(crate) fn guest_tx(port: PortId, guest: GuestChain) -> HookSpec {
         let owner = Owner::of(port);
         let row = arrivals(owner, owner.target(Exit::Receive), owner.target(Exit::Xmit));
@@ -117,7 +117,7 @@ impl HookSpec {
         HookSpec { point: Hook::GuestTx, scope: Some(guest.scope), ..new }
     }
 
-    /// The program of a devmap's entry on the way to that port (`dev_map_bpf_prog_run`).
+    /// The hook of a devmap entry's program, on the way to port `to` (`dev_map_bpf_prog_run`).
     pub(crate) fn devmap(to: PortId, ifindex: u32, chain: Arc<Chain>) -> HookSpec {
         let owner = Owner::of(to);
         let (drop, pass) = (owner.target(Exit::EntryVerdict), owner.target(Exit::Send));
@@ -125,7 +125,7 @@ impl HookSpec {
         HookSpec { egress: ifindex, ..new }
     }
 
-    /// The program of a cpumap's entry, for frames that arrived at a port with that hook
+    /// The hook of a cpumap entry's program, for frames that arrived at a port with hook `from`
     /// (`cpu_map_bpf_prog_run_xdp`).
     pub(crate) fn cpumap(from: &HookSpec, chain: Option<Arc<Chain>>) -> HookSpec {
         let owner = from.owner;
@@ -133,9 +133,10 @@ impl HookSpec {
         HookSpec::new(chain, owner, [drop, drop, pass, drop, TargetId::AS_FRAME_SAYS])
     }
 
-    /// Live frames, which seem to have arrived at a port with that hook: what is sent back leaves
-    /// as if redirected, but by a bond's choice where the port's program is its bond's
-    /// (`xdp_test_run_batch`, `bpf_prog_run_xdp`).
+    /// The hook of a live test run, whose frames seem to arrive at a port with hook `from`. Frames
+    /// sent back leave as if redirected; if `from`'s flag is set, because the port runs its bond's
+    /// program, they leave by the member that the bond chooses (`xdp_test_run_batch`,
+    /// `bpf_prog_run_xdp`).
     pub(crate) fn live(from: Option<(&HookSpec, bool)>, chain: Arc<Chain>) -> HookSpec {
         let owner = from.map_or(Owner::NOBODY, |(from, _)| from.owner);
         let (pass, tx) = match from {
@@ -147,13 +148,13 @@ impl HookSpec {
         HookSpec::new(Some(chain), owner, arrivals(owner, pass, tx))
     }
 
-    /// Where a worker counts verdicts.
+    /// The verdict counters of a worker.
     #[inline]
     pub(crate) fn verdicts(&self, worker: usize) -> Option<&[Counter; 5]> {
         Some(&self.counts.as_ref()?[worker].actions)
     }
 
-    /// What a verdict means here: the only place where one decides about a frame.
+    /// The target of a verdict: the only place that decides about a frame.
     #[inline]
     pub(crate) fn target(&self, action: Action) -> TargetId {
         self.row[action as usize]

@@ -1,10 +1,10 @@
-//! Lanes: rings by which one worker hands frames to another, or to itself.
+//! Lanes: single-producer rings by which a worker hands frames to another worker or to itself.
 //!
-//! Each is one worker's way to an entry of a cpumap, or to another worker that runs programs for a
-//! port that spreads ([`Spread`](crate::Spread)). One worker gives, one takes, in bursts, and
-//! neither waits for the other; a burst costs the giver one store and a look at whether the taker
-//! sleeps. A lane is known to its taker's inbox too, so that the engine sees how far it is
-//! ([`Mark`]), and gets what is left when its taker is gone.
+//! Each lane leads from one worker to an entry of a cpumap, or to another worker that runs programs
+//! for a port that spreads its flows ([`Spread`](crate::Spread)). One worker gives and one takes,
+//! in bursts, and neither waits for the other; a burst costs the giver one store and one check
+//! whether the taker sleeps. The taker's inbox also refers to the lane, so that the engine can
+//! observe its progress ([`Mark`]) and reclaim its frames when the taker is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,24 +14,24 @@ use towpath_maps::{Map, TargetEntry};
 use towpath_ring::{Progress, Taker};
 use towpath_xdp::Frame;
 
-/// What is to be done to the frames of a lane.
+/// The processing of a lane's frames by its taker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Errand {
-    /// What an entry of a cpumap says.
+    /// The program of a cpumap entry.
     Entry(CpuEntry),
-    /// What a port does to everything that arrives; frames know where they did.
+    /// The `rx` processing of the port where each frame arrived.
     Arrive,
 }
 
-/// An entry of a cpumap: what has a queue of its own at the worker it names.
+/// An entry of a cpumap. Each has its own queue at the worker it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuEntry {
     map: usize,
-    /// The worker.
+    /// Number of the worker.
     pub(crate) key: u32,
     /// Most frames that wait in its queue (`cpumap_val::qsize`).
     pub(crate) limit: usize,
-    /// The program to run there; 0 for none.
+    /// Id of the program to run there; 0 for none.
     pub(crate) program: u32,
 }
 
@@ -42,52 +42,52 @@ impl CpuEntry {
     }
 }
 
-/// A lane, as all but its giver see it.
+/// A lane, without its giver's end.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) errand: Errand,
     taker: Mutex<Taker<Frame>>,
     progress: Progress<Frame>,
-    /// Frames that were taken and worked on: all that came of them is on its way.
+    /// Number of frames taken and fully processed: all resulting frames have been passed on.
     done: Apart<AtomicUsize>,
-    /// Where others lead to the same entry.
+    /// Capacity shared by all lanes to the same cpumap entry.
     pub(crate) room: Option<Arc<Room>>,
-    /// Nobody gives any more.
+    /// The giver has left.
     is_left: AtomicBool,
-    /// Nobody takes any more.
+    /// The taker has left.
     is_closed: AtomicBool,
 }
 
-/// What the taker writes has cache lines of its own.
+/// Keeps values written by the taker on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Room that lanes share which lead to the same entry.
+/// Queue capacity shared by all lanes to the same cpumap entry.
 #[derive(Debug)]
 pub(crate) struct Room {
     limit: usize,
     used: AtomicUsize,
 }
 
-/// A place in a lane: what was given before.
+/// A position in a lane: all frames given before it.
 #[derive(Debug)]
 pub(crate) struct Mark {
     lane: Arc<Lane>,
     given: usize,
 }
 
-/// What is to be worked on before something else is done, with all that comes of it.
+/// A set of frames, and all frames resulting from them, that must be processed before an action.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     marks: Vec<Mark>,
-    /// How often what comes of it may still be handed on.
+    /// Number of further hand-overs that the fence still follows.
     hops: usize,
 }
 
 impl Lane {
-    /// A lane whose taker and progress these are. Those that lead to the same entry of a cpumap
-    /// share its room: there are `others` to the same taker.
+    /// Makes a lane from its ring's taker and progress. `others` are the taker's other lanes; those
+    /// to the same cpumap entry share their room with this one.
     pub(crate) fn new(
         errand: Errand,
         (taker, progress): (Taker<Frame>, Progress<Frame>),
@@ -109,73 +109,73 @@ impl Lane {
         }
     }
 
-    /// Nobody gives any more.
+    /// The giver has left.
     pub(crate) fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
     }
 
-    /// Whether nobody takes any more.
+    /// Whether the taker has left.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether something waits in it.
+    /// Whether frames wait in the lane.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
         self.progress.given() != self.progress.taken()
     }
 
-    /// Takes up to `most` frames. Say [`Lane::finish`] when all went on.
+    /// Takes up to `most` frames. Call [`Lane::finish`] when all are processed.
     pub(crate) fn take(&self, frames: &mut Vec<Frame>, most: usize) -> usize {
         let count = self.taker.lock().take(frames, most);
         if let Some(room) = &self.room {
-            // Whoever sees that there is room sees that there is in the ring.
+            // A giver that sees this room also sees the space in the ring.
             room.used.fetch_sub(count, Ordering::Release);
         }
         count
     }
 
-    /// All frames that were taken have been worked on.
+    /// Marks all frames taken so far as processed.
     pub(crate) fn finish(&self) {
         self.done.0.store(self.progress.taken(), Ordering::Release);
     }
 
-    /// Takes no more of what is given from now on, but for what is just being given.
+    /// Marks the taker as gone: givers stop, except for a burst already being given.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is of no more use to anybody.
+    /// Whether the lane can be freed: its giver has left and all its frames are processed.
     pub(crate) fn is_over(&self) -> bool {
-        // First: what was given before is seen then.
+        // Read first, so that all frames given before are seen below.
         let is_left = self.is_left.load(Ordering::Acquire);
         is_left && self.done.0.load(Ordering::Acquire) == self.progress.given()
     }
 
-    /// What was given so far.
+    /// A mark behind all frames given so far.
     pub(crate) fn mark(self: &Arc<Lane>) -> Mark {
         Mark { lane: Arc::clone(self), given: self.progress.given() }
     }
 }
 
 impl Mark {
-    /// Whether everything in front of it has been worked on, or never will be.
+    /// Whether all frames before the mark have been processed, or never will be.
     pub(crate) fn is_passed(&self) -> bool {
         let done = self.lane.done.0.load(Ordering::Acquire);
-        // Both run freely, and a lane is shorter than half of all numbers.
+        // Both counters wrap around, and a lane is shorter than half of their range.
         let is_done = self.given.wrapping_sub(done).cast_signed() <= 0;
         is_done || self.lane.is_closed.load(Ordering::Relaxed)
     }
 }
 
 impl Fence {
-    /// Behind these places.
+    /// A fence behind `marks`.
     pub(crate) fn new(marks: impl IntoIterator<Item = Mark>) -> Fence {
         Fence { marks: marks.into_iter().collect(), hops: HOPS_MAX }
     }
 
-    /// Whether it has been done; `marks` says what all workers are given now.
+    /// Whether the frames have been processed; `marks` returns the present marks of all workers.
     pub(crate) fn is_passed(&mut self, marks: impl Fn() -> Vec<Mark>) -> bool {
         if self.marks.is_empty() {
             return true;
@@ -195,7 +195,7 @@ impl Fence {
 }
 
 impl Room {
-    /// Takes as much of the room as there is, up to `wanted`.
+    /// Reserves room for up to `wanted` frames; returns the number granted.
     pub(crate) fn reserve(&self, wanted: usize) -> usize {
         let used = self.used.fetch_add(wanted, Ordering::Acquire);
         let fits = self.limit.saturating_sub(used).min(wanted);
@@ -206,6 +206,6 @@ impl Room {
     }
 }
 
-/// A program of a cpumap's entry may hand a frame on to another entry, and so on. A fence waits for
-/// no more than so many hand-overs in a row.
+/// Most hand-overs in a row that a fence follows: the program of a cpumap entry may redirect a
+/// frame to another entry, and so on.
 const HOPS_MAX: usize = 4;

@@ -1,4 +1,4 @@
-//! How frames move: workers that poll ports, run programs and deliver by their verdicts.
+//! The packet engine: workers poll ports, run programs and deliver frames by their verdicts.
 //!
 //! ```text
 //! source -- burst --> hook -- one verdict switch --> target (admit, push, flush, credit)

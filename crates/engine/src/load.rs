@@ -1,9 +1,9 @@
-//! What workers do with their time: for how much of it they have something to do, and for which
-//! programs.
+//! Load of the workers: how long each had work, and which programs took the time.
 //!
-//! A worker that finds nothing reads the clock anyway, to know when to sleep. What lies between two
-//! such readings is work if something was found between them, so that no clock is read while frames
-//! come. Which program takes the time is seen by the watch, which looks at what each worker runs.
+//! A worker that finds no work reads the clock anyway, to know when to sleep. The time between two
+//! such readings counts as work if the worker found some in between, so that it reads no clock
+//! while frames arrive. The watch samples which program each worker runs, and thereby each
+//! program's share of the time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,40 +16,40 @@ use towpath_xdp::Standing;
 use crate::numbers::PortId;
 use crate::options::Mode;
 
-/// What a worker did so far.
+/// A worker's load and counters since the start.
 #[derive(Debug, Clone)]
 pub struct WorkerLoad {
-    /// Its number.
+    /// The worker's number.
     pub worker: usize,
-    /// The CPU that it was to stay on.
+    /// The CPU that the worker is configured to stay on.
     pub cpu: Option<usize>,
-    /// How it waits.
+    /// How the worker waits for work.
     pub mode: Mode,
-    /// For how long it had something to do: frames, packets of sockets, timers, what control code
-    /// wanted. A round that found nothing is not part of it, and neither is sleep.
+    /// Time with work: frames, packets of sockets, timers, tasks of control code. Rounds that found
+    /// nothing and sleep are not included.
     pub worked: Duration,
-    /// Frames that it took out of receive queues.
+    /// Frames taken out of receive queues.
     pub received: u64,
-    /// Frames that it took over from other workers, out of queues, or at their launch time.
+    /// Frames taken over from other workers, from dequeue queues, or at their launch time.
     pub taken_over: u64,
-    /// Programs that it was in, and the share of its time, 0 to 1, that each took in the last
-    /// [`LOOKS`] looks, the largest first.
+    /// Programs seen running in the last [`LOOKS`] samples, with the share of samples, 0 to 1, of
+    /// each; the largest first.
     pub programs: Vec<(Arc<Standing>, f64)>,
 }
 
-/// A worker's time, as others see it.
+/// A worker's load, readable by other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Load {
     epoch: Instant,
-    /// Without work: nanoseconds that it worked. At work: [`AT_WORK`], and when it would have begun
-    /// if it had worked without a break since then.
+    /// While idle: nanoseconds worked so far. While working: [`AT_WORK`] and the present time minus
+    /// the nanoseconds worked, as of the start of work.
     word: AtomicU64,
-    /// What was told last, which never gets less.
+    /// The value reported last, so that reports never decrease.
     told: AtomicU64,
-    /// What it ran at each look; nothing where it ran no program.
+    /// The program running at each sample; a dangling reference if none was.
     looks: Mutex<VecDeque<Weak<Standing>>>,
-    /// Whose frames it is at: [`source`]'s number, or 0 for what came from no queue.
+    /// The queue whose frames are being processed: a number from [`source`], or 0 for other work.
     at: AtomicU64,
     sources: Mutex<Sources>,
 }
@@ -66,7 +66,7 @@ impl Load {
         }
     }
 
-    /// For how long it had something to do by now.
+    /// Time the worker had work so far.
     pub(crate) fn worked(&self) -> Duration {
         let now = self.ns(Instant::now());
         let word = self.word.load(Ordering::Acquire);
@@ -74,24 +74,24 @@ impl Load {
         Duration::from_nanos(self.told.fetch_max(worked, Ordering::Relaxed).max(worked))
     }
 
-    /// It is at frames of this queue.
+    /// Notes that the worker processes frames of this queue.
     #[inline]
     pub(crate) fn is_at(&self, port: PortId, queue: u32) {
         self.at.store(source(port, queue), Ordering::Relaxed);
     }
 
-    /// It is at something else.
+    /// Notes that the worker does other work.
     #[inline]
     pub(crate) fn is_elsewhere(&self) {
         self.at.store(0, Ordering::Relaxed);
     }
 
-    /// What it was at since this was asked last.
+    /// The samples since the last call.
     pub(crate) fn take_sources(&self) -> Sources {
         std::mem::take(&mut *self.sources.lock())
     }
 
-    /// Notes whose frames it is at, and which program it is in, if it is in one.
+    /// Takes a sample: the queue being processed, and the running program, if any.
     pub(crate) fn look(&self, program: Option<&Arc<Standing>>) {
         if self.word.load(Ordering::Relaxed) & AT_WORK != 0 {
             self.sources.lock().note(self.at.load(Ordering::Relaxed));
@@ -103,7 +103,8 @@ impl Load {
         looks.push_back(program.map(Arc::downgrade).unwrap_or_default());
     }
 
-    /// The programs it was in lately, with their shares of its time.
+    /// Programs seen in recent samples, with the share of samples, 0 to 1, of each; the largest
+    /// first.
     pub(crate) fn programs(&self) -> Vec<(Arc<Standing>, f64)> {
         let looks = self.looks.lock();
         let one = 1.0 / looks.len().max(1) as f64;
@@ -123,7 +124,7 @@ impl Load {
     }
 }
 
-/// What a worker was at, at each of some looks at which it had something to do.
+/// Samples of the queue a worker processed, taken while it had work.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     looks: u32,
@@ -136,28 +137,28 @@ impl Sources {
         *self.by_queue.entry(source).or_default() += 1;
     }
 
-    /// Share of its work, 0 to 1, that was for frames of this queue; 0 where it was looked at too
-    /// seldom to say.
+    /// Share of the work, 0 to 1, that was for frames of this queue; 0 if there are too few
+    /// samples.
     pub(crate) fn share(&self, port: PortId, queue: u32) -> f64 {
         let count = self.by_queue.get(&source(port, queue)).copied().unwrap_or(0);
         if self.looks < SOURCE_LOOKS_MIN { 0.0 } else { f64::from(count) / f64::from(self.looks) }
     }
 }
 
-/// A queue's number among all, which is not 0.
+/// A non-zero number that identifies a queue among those of all ports.
 fn source(port: PortId, queue: u32) -> u64 {
     (u64::from(port.0) << 32) | (u64::from(queue) + 1)
 }
 
-/// A worker's own look at its time.
+/// A worker's private time keeping.
 pub(crate) struct Stint {
-    /// It has found something since it had nothing to do.
+    /// The worker has found work since its last idle round.
     pub(crate) is_at_work: bool,
-    /// When it had nothing to do last.
+    /// End of the last idle round or sleep.
     last: Instant,
-    /// How long a round takes that finds nothing: one ends each stint.
+    /// Duration of an idle round; one ends each stint of work.
     empty: Duration,
-    /// When this stint began, and for how long it worked before.
+    /// Start of this stint; `worked` is the time worked before it.
     began: Instant,
     worked: Duration,
 }
@@ -174,7 +175,7 @@ impl Stint {
         }
     }
 
-    /// There is something to do, the first since there was nothing.
+    /// Starts a stint: the worker found work after an idle round.
     #[cold]
     pub(crate) fn begin(&mut self, load: &Load) {
         self.is_at_work = true;
@@ -183,7 +184,7 @@ impl Stint {
         load.word.store(AT_WORK | since, Ordering::Release);
     }
 
-    /// There was nothing to do in the last round.
+    /// Ends a stint, if any: the last round was idle.
     #[inline]
     pub(crate) fn pause(&mut self, load: &Load, now: Instant) {
         if self.is_at_work {
@@ -196,18 +197,18 @@ impl Stint {
         self.last = now;
     }
 
-    /// It slept until now.
+    /// Notes that the worker slept until `now`.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.last = now;
     }
 }
 
 const AT_WORK: u64 = 1 << 63;
-/// From fewer looks at a worker nobody can tell what takes its time.
+/// Fewest samples from which shares are derived.
 const SOURCE_LOOKS_MIN: u32 = 20;
-/// What takes longer was no round that found nothing: the system let the worker wait.
+/// Longest plausible idle round; if one took longer, the worker was descheduled.
 const EMPTY_MAX: Duration = Duration::from_micros(50);
-/// Looks at what a worker runs that are remembered: those of ten seconds.
+/// Number of samples kept per worker: those of the last ten seconds.
 pub const LOOKS: usize = 500;
 const _: () = assert!(SOURCE_LOOKS_MIN as usize <= LOOKS);
 
@@ -225,7 +226,8 @@ mod tests {
     impl Lab {
         fn new() -> Lab {
             let (load, stint) = (Load::new(), Stint::new());
-            // What it has done lies in the past of who asks for it.
+            // Simulated time starts at the real time, so that all work lies in the past of
+            // `worked`.
             let now = stint.last;
             Lab { load, stint, now }
         }
@@ -274,7 +276,7 @@ mod tests {
         while lab.load.worked() < first + Duration::from_millis(2) {
             std::thread::yield_now();
         }
-        // As if it had paused sooner than somebody saw it work.
+        // Simulates a pause earlier than the work already reported.
         lab.stint.pause(&lab.load, lab.now);
         assert!(lab.load.worked() >= first + Duration::from_millis(2));
     }

@@ -1,19 +1,19 @@
-//! Numbers: of ports, and the table by which things are found that have one.
+//! Port numbers, and a hash table for lookups by number.
 
 /// A port's number inside one engine. Numbers of removed ports are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortId(pub u32);
 
-/// Things by a number that is never 0: a table that is read for each redirected frame, ports by
-/// ifindex for one. At most half of it is used.
+/// A hash table with non-zero 32-bit keys, at most half full. Each redirected frame reads one, e.g.
+/// that of ports by ifindex.
 #[derive(Debug, Default)]
 pub struct Numbers<T> {
-    /// A power of two, two at least, or none.
+    /// Slots: a power of two, at least 2, or none.
     entries: Box<[(u32, T)]>,
 }
 
 impl<T: Copy + Default> Numbers<T> {
-    /// The table of these.
+    /// Makes a table of `things`.
     pub fn new(things: &[(u32, T)]) -> Numbers<T> {
         let size = (things.len() * 2).next_power_of_two().max(2);
         let mut entries = vec![(0, T::default()); size].into_boxed_slice();
@@ -27,7 +27,7 @@ impl<T: Copy + Default> Numbers<T> {
         Numbers { entries }
     }
 
-    /// The thing of that number.
+    /// The value stored for a number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<T> {
         let size = self.entries.len();
@@ -44,8 +44,8 @@ impl<T: Copy + Default> Numbers<T> {
         }
     }
 
-    /// Where to start looking: the high bits of a product depend on all bits of a number (Fibonacci
-    /// hashing), where the low ones are the same for multiples of a power of two.
+    /// The slot where a search starts, by Fibonacci hashing: the high bits of the product depend on
+    /// all bits of the number, while its low bits are equal for multiples of a power of two.
     #[inline]
     fn place(number: u32, size: usize) -> usize {
         let mixed = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!((table.get(0), table.get(65), table.get(6400)), (None, None, None));
     }
 
-    /// Numbers that have their low bits in common, as neighbours do and as multiples of anything.
+    /// Keys with regular steps, many with equal low bits.
     #[test]
     fn numbers_are_where_the_search_begins() {
         for step in [1, 2, 3, 10, 64, 100, 256, 1000, 4096, 1 << 20] {

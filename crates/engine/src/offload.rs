@@ -1,4 +1,4 @@
-//! Doing in software what a port leaves to its egress: checksums and segmentation.
+//! Software offload for ports that lack it: checksums and segmentation.
 //!
 //! Kernel counterparts: `skb_checksum_help`, `tcp_gso_segment`, `__udp_gso_segment`.
 
@@ -9,9 +9,12 @@ use towpath_xdp::{Frame, Pool};
 use crate::counters::DropReason;
 use crate::port::Features;
 
-/// Makes a frame such that a port with these features can send it, and appends what there is to
-/// send. Gives whether it was cut into several, which are new frames; the frame itself is then used
-/// up. What cannot be done gives the frame back with the reason.
+/// Converts a frame for a port with these features, and appends the result to `out`. Returns
+/// whether the frame was consumed and replaced by segments, which are new frames.
+///
+/// # Errors
+///
+/// Returns the frame and the reason if the frame cannot be converted.
 pub fn prepare_xmit(
     mut frame: Frame,
     features: &Features,
@@ -52,8 +55,8 @@ pub fn prepare_xmit(
     Ok(false)
 }
 
-/// What was asked of a large packet is asked of its pieces: all leave at its time, and it was sent
-/// when the last one was.
+/// Passes a large packet's requests on to its segments: all get its launch time, and the last one
+/// its TX timestamp request.
 fn hand_on(frame: &mut Frame, pieces: &mut [Frame]) {
     if let Some(time_ns) = frame.launch_time() {
         pieces.iter_mut().for_each(|piece| piece.set_launch_time(time_ns));
@@ -65,14 +68,14 @@ fn hand_on(frame: &mut Frame, pieces: &mut [Frame]) {
     }
 }
 
-/// Completes checksums that single packets of a burst arrived without. In large packets there is
-/// nothing to complete: each of the packets in them gets its own.
+/// Completes missing checksums of the burst's frames, except for large (GSO) packets, whose
+/// segments get their own.
 pub fn complete_checksums(frames: &mut [Frame]) {
     for frame in frames {
         let Some(Offload { checksum: Some(checksum), gso: None }) = frame.offload() else {
             continue;
         };
-        // One with a place where none can be stays as it is; whoever sends it on says so.
+        // A frame with an invalid checksum position stays as it is; its egress reports it.
         if complete(frame, checksum).is_some() {
             frame.set_offload(None);
         }
@@ -84,11 +87,12 @@ fn can_segment(features: &Features, kind: GsoKind) -> bool {
         GsoKind::Tcp4 | GsoKind::Tcp6 => features.tx_tso,
         GsoKind::UdpL4 => features.tx_uso,
     };
-    // The sum over a large packet is nobody's: who cuts it, sums.
+    // Segmentation needs checksums for each segment, so TSO and USO depend on checksum offload.
     can_cut && features.tx_checksum
 }
 
-/// Stores the checksum over everything from `start` on, where the pseudo header's sum is.
+/// Stores the checksum over all bytes from `start` on into its field, which holds the sum of the
+/// pseudo header before.
 fn complete(frame: &mut Frame, checksum: Checksum) -> Option<()> {
     let (start, at) = place(checksum);
     let mut sum = Sum::default();
@@ -115,7 +119,7 @@ fn place(checksum: Checksum) -> (usize, usize) {
     (start, start + usize::from(checksum.offset))
 }
 
-/// Where the headers of a large packet are.
+/// Offsets of the headers of a large packet.
 struct Layout {
     /// Start of the IP header.
     network: usize,
@@ -136,7 +140,7 @@ fn segment(
     let layout = frame.with_linear(|packet| Layout::of(packet, gso.kind));
     let layout = layout.ok_or(DropReason::Malformed)?;
     let size = usize::from(gso.size);
-    // What has no length that an IP header can tell was never one packet.
+    // A segment must have a length that an IP header can express.
     if size == 0 || layout.payload + size - layout.network > IP_BYTES_MAX {
         return Err(DropReason::Malformed);
     }
@@ -153,7 +157,7 @@ fn segment(
     Ok(())
 }
 
-/// One segment, with `part` bytes of payload. It has several buffers where it is longer than one.
+/// Makes one segment with `part` bytes of payload, of several buffers if it is longer than one.
 fn cut(
     frame: &Frame,
     layout: &Layout,
@@ -187,7 +191,7 @@ fn cut(
     Ok(piece)
 }
 
-/// Which segment it is.
+/// Position of a segment in the large packet.
 struct Segment {
     index: usize,
     /// Bytes of payload before it.
@@ -333,7 +337,7 @@ fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// What the 16 bits of an IP header's length can say.
+/// Largest value of the 16-bit length in an IP header.
 const IP_BYTES_MAX: usize = 65535;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;

@@ -1,4 +1,4 @@
-//! What is open of a device: its receivers and transmitters while no worker has them.
+//! An open device, with its receivers and transmitters while no worker uses them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,30 +9,30 @@ use crate::counters::PortCounters;
 use crate::lane::{Fence, Mark};
 use crate::port::{Device, Rx, Tx};
 
-/// A device with its receivers and transmitters while no worker has them.
+/// An open device, with its receivers and transmitters while no worker uses them.
 #[derive(Debug)]
 pub struct Opened {
     /// The device.
     pub device: Box<dyn Device>,
-    /// Receivers by queue, but for those that are stopped.
+    /// Receivers by queue; `None` for stopped queues.
     rx: RwLock<Vec<Option<Arc<ParkedRx>>>>,
-    /// Whoever starts or stops queues does it alone.
+    /// Serialises starting and stopping of queues.
     pub(crate) queues_change: Mutex<()>,
     /// Transmitters by worker.
     pub(crate) tx: Vec<Parked<dyn Tx>>,
     /// Counters by worker.
     pub counters: Arc<[PortCounters]>,
-    /// A queue reported an error: it is not polled any more.
+    /// A queue reported an error and is no longer polled.
     pub failed: AtomicBool,
-    /// What the error said.
+    /// Text of that error.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) tx_error: Mutex<Option<std::io::Error>>,
-    /// Goes last, when everything else of it is closed.
+    /// Dropped last, after the device and its queues are closed.
     is_open: Arc<()>,
 }
 
 impl Opened {
-    /// What is open of a device, for so many workers.
+    /// An opened device, with counters for `workers` workers.
     pub(crate) fn new(
         device: Box<dyn Device>,
         rx: Vec<ParkedRx>,
@@ -53,13 +53,14 @@ impl Opened {
         }
     }
 
-    /// What is there until the device and its queues are closed. Whoever has them last closes them,
-    /// and may still be at it when nobody can reach them any more.
+    /// A reference that is alive until the device and its queues are closed. The thread that drops
+    /// the last reference closes them, which may still be in progress when no other thread can
+    /// reach the device any more.
     pub fn is_open(&self) -> Weak<()> {
         Arc::downgrade(&self.is_open)
     }
 
-    /// Keeps what went wrong last when sending.
+    /// Keeps the last transmit error.
     pub(crate) fn note_tx_error(&self, error: &std::io::Error) {
         let mut last = self.tx_error.lock();
         if last.as_ref().is_none_or(|last| last.kind() != error.kind()) {
@@ -67,30 +68,30 @@ impl Opened {
         }
     }
 
-    /// What the error said that ended the use of a queue.
+    /// Text of the error that ended the use of a queue, if any.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// What went wrong last when sending.
+    /// Text of the last transmit error, if any.
     pub fn tx_error(&self) -> Option<String> {
         let last = self.tx_error.lock();
         last.as_ref().map(ToString::to_string)
     }
 
-    /// Whether all its receive queues came to their end.
+    /// Whether all open receive queues have reached their end.
     pub fn is_finished(&self) -> bool {
         let queues = self.rx.read();
         queues.iter().flatten().all(|queue| queue.has_ended.load(Ordering::Relaxed))
     }
 
-    /// The receiver of a queue, if that is open.
+    /// The receiver of a queue, if the queue is open.
     pub(crate) fn rx(&self, queue: u32) -> Option<Arc<ParkedRx>> {
         let queues = self.rx.read();
         queues.get(queue as usize)?.clone()
     }
 
-    /// Puts another one in its place, or none; gives the one that was there.
+    /// Replaces or (with `None`) removes the receiver of a queue; returns the previous one.
     pub(crate) fn replace_rx(&self, queue: u32, rx: Option<Box<dyn Rx>>) -> Option<Arc<ParkedRx>> {
         let mut queues = self.rx.write();
         let count = queues.len().max(queue as usize + 1);
@@ -98,7 +99,7 @@ impl Opened {
         std::mem::replace(&mut queues[queue as usize], rx.map(|rx| Arc::new(Parked::new(rx))))
     }
 
-    /// Queues that are open.
+    /// Numbers of the open queues.
     pub fn open_queues(&self) -> Vec<u32> {
         let queues = self.rx.read();
         (0..).zip(&*queues).filter(|(_, rx)| rx.is_some()).map(|(queue, _)| queue).collect()
@@ -106,8 +107,9 @@ impl Opened {
 }
 
 impl Drop for Opened {
-    /// The kernel makes whoever closes a packet socket wait until all CPUs have passed it
-    /// (`synchronize_net`): once for all queues, not for one after the other.
+    /// Closes all queues in parallel: closing a packet socket waits for an RCU grace period
+    /// (`synchronize_net`), and parallel closing waits for about one in all instead of one per
+    /// queue.
     fn drop(&mut self) {
         let mut queues: Vec<Closing> = Vec::new();
         let rx = self.rx.get_mut();
@@ -116,7 +118,7 @@ impl Drop for Opened {
         let Some(last) = queues.pop() else { return };
         std::thread::scope(|scope| {
             for queue in queues {
-                // Without a thread it is closed here.
+                // If no thread can be started, the queue is closed here.
                 let closing = std::thread::Builder::new().spawn_scoped(scope, || drop(queue));
                 drop(closing);
             }
@@ -131,12 +133,12 @@ type Closing = Box<dyn Send>;
 /// A receive queue while no worker polls it.
 pub(crate) type ParkedRx = Parked<dyn Rx>;
 
-/// Something only one thread has at a time, when it is nobody's.
+/// A slot for an object that one thread uses at a time, while no thread uses it.
 pub(crate) struct Parked<T: ?Sized> {
     thing: Mutex<Option<Box<T>>>,
-    /// The frames that are to be worked on before a thread may take the thing again.
+    /// Frames that must be processed before a thread may take the object again.
     behind: Mutex<Fence>,
-    /// Nothing will come of it any more.
+    /// The queue has reached its end.
     pub(crate) has_ended: AtomicBool,
 }
 
@@ -150,14 +152,14 @@ impl<T: ?Sized> Parked<T> {
         self.thing.lock().take()
     }
 
-    /// Puts it down for when a fence is passed.
+    /// Puts the object back; [`Parked::take_behind`] takes it only after `fence` is passed.
     pub(crate) fn put_behind(&self, thing: Box<T>, fence: Fence) {
         *self.behind.lock() = fence;
         self.put(thing);
     }
 
-    /// Takes it, if it is there and what is to be done before has been done; `marks` says what all
-    /// workers are given now.
+    /// Takes the object if it is in the slot and its fence is passed; `marks` returns the present
+    /// marks of all workers.
     pub(crate) fn take_behind(&self, marks: impl Fn() -> Vec<Mark>) -> Option<Box<T>> {
         let mut thing = self.thing.lock();
         thing.as_ref()?;

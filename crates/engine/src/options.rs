@@ -1,22 +1,23 @@
-//! How an engine, its workers and its ports are set up.
+//! Options of an engine, its workers and its ports.
 
 use crate::spread::Spread;
 
-/// How an engine is started.
+/// Options of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its workers; at least one.
+    /// The workers; if empty, one with default options.
     pub workers: Vec<WorkerOptions>,
-    /// Frames there are, 4096 bytes each.
+    /// Number of frames in the arena, 4096 bytes each.
     pub frames: usize,
 }
 
-/// One worker.
+/// Options of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerOptions {
-    /// The CPU it stays on, if it may run there; see [`keep_off`](crate::keep_off).
+    /// The CPU that the worker stays on, if it is allowed to run there; see
+    /// [`keep_off`](crate::keep_off).
     pub cpu: Option<usize>,
-    /// How it waits.
+    /// How the worker waits for work.
     pub mode: Mode,
 }
 
@@ -36,30 +37,32 @@ pub enum Mode {
     Adaptive,
 }
 
-/// How a port is set up, whatever its kind.
+/// Options of a port of any kind.
 #[derive(Debug, Clone)]
 pub struct PortOptions {
     /// Its name, unique among ports and bridges.
     pub name: String,
-    /// Its ifindex; by default that of the host's interface behind it, else a number of our own.
+    /// Its ifindex; by default that of the host's interface behind it, else one the engine assigns.
     pub ifindex: Option<u32>,
-    /// Largest payload it sends, by default what the device says.
+    /// MTU in bytes: the largest payload it sends; by default the device's.
     pub mtu: Option<u32>,
-    /// Makes frames linear for programs without frags support. Without it they see the first
-    /// buffer only.
+    /// Linearises frames for programs without frags support. Otherwise such programs see only the
+    /// first buffer.
     pub linearize: bool,
     /// Workers that poll its queues, in turn. Without any, each queue is polled by the worker that
     /// has least to do when it is opened, and may move
     /// ([`Engine::balance`](crate::Engine::balance)).
     pub workers: Vec<usize>,
-    /// Which workers run its programs: by flow, its [`PortOptions::workers`] do, or all there are.
+    /// How its flows are spread over workers that run its programs: over [`PortOptions::workers`],
+    /// or over all workers if that is empty.
     pub spread: Spread,
-    /// Whether it starts up. One that starts down can get its programs before the first frame.
+    /// Whether the port starts in state up. A port that starts down can get its programs before the
+    /// first frame.
     pub up: bool,
 }
 
 impl PortOptions {
-    /// The usual options for a port of that name.
+    /// Default options for a port called `name`.
     pub fn new(name: &str) -> PortOptions {
         PortOptions {
             name: name.to_owned(),
@@ -73,7 +76,7 @@ impl PortOptions {
     }
 }
 
-/// Where passed frames are to go, by name.
+/// Destination of passed frames, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum UpperName {
     /// Nowhere.
@@ -86,5 +89,6 @@ pub enum UpperName {
 /// Frames received and judged at a time.
 pub const BURST: usize = 64;
 const _: () = assert!(BURST <= u64::BITS as usize, "a mask has a bit for each frame");
-/// Enough for a few thousand frames in rings of each of some ports: 64 MiB.
+/// Default number of frames, 64 MiB in all: enough for rings of a few thousand frames on several
+/// ports.
 const FRAMES: usize = 16384;

@@ -1,24 +1,24 @@
-//! Which worker polls which queue: a new one goes where there is least to do, and one goes to
-//! another worker where its own has too much.
+//! Placement of queues on workers: a new queue goes to the least busy worker, and a queue of an
+//! overloaded worker moves to another.
 //!
-//! These are decisions alone: what is known goes in, a place comes out. A queue moves only where
-//! that leaves its new worker no busier than its old one, so that no two workers pass a queue back
-//! and forth, and what is pinned stays.
+//! The functions here are pure: load figures go in, a decision comes out. A queue moves only if
+//! that leaves its new worker no busier than its old one, so that two workers never pass a queue
+//! back and forth. Pinned queues stay.
 
 use crate::numbers::PortId;
 
-/// A worker, when a queue is to be placed.
+/// Load of a worker, for the placement of a new queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Seat {
     /// Share of its time, 0 to 1, in which it had something to do lately.
     pub(crate) busy: f64,
     /// Queues that it polls.
     pub(crate) queues: usize,
-    /// Queues of the same port among them.
+    /// Queues among them that belong to the new queue's port.
     pub(crate) own: usize,
 }
 
-/// A queue, when one is to be moved.
+/// A polled queue, as a candidate for a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Polled {
     pub(crate) port: PortId,
@@ -26,11 +26,11 @@ pub(crate) struct Polled {
     pub(crate) worker: usize,
     /// Share of its worker's time, 0 to 1, that its frames took lately.
     pub(crate) share: f64,
-    /// It is pinned, or has been moved a short time ago.
+    /// The queue is pinned, or moved recently.
     pub(crate) stays: bool,
 }
 
-/// A queue goes to another worker.
+/// A decision to move a queue to another worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) port: PortId,
@@ -38,9 +38,10 @@ pub(crate) struct Move {
     pub(crate) to: usize,
 }
 
-/// The worker for a new queue: one that has time, that has none of the same port's queues, as the
-/// device spreads flows over those, and that is the least busy; of equals, the one with the fewest
-/// queues, so that ports spread before there is any traffic.
+/// Chooses the worker for a new queue. Preferred, in this order, are workers that are not
+/// overloaded, with the fewest queues of the same port (a device spreads its flows over its
+/// queues), the least busy (in steps of 10 %), and those with the fewest queues, so that ports
+/// spread before there is any traffic.
 pub(crate) fn seat(workers: &[Seat]) -> usize {
     let order = |seat: &Seat| {
         let busy = (seat.busy * 10.0) as u32;
@@ -50,8 +51,9 @@ pub(crate) fn seat(workers: &[Seat]) -> usize {
     seats.min_by_key(|&(number, seat)| (order(seat), number)).map_or(0, |(number, _)| number)
 }
 
-/// What is to move, when workers are so busy: a queue of one that is above 80 %, to the least busy
-/// one if that is below half of it. Of those that fit, the one that takes most of the time.
+/// Chooses a queue to move, given each worker's load: from a worker busy above 80 % to the least
+/// busy one, if that is busy less than half as much. Of the queues that fit, the one with the
+/// largest share moves.
 pub(crate) fn choose(busy: &[f64], queues: &[Polled]) -> Option<Move> {
     let all = || busy.iter().copied().enumerate();
     let (to, least) = all().min_by(|one, other| one.1.total_cmp(&other.1))?;
@@ -70,23 +72,23 @@ pub(crate) fn choose(busy: &[f64], queues: &[Polled]) -> Option<Move> {
     })
 }
 
-/// A worker with more to do than this share of its time has too much.
+/// Share of its time above which a worker is overloaded.
 const BUSY: f64 = 0.8;
-/// To move a queue that takes less of a worker's time helps nobody.
+/// Smallest share of a worker's time that makes a queue worth moving.
 const SHARE_MIN: f64 = 0.02;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Queues that each need a part of a core, and the workers that have them.
+    /// A simulation of queues that each need a part of a core, and of the workers that poll them.
     struct Model {
         workers: usize,
         queues: Vec<(f64, Polled)>,
     }
 
     impl Model {
-        /// Placed one after the other, by number alone.
+        /// Places queues one after the other by [`seat`], without load.
         fn new(workers: usize, demands: &[f64], pinned: impl Fn(usize) -> Option<usize>) -> Model {
             let mut model = Model { workers, queues: Vec::new() };
             for (number, &demand) in demands.iter().enumerate() {
@@ -118,7 +120,8 @@ mod tests {
             (0..self.workers).map(|worker| self.demand(worker).min(1.0)).collect()
         }
 
-        /// What is measured in an interval: who has more to do than it can shares its time.
+        /// Simulates the measurements of an interval; queues share an overloaded worker's time in
+        /// proportion to demand.
         fn measure(&mut self, mut noise: impl FnMut() -> f64) -> Vec<f64> {
             let demands: Vec<f64> = (0..self.workers).map(|it| self.demand(it).max(1.0)).collect();
             for (need, polled) in &mut self.queues {
@@ -166,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is measured is a tenth more or less than what is so, and never the same.
+    /// Measured shares deviate at random from the true ones by up to 10 %.
     #[test]
     fn noise_in_what_is_measured_moves_nothing_back() {
         let mut random = fastrand::Rng::with_seed(32);
@@ -203,7 +206,7 @@ mod tests {
         let pinned = halves.map(|it| Polled { stays: true, ..it });
         assert_eq!(choose(&[0.95, 0.0], &pinned), None);
         assert_eq!(choose(&[1.0], &halves), None, "there is no other worker");
-        // The busiest one has nothing that could go; the next one has.
+        // The busiest worker has no queue that could move; the next one has.
         let both = [polled(0, 0, 1.0), polled(1, 1, 0.5), polled(2, 1, 0.4)];
         let moved = choose(&[1.0, 0.9, 0.0], &both);
         assert_eq!(moved, Some(Move { port: PortId(2), queue: 0, to: 2 }));

@@ -1,9 +1,9 @@
-//! What a port is to the engine: a device that control code opens, and its queues, which workers
-//! poll.
+//! The interface between the engine and port kinds: a device that control code opens, and its
+//! queues, which workers poll.
 //!
-//! A port kind implements three traits. [`Device`] is the side that is configured; it hands out the
-//! two others, which live on worker threads: an [`Rx`] for each receive queue, and a [`Tx`] for
-//! each worker, so that workers never share a transmitter.
+//! A port kind implements three traits. [`Device`] is the configured side. It opens the other two,
+//! which live on worker threads: an [`Rx`] for each receive queue, and a [`Tx`] for each worker, so
+//! that workers never share a transmitter.
 
 use std::fmt;
 use std::io;
@@ -23,14 +23,15 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Number of its receive queues, 0 for a port that only sends.
     fn queues(&self) -> u32;
 
-    /// Looks again at what others change while it is open: how many queues it has (`ethtool -L`),
-    /// its MTU. It tells what it saw last in between.
+    /// Refreshes values that others may change while the device is open: its number of queues
+    /// (`ethtool -L`) and its MTU. Between calls the device reports the values seen last.
     fn look(&self) {}
 
-    /// Takes off what the kernel needs time for, and no frame needs: it will be closed at once.
+    /// Announces that the device will be closed soon. It may release resources that take the kernel
+    /// long to free and that no frame needs.
     fn closes_soon(&self) {}
 
-    /// What it can do.
+    /// The device's features.
     fn features(&self) -> Features;
 
     /// Its Ethernet address; all zeros when it has none.
@@ -57,7 +58,7 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// configuration.
     fn set_up(&self, _up: bool) {}
 
-    /// How fast that is. A kind that does not know says what the kernel says of a veth.
+    /// The link's speed; by default that of a veth in the kernel, 10 Gbit/s full duplex.
     fn speed(&self) -> Speed {
         Speed::default()
     }
@@ -68,53 +69,55 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Opens a transmitter for a worker, numbered from 0. Called at most once at a time for each.
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>>;
 
-    /// What of it does not work any more although frames go on, for people.
+    /// Human-readable list of parts that failed although frames still flow.
     fn failures(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What of it is probably not what was meant, for people.
+    /// Human-readable list of settings that are probably unintended.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How often who is at the other end began anew so far: a guest that was reset, or another one.
-    /// What was done for the one before means nothing to it.
+    /// Number of times the peer restarted so far: a guest was reset or replaced. State kept for the
+    /// previous peer is void.
     fn restarts(&self) -> u64 {
         0
     }
 
-    /// Who is at the other end, where somebody comes and goes.
+    /// State of the peer, for kinds whose peer connects and disconnects.
     fn peer(&self) -> Option<Peer> {
         None
     }
 
-    /// What else there is to say about it, for people: names and values.
+    /// Further human-readable details: names and values.
     fn details(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
-/// Somebody at the other end of a device who comes and goes: the monitor of a virtual machine.
+/// Connection state of a device's peer, such as the monitor of a virtual machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Somebody is there now.
+    /// The peer is connected now.
     pub is_there: bool,
-    /// How often somebody came.
+    /// Number of connections so far.
     pub comings: u64,
-    /// How often what came made no sense.
+    /// Number of connections refused for invalid messages.
     pub refusals: u64,
-    /// Why, the last time.
+    /// Reason of the last refusal.
     pub refusal: Option<String>,
 }
 
 /// A receive queue. Polled by one worker at a time.
 pub trait Rx: Send {
-    /// Appends up to `limit` frames, which it takes from `pool`, and gives their number. Sets each
-    /// frame's offload; the engine sets where it arrived. Returns at once when nothing is there.
-    /// What cannot be received for lack of frames stays where it is, if it can.
+    /// Appends up to `limit` frames, taken from `pool`, and returns their number. Sets each frame's
+    /// offload; the engine sets its ingress. Returns at once if the queue is empty. If `pool` runs
+    /// out, packets stay in the queue where the device allows it.
     ///
-    /// An error says that the queue is of no more use, e.g. because its interface is gone.
+    /// # Errors
+    ///
+    /// Fails if the queue is unusable from now on, e.g. because its interface is gone.
     fn receive(
         &mut self,
         pool: &mut Pool,
@@ -122,20 +125,20 @@ pub trait Rx: Send {
         limit: usize,
     ) -> io::Result<usize>;
 
-    /// Prepares for the worker's sleep: what is to wake it.
+    /// Prepares the queue for the worker's sleep and returns the event that is to end it.
     fn arm(&mut self) -> Wake<'_>;
 
-    /// Where a [`Rx::receive`] that finds nothing costs a system call: a descriptor that is
-    /// readable (`EPOLLIN`) as long as it would find something, always the same one. A worker with
-    /// many of these queues asks only those that are readable, and does not arm them.
+    /// For queues where an empty [`Rx::receive`] costs a system call: a descriptor that is readable
+    /// (`EPOLLIN`) while the queue has frames, the same one at each call. A worker with many such
+    /// queues polls only the readable ones, and does not arm them.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Tells who must be woken by what happens inside this process.
+    /// Sets the waker to call when a thread of this process makes frames available.
     fn set_waker(&mut self, _waker: &Arc<Waker>) {}
 
-    /// Whether nothing will ever come again: the end of a capture.
+    /// Whether no more frames will ever arrive: the end of a capture.
     fn is_finished(&self) -> bool {
         false
     }
@@ -146,65 +149,67 @@ pub trait Rx: Send {
     }
 }
 
-/// What ends a worker's sleep on behalf of a queue.
+/// The event that ends a worker's sleep on behalf of a queue.
 #[derive(Debug)]
 pub enum Wake<'a> {
-    /// Frames are there, or may be: don't sleep.
+    /// Frames are or may be available: the worker must not sleep.
     Now,
-    /// This descriptor becomes readable.
+    /// The descriptor becomes readable.
     Readable(BorrowedFd<'a>),
-    /// It is time.
+    /// The time is reached.
     At(Instant),
-    /// Somebody in this process uses the worker's [`Waker`].
+    /// Another thread of this process calls the worker's [`Waker`].
     Waker,
 }
 
 /// A transmitter of one worker.
 pub trait Tx: Send {
-    /// Takes frames from the front of `frames`, in order. What it leaves there does not fit now
-    /// and will be dropped. It may hold on to frames it took until [`Tx::flush`] and later; their
-    /// memory goes back to a `pool` some time.
+    /// Takes frames from the front of `frames`, in order. Frames it leaves there do not fit now,
+    /// and the caller drops them. The transmitter may keep frames it took until [`Tx::flush`] or
+    /// longer; it returns their memory to a `pool` later.
     ///
-    /// An error is about the first frame that is left, and there is one. It is dropped, and the
-    /// rest tried again.
+    /// # Errors
+    ///
+    /// An error concerns the first frame left in `frames`; at least one is left. The caller drops
+    /// that frame and tries the rest again.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()>;
 
-    /// Sends on their way what [`Tx::transmit`] took. Called at the end of each burst that had any.
+    /// Sends the frames that [`Tx::transmit`] took. Called at the end of each burst that had any.
     fn flush(&mut self, _pool: &mut Pool) -> io::Result<()> {
         Ok(())
     }
 
-    /// Called instead of [`Tx::flush`] behind a full burst, when the next one is at hand: a
-    /// transmitter for which sending a few frames is dear may wait for more, and says so. Then
+    /// Called instead of [`Tx::flush`] after a full burst, when the next one is imminent. A
+    /// transmitter with a high cost per flush may wait for more frames and return `true`. Then
     /// [`Tx::flush`] follows within [`LINGER_ROUNDS`] rounds of the worker, or as soon as a round
-    /// brings less than a burst.
+    /// has less than a full burst.
     fn flush_some(&mut self, pool: &mut Pool) -> io::Result<bool> {
         self.flush(pool).map(|()| false)
     }
 
-    /// Credit: how many frames of one buffer, as long as its MTU allows, [`Tx::transmit`] takes now
-    /// without leaving one. Sources that can wait ask for it, and give no more. It holds until the
-    /// next call of either, unless another worker's transmitter sends into the same queue; a device
-    /// that takes frames only to say that each failed still takes them. Most of the time the answer
-    /// must be known without a system call: idle sources ask, too.
+    /// Credit: the number of single-buffer frames of MTU size that [`Tx::transmit`] takes now
+    /// without leaving one. Sources that can wait ask for it and send no more than that. The value
+    /// holds until the next call of either method, unless another worker's transmitter sends into
+    /// the same queue. A device that takes frames only to report each as failed still has credit.
+    /// The answer must usually need no system call, because idle sources ask, too.
     fn credit(&mut self) -> usize;
 
-    /// Takes back the memory of what was sent in the meantime, for a worker that is about to sleep.
-    /// Gives whether there is more to come.
+    /// Reclaims the memory of frames sent meanwhile, for a worker that is about to sleep. Returns
+    /// whether more is outstanding.
     fn reap(&mut self, _pool: &mut Pool) -> bool {
         false
     }
 }
 
-/// Most rounds of a worker for which a transmitter may keep frames in the hope of more.
+/// Most rounds of a worker for which a transmitter may keep frames while it waits for more.
 pub const LINGER_ROUNDS: u32 = 4;
 
-/// How fast a link is (`ethtool`'s speed and duplex). More is better; of equals full duplex is.
+/// A link's speed and duplex mode (as in `ethtool`), ordered by speed, then by duplex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Speed {
     /// Mbit/s in each direction.
     pub mbps: u32,
-    /// Frames leave and arrive at the same time.
+    /// Full duplex: frames leave and arrive at the same time.
     pub is_full_duplex: bool,
 }
 
@@ -214,49 +219,50 @@ impl Default for Speed {
     }
 }
 
-/// What a port can do: the kernel's feature flags (`NETDEV_XDP_ACT_*`), and what is offloaded.
+/// A port's features: the kernel's flags (`NETDEV_XDP_ACT_*`), and offloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
     /// Frames of several buffers arrive (`RX_SG`).
     pub rx_frags: bool,
     /// Frames of several buffers can be sent (`NDO_XMIT_SG`).
     pub tx_frags: bool,
-    /// It completes checksums.
+    /// The port completes checksums on transmit.
     pub tx_checksum: bool,
-    /// It takes large TCP packets apart, or hands them on whole.
+    /// The port segments large TCP packets (TSO), or hands them on whole.
     pub tx_tso: bool,
-    /// It takes large UDP packets apart (USO).
+    /// The port segments large UDP packets (USO).
     pub tx_uso: bool,
-    /// Checksums that its frames arrive without are completed before a program sees them. Without
-    /// it, programs see the sum of the pseudo header in their place, as on a veth.
+    /// Missing checksums of received frames are completed before a program sees the frame. Without
+    /// this feature, programs see the pseudo-header sum in the checksum field, as on a veth.
     pub rx_checksum: bool,
-    /// AF_XDP sockets get frames without a copy: it receives into frames of the pool it is given
-    /// ([`Rx::receive`]), nothing but their bytes leave by it, and it looks at none.
+    /// AF_XDP sockets get frames without a copy: the port receives into frames of the pool it is
+    /// given ([`Rx::receive`]), sends nothing but their bytes, and inspects none.
     pub zero_copy: bool,
-    /// What it tells of frames that arrive.
+    /// RX hints that the port provides.
     pub rx_hints: RxHints,
-    /// What their senders left to do arrives with that said: checksums, large packets.
+    /// Received frames carry the offloads their senders requested: checksums, large packets.
     pub rx_offloads: bool,
 }
 
-/// What a port tells of frames that arrive (`NETDEV_XDP_RX_METADATA_*`): of some at least.
+/// RX hints that a port provides for at least some received frames (`NETDEV_XDP_RX_METADATA_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxHints {
-    /// When they arrived.
+    /// The receive timestamp.
     pub timestamp: bool,
-    /// Their hash.
+    /// The RSS hash.
     pub hash: bool,
-    /// The tag that was taken off.
+    /// The VLAN tag that was stripped.
     pub vlan_tag: bool,
-    /// Whether their checksum was right.
+    /// The result of checksum validation.
     pub checksum: bool,
 }
 
 impl RxHints {
-    /// Nothing.
+    /// No hints.
     pub const NONE: RxHints =
         RxHints { timestamp: false, hash: false, vlan_tag: false, checksum: false };
-    /// Of a port that gets frames from another one in this process, with what that one told.
+    /// Hints of a port that receives frames from another port of this process, with that port's
+    /// hints.
     pub const PASSED_ON: RxHints =
         RxHints { timestamp: true, hash: true, vlan_tag: true, checksum: true };
 
@@ -271,8 +277,8 @@ impl RxHints {
 }
 
 impl Features {
-    /// Everything that a port inside of this process can do: nothing needs to be done to a frame
-    /// that stays here.
+    /// Features of a port inside this process: frames that stay in the process need no offload
+    /// work.
     pub const IN_PROCESS: Features = Features {
         rx_frags: true,
         tx_frags: true,
@@ -285,7 +291,7 @@ impl Features {
         rx_offloads: false,
     };
 
-    /// What two ports can both do.
+    /// Features that both ports have.
     pub fn and(self, other: Features) -> Features {
         Features {
             rx_frags: self.rx_frags & other.rx_frags,

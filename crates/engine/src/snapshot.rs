@@ -1,4 +1,4 @@
-//! The configuration as workers see it: immutable, replaced as a whole between bursts.
+//! Snapshots: the workers' immutable view of the configuration, replaced as a whole between bursts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::port::Features;
 use crate::sockets::{Collect, Served, Sockets};
 use crate::target::{Target, TargetId};
 
-/// Everything workers need to know.
+/// The configuration that workers use.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Counts up with each change.
+    /// Number of the change, counting up.
     pub generation: u64,
     /// Ports by number.
     pub ports: Vec<Option<Arc<Port>>>,
-    /// Numbers by ifindex.
+    /// Port numbers by ifindex.
     pub by_ifindex: Numbers<PortId>,
     /// The queues each worker polls.
     pub polls: Vec<Vec<(PortId, u32)>>,
-    /// Bridges and the ports below them.
+    /// Bridges and their ports.
     pub bridges: Vec<BridgeView>,
     /// Programs that entries of devmaps and cpumaps name, by id.
     pub entry_programs: Arc<HashMap<u32, Arc<Chain>>>,
@@ -35,30 +35,30 @@ pub struct Snapshot {
     pub sockets: Sockets,
     /// The sockets each worker collects packets from.
     pub collects: Vec<Vec<Collect>>,
-    /// Where frames can go.
+    /// The table of targets.
     pub(crate) targets: Box<[Target]>,
-    /// All programs there are, on whatever hook.
+    /// All chains, of all hooks and map entries.
     pub(crate) chains: Box<[Arc<Chain>]>,
 }
 
 impl Snapshot {
-    /// The port of that number.
+    /// The port with number `id`.
     #[inline]
     pub fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(id.0 as usize)?.as_ref()
     }
 
-    /// The port with that ifindex.
+    /// The port with this ifindex.
     pub fn port_of_ifindex(&self, ifindex: u32) -> Option<&Arc<Port>> {
         self.port(self.by_ifindex.get(ifindex)?)
     }
 
-    /// All programs there are, on whatever hook.
+    /// All chains, of all hooks and map entries.
     pub fn chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
         self.chains.iter()
     }
 
-    /// The same, found at all ports.
+    /// Collects the chains of all ports and map entries, for [`Snapshot::chains`].
     pub(crate) fn find_chains(&self) -> impl Iterator<Item = &Arc<Chain>> {
         let ports = self.ports.iter().flatten();
         let hooks = ports.flat_map(|port| {
@@ -70,19 +70,19 @@ impl Snapshot {
         hooks.chain(self.entry_programs.values())
     }
 
-    /// The socket of that number as a target.
+    /// The target of the socket with number `id`.
     #[inline]
     pub(crate) fn socket_target(&self, id: u32) -> Option<TargetId> {
         Some(TargetId::socket(self.ports.len(), self.sockets.place(id)?))
     }
 
-    /// The bond around a port, and the bond around that, and so on; the port itself without any.
+    /// The outermost of the nested bonds around a port, or the port itself.
     fn outermost<'a>(&'a self, slot: &'a Arc<Port>) -> &'a Arc<Port> {
         let around = |slot: &&'a Arc<Port>| self.port(slot.member?.bond);
         std::iter::successors(Some(slot), around).last().unwrap_or(slot)
     }
 
-    /// Whether `above` is a bond around a port, or the port itself.
+    /// Whether `above` is the port itself or a bond, directly or nested, around it.
     pub(crate) fn is_around(&self, above: PortId, slot: &Port) -> bool {
         let mut around = slot.member;
         while let Some(member) = around {
@@ -94,8 +94,8 @@ impl Snapshot {
         above == slot.id
     }
 
-    /// The ports as `bpf_fib_lookup` and `bpf_check_mtu` are to see them, for `Host::merge`. They
-    /// forward: that is what they are for.
+    /// The ports as interfaces for `bpf_fib_lookup` and `bpf_check_mtu`, to pass to `Host::merge`.
+    /// All have forwarding enabled.
     pub fn interfaces(&self) -> Vec<Interface> {
         let interface = |slot: &Arc<Port>| Interface {
             ifindex: slot.ifindex,
@@ -112,7 +112,7 @@ impl Snapshot {
     }
 }
 
-/// What programs are told about bridges.
+/// Answers programs' lookups in bridges.
 impl Bridges for Snapshot {
     fn port_behind(&self, ingress: u32, vlan: u16, mac: [u8; 6]) -> Result<u32, Unknown> {
         let slot = self.port_of_ifindex(ingress).ok_or(Unknown::Bridge)?;
@@ -124,7 +124,7 @@ impl Bridges for Snapshot {
     }
 }
 
-/// One port as workers see it.
+/// The workers' view of a port.
 #[derive(Debug, Clone)]
 pub struct Port {
     /// Its number.
@@ -133,103 +133,103 @@ pub struct Port {
     pub name: Arc<str>,
     /// Its ifindex, as programs see it.
     pub ifindex: u32,
-    /// Largest payload it sends.
+    /// MTU in bytes: the largest payload it sends.
     pub mtu: u32,
-    /// Set administratively (`IFF_UP`).
+    /// Whether it is administratively up (`IFF_UP`).
     pub up: bool,
-    /// Whether frames may be redirected to it now: it is up, and has `NETDEV_XDP_ACT_NDO_XMIT`.
+    /// Whether frames may be redirected to it now: it is up and has `NETDEV_XDP_ACT_NDO_XMIT`.
     pub is_target: bool,
-    /// Everything is dropped: a program that it is to have isn't there.
+    /// The port drops all frames because a required program is missing.
     pub is_shut: bool,
-    /// What its device can do.
+    /// Features of its device.
     pub features: Features,
-    /// Where passed frames go.
+    /// Destination of passed frames.
     pub upper: Upper,
-    /// Makes frames linear for programs without frags support.
+    /// Linearises frames for programs without frags support.
     pub linearize: bool,
-    /// Programs that judge what arrives.
+    /// Programs that judge received frames.
     pub rx_hook: Option<Arc<Chain>>,
-    /// Programs that judge what leaves.
+    /// Programs that judge frames to send.
     pub tx_hook: Option<Arc<Chain>>,
     /// Its dequeue program.
     pub dequeue: Option<DequeueHook>,
-    /// The bond it is a member of, if it is.
+    /// Its membership in a bond, if any.
     pub member: Option<Membership>,
-    /// How it chooses among its members, if it is a bond.
+    /// The workers' view of its members, if it is a bond.
     pub bond: Option<Arc<View>>,
-    /// By queue: the only socket that receives there, if it lends its memory to receive into.
+    /// By queue: the only socket that receives there, if it lends its memory for reception.
     pub zero_copy_sockets: Vec<Option<Arc<Served>>>,
-    /// Workers that run its programs on what arrives, each on flows of its own; the one that polls
-    /// a queue does where there are none.
+    /// Workers that run its programs on received frames, each on flows of its own. If `None`, the
+    /// worker that polls a queue runs them.
     pub spread: Option<Arc<[usize]>>,
-    /// What becomes of what arrives.
+    /// The hook of received frames.
     pub(crate) rx: HookSpec,
-    /// What becomes of what is to leave, if somebody looks at it before it does.
+    /// The hook of frames to send, if a program or tap sees them.
     pub(crate) tx: Option<HookSpec>,
-    /// What becomes of what is to reach a guest that has a program for that.
+    /// The hook of a guest's program on frames to the guest, if there is one.
     pub(crate) guest_rx: Option<HookSpec>,
-    /// What becomes of what such a guest sends.
+    /// The hook of a guest's program on frames from the guest, if there is one.
     pub(crate) guest_tx: Option<HookSpec>,
-    /// Where what passed goes, once its bond's control side has seen it.
+    /// Target of passed frames after the bond's control plane has seen them.
     pub(crate) passed: TargetId,
-    /// The device and what is open of it.
+    /// The open device.
     pub opened: Arc<Opened>,
 }
 
 impl Port {
-    /// Where what arrives is judged first.
+    /// The first hook that judges received frames.
     #[inline]
     pub(crate) fn first_hook(&self) -> &HookSpec {
         self.guest_tx.as_ref().unwrap_or(&self.rx)
     }
 
-    /// Whether a program sees what arrives.
+    /// Whether a program sees received frames.
     #[inline]
     pub(crate) fn has_rx_programs(&self) -> bool {
         self.rx_hook.is_some() || self.guest_tx.is_some()
     }
 
-    /// Whether somebody is to see what leaves before it does.
+    /// Whether a program or tap sees frames before they leave.
     #[inline]
     pub(crate) fn watches_tx(&self) -> bool {
         self.tx.is_some()
     }
 }
 
-/// What matters for frames that arrive on a member of a bond.
+/// A port's membership in a bond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// The bond.
     pub bond: PortId,
-    /// What passes here is dropped: the bond uses another member.
+    /// Frames that pass here are dropped, because the bond uses another member.
     pub is_inactive: bool,
-    /// Its program is the bond's: `XDP_TX` leaves by the bond's choice.
+    /// The port runs the bond's program: the bond chooses the member for `XDP_TX`.
     pub is_delegate: bool,
-    /// Control frames are taken out before a program sees them.
+    /// Control frames bypass the programs.
     pub protects: bool,
 }
 
-/// A bridge as workers see it.
+/// The workers' view of a bridge.
 #[derive(Debug, Clone)]
 pub struct BridgeView {
-    /// What it has learnt.
+    /// The bridge with its forwarding database.
     pub bridge: Arc<Bridge>,
-    /// Ports whose upper it is.
+    /// Ports that have the bridge as upper.
     pub members: Vec<PortId>,
-    /// What passes to them.
+    /// Targets for frames to these ports.
     pub(crate) targets: Vec<TargetId>,
 }
 
-/// Where a port's passed frames go.
+/// Destination of a port's passed frames.
 #[derive(Debug, Clone, Default)]
 pub enum Upper {
-    /// Nowhere: they are dropped and counted.
+    /// None: passed frames are dropped and counted.
     #[default]
     None,
-    /// Out of another port.
+    /// Egress by another port.
     Port(PortId),
-    /// Into the bridge of that number in [`Snapshot::bridges`].
+    /// The bridge with this index in [`Snapshot::bridges`].
     Bridge(usize),
-    /// To the bond it is a member of, and on to that one's upper.
+    /// The bond that the port is a member of, and from there the bond's upper.
     Bond(PortId),
 }

@@ -1,4 +1,4 @@
-//! AF_XDP sockets in a configuration, as workers find them.
+//! The AF_XDP sockets of a snapshot, and lookups among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,15 @@ use crate::socket::Socket;
 /// A socket that workers serve.
 #[derive(Debug)]
 pub struct Served {
-    /// Its number.
+    /// The socket's id.
     pub id: u32,
     /// The socket.
     pub socket: Arc<dyn Socket>,
-    /// A worker is between `collect` and `sent`.
+    /// A worker is between [`Socket::collect`] and [`Socket::sent`].
     is_collected: AtomicBool,
 }
 
-/// A socket whose packets leave by a port.
+/// A socket, with the port that sends its packets.
 #[derive(Debug, Clone)]
 pub struct Collect {
     /// The port.
@@ -26,7 +26,7 @@ pub struct Collect {
     pub served: Arc<Served>,
 }
 
-/// All sockets.
+/// All sockets of a snapshot.
 #[derive(Debug, Default)]
 pub struct Sockets {
     by_id: Numbers<u32>,
@@ -38,13 +38,13 @@ impl Served {
         Served { id: socket.id(), socket, is_collected: AtomicBool::new(false) }
     }
 
-    /// Begins something that only one worker may do at a time; `false` when another is at it, as
-    /// may be for a moment when a queue goes from one worker to another.
+    /// Claims the right to collect packets, which one worker has at a time. Returns `false` if
+    /// another worker has it, which may happen briefly when a queue moves between workers.
     pub(crate) fn claim(&self) -> bool {
         !self.is_collected.swap(true, Ordering::Acquire)
     }
 
-    /// Ends it.
+    /// Ends the claim.
     pub(crate) fn release(&self) {
         let was_claimed = self.is_collected.swap(false, Ordering::Release);
         assert!(was_claimed, "one worker collects");
@@ -57,12 +57,12 @@ impl Sockets {
         Sockets { by_id: Numbers::new(&numbers), list: list.to_vec() }
     }
 
-    /// The socket of that number.
+    /// The socket with this id.
     pub fn get(&self, id: u32) -> Option<&Arc<Served>> {
         self.at(self.place(id)?)
     }
 
-    /// Where it is among all sockets.
+    /// The index of the socket with this id.
     #[inline]
     pub(crate) fn place(&self, id: u32) -> Option<u32> {
         self.by_id.get(id)

@@ -1,31 +1,32 @@
-//! Receive side scaling in software: a hash that gives the frames of one flow to one worker, in
-//! both directions the same.
+//! Receive-side scaling (RSS) in software: a symmetric hash that assigns both directions of a flow
+//! to one worker.
 //!
-//! Ports with fewer queues than there are workers ([`Spread::Flow`]) run their programs on several
-//! workers so. The hash is symmetric: each end (an address and a port) is hashed by itself, and the
-//! two are added. Of a fragment only the addresses count, as later ones have no ports, so that all
-//! fragments of a datagram go to one worker; of anything but IP, the link's addresses and the type.
+//! It lets ports with fewer queues than workers run their programs on several workers
+//! ([`Spread::Flow`]). The hash is symmetric: each end (an address and a port) is hashed by itself,
+//! and the two hashes are added. For fragments only the addresses are hashed, because later
+//! fragments have no ports, so that all fragments of a datagram go to one worker. For frames other
+//! than IP, the Ethernet addresses and the EtherType are hashed.
 
 use towpath_xdp::Frame;
 
-/// Which workers run the programs of a port.
+/// Selection of the workers that run the programs of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spread {
-    /// The worker that polls a queue runs them on what it finds there.
+    /// The worker that polls a queue runs the programs on its frames.
     #[default]
     Off,
-    /// Each flow has a worker, whichever polls the queue that it comes by.
+    /// Each flow has one worker, whichever worker polls the queue it arrives on.
     Flow,
 }
 
-/// A frame's place among so many.
+/// The index, below `count`, of a frame's worker.
 #[inline]
 pub(crate) fn place(frame: &Frame, count: usize) -> usize {
     // The high half of a product with the number is evenly spread.
     ((u64::from(frame.with_linear(hash)) * count as u64) >> 32) as usize
 }
 
-/// Hashes a packet; any bytes are one.
+/// Hashes a packet; any byte sequence is valid input.
 #[inline]
 fn hash(packet: &[u8]) -> u32 {
     let Some(ethernet) = packet.first_chunk::<ETHERNET_BYTES>() else { return 0 };
@@ -52,7 +53,7 @@ fn hash(packet: &[u8]) -> u32 {
     (sum.wrapping_mul(MIX) >> 32) as u32
 }
 
-/// Both ends of an IPv4 packet.
+/// The sum of the hashes of both ends of an IPv4 packet.
 #[inline]
 fn ipv4(packet: &[u8], at: usize) -> Option<u64> {
     let header = chunk::<20>(packet, at)?;
@@ -64,7 +65,7 @@ fn ipv4(packet: &[u8], at: usize) -> Option<u64> {
     Some(of(12, source).wrapping_add(of(16, target)))
 }
 
-/// Both ends of an IPv6 packet.
+/// The sum of the hashes of both ends of an IPv6 packet.
 #[inline]
 fn ipv6(packet: &[u8], at: usize) -> Option<u64> {
     let header = chunk::<40>(packet, at)?;
@@ -76,8 +77,8 @@ fn ipv6(packet: &[u8], at: usize) -> Option<u64> {
     Some(of(8, source).wrapping_add(of(24, target)))
 }
 
-/// The ports behind extension headers; none of fragments, and behind more headers than anybody
-/// sends.
+/// The ports behind extension headers; zeros for fragments, and behind more than [`HEADERS_MAX`]
+/// headers.
 #[inline]
 fn ports_v6(packet: &[u8], mut at: usize, mut protocol: u8) -> [u16; 2] {
     for _ in 0..HEADERS_MAX {
@@ -91,7 +92,7 @@ fn ports_v6(packet: &[u8], mut at: usize, mut protocol: u8) -> [u16; 2] {
     ports(packet, at, protocol)
 }
 
-/// Source and destination of a transport header, where a protocol has them.
+/// Source and destination ports; zeros for protocols without ports.
 #[inline]
 fn ports(packet: &[u8], at: usize, protocol: u8) -> [u16; 2] {
     if !matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
@@ -100,8 +101,8 @@ fn ports(packet: &[u8], at: usize, protocol: u8) -> [u16; 2] {
     chunk::<4>(packet, at).map_or([0; 2], |ports| [be16(ports, 0), be16(ports, 2)])
 }
 
-/// Hashes one end of a flow. It must not be linear: what two ends have in common would go from
-/// their sum (the finalizer of MurmurHash3, shortened).
+/// Hashes one end of a flow (a shortened finalizer of MurmurHash3). The hash must not be linear, or
+/// common parts of the two ends would cancel out in their sum.
 #[inline]
 fn end(value: u64) -> u64 {
     let value = value.wrapping_mul(MIX);
@@ -137,7 +138,7 @@ const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
-/// VLAN tags that are looked through, and extension headers.
+/// Most VLAN tags that are skipped; `HEADERS_MAX` limits the extension headers.
 const TAGS_MAX: usize = 2;
 const HEADERS_MAX: usize = 4;
 /// Odd numbers without a pattern: 2^64 divided by the golden ratio, and one of MurmurHash3's.
@@ -172,7 +173,7 @@ mod tests {
                 packet.extend(random.u16(..).to_be_bytes());
             }
             let ports = [from.2.to_be_bytes(), to.2.to_be_bytes()].concat();
-            // Of a later fragment these bytes are anything.
+            // In a later fragment, these bytes are payload.
             let is_first = self.fragment.is_none_or(|(offset, _)| offset == 0);
             let start = if is_first { ports } else { random.u32(..).to_be_bytes().to_vec() };
             match from.1.len() {
@@ -291,8 +292,8 @@ mod tests {
         assert_ne!(frame(1, 2, 0x88cc), frame(1, 2, 0x88f7));
     }
 
-    /// Neighbours that differ in few bits, as hosts of a network and ports of one host do, and
-    /// pairs whose ends have the same difference.
+    /// Flows that differ in few bits, like the hosts of a network and the ports of a host, and
+    /// pairs whose ends differ by a constant.
     #[test]
     fn flows_are_spread_evenly() {
         let end =

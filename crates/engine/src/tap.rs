@@ -1,8 +1,8 @@
-//! Taps: copies of what arrives at a port and of what leaves it, before the programs of either hook
-//! and after, for somebody to read.
+//! Taps: copies of frames that arrive at a port or leave it, before or after the programs of either
+//! hook, for a reader.
 //!
-//! A port without a tap pays one test per burst. One with a tap pays for the copies, and for
-//! nothing else: when the reader is slow, copies are lost and counted, frames never.
+//! A port without a tap pays one test per burst. A port with a tap pays for the copies and nothing
+//! else: if the reader is slow, copies are lost and counted, but never frames.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,48 +13,48 @@ use towpath_xdp::RedirectTarget;
 
 use crate::chain::Hook;
 
-/// What a tap shows.
+/// Options of a tap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapOptions {
-    /// What it shows of what arrives.
+    /// Points of the `rx` hook at which frames are copied.
     pub rx: Points,
-    /// What it shows of what leaves.
+    /// Points of the `tx` hook at which frames are copied.
     pub tx: Points,
-    /// Links whose programs are watched one by one, as each sees the frames. Without any, the hook
-    /// is watched as a whole: before its first program, and after the last.
+    /// Ids of links whose programs are tapped one by one, with the frames each sees. If empty, the
+    /// hook is tapped as a whole: before its first program and after its last.
     pub links: Vec<u32>,
-    /// Only frames with these verdicts, before and after: bit `1 << action`.
+    /// Verdicts of the frames to copy, before and after the program: bit `1 << action`.
     pub verdicts: u32,
-    /// Copies are cut to so many bytes.
+    /// Copies are truncated to this number of bytes.
     pub snaplen: usize,
 }
 
-/// Where on a hook frames are seen.
+/// The points of a hook at which frames are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Points {
-    /// Before its programs.
+    /// Before the programs.
     pub entry: bool,
-    /// As they were judged, with the verdict.
+    /// After the programs, with the verdict.
     pub exit: bool,
 }
 
 impl Points {
-    /// Before and after.
+    /// Before and after the programs.
     pub const BOTH: Points = Points { entry: true, exit: true };
 
-    /// Whether there are any.
+    /// Whether at least one point is selected.
     pub fn is_any(self) -> bool {
         self.entry || self.exit
     }
 }
 
 impl TapOptions {
-    /// What it shows of a hook.
+    /// The points at which frames of a hook are copied.
     pub fn points(&self, hook: Hook) -> Points {
         match hook {
             Hook::Rx => self.rx,
             Hook::Tx => self.tx,
-            // What it sends is seen where it leaves; what guests see is theirs.
+            // Packets of dequeue programs are seen at egress; guests' own hooks are not tapped.
             Hook::Dequeue | Hook::GuestRx | Hook::GuestTx => Points::default(),
         }
     }
@@ -91,7 +91,7 @@ pub struct Reader {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Bytes that wait for the reader.
+    /// Bytes queued for the reader.
     waiting: AtomicUsize,
     lost: AtomicU64,
 }
@@ -106,31 +106,31 @@ pub struct Batch {
 /// One copy.
 #[derive(Debug)]
 pub struct Record {
-    /// Counts frames of this tap from 1: the same before and after a program.
+    /// Number of the frame within this tap, from 1; the same before and after a program.
     pub number: u64,
-    /// Nanoseconds since 1970.
+    /// Time of the copy, nanoseconds since 1970 (UTC).
     pub timestamp_ns: u64,
-    /// Where it was seen.
+    /// The hook that was tapped.
     pub hook: Hook,
-    /// The link whose program was watched.
+    /// Id of the link whose program was tapped; `None` for the hook as a whole.
     pub link: Option<u32>,
-    /// The receive queue; of what leaves, the worker that sends it.
+    /// The receive queue; on egress, the number of the worker that sends.
     pub queue: u32,
-    /// Length of the frame.
+    /// Length of the frame in bytes.
     pub len: u32,
-    /// What was decided; nothing before it was.
+    /// The verdict; `None` before the program.
     pub verdict: Option<TappedVerdict>,
-    /// Where its bytes are.
+    /// Range of the copy in [`Batch::bytes`].
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// What a program, or a hook as a whole, decided about a frame.
+/// The verdict of a program, or of a hook as a whole, on a frame.
 #[derive(Debug, Clone)]
 pub struct TappedVerdict {
-    /// What was returned; `XDP_PASS` when no program is there.
+    /// The returned action; `XDP_PASS` if there is no program.
     pub returned: u32,
-    /// Where a redirected frame goes.
+    /// The target of a redirected frame.
     pub target: Option<RedirectTarget>,
 }
 
@@ -145,7 +145,7 @@ impl Tap {
         (tap, reader)
     }
 
-    /// Numbers for `count` frames; gives the first.
+    /// Allocates numbers for `count` frames; returns the first.
     pub(crate) fn number(&self, count: usize) -> u64 {
         self.numbers.fetch_add(count as u64, Ordering::Relaxed)
     }
@@ -162,40 +162,41 @@ impl Tap {
 }
 
 impl Reader {
-    /// The next copies.
+    /// Waits for the next copies.
     ///
     /// # Errors
     ///
-    /// None came in time, or none will come any more: the tap was taken away, or its port.
+    /// Fails if no copies arrive within `timeout`, or none will arrive because the tap or its port
+    /// was removed.
     pub fn recv(&self, timeout: Duration) -> Result<Batch, RecvTimeoutError> {
         let batch = self.receiver.recv_timeout(timeout)?;
         self.shared.waiting.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
         Ok(batch)
     }
 
-    /// Copies that were lost so far because this reader was too slow.
+    /// Number of copies lost so far because this reader was too slow.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether this is the tap it reads.
+    /// Whether this reader reads `tap`.
     pub fn reads(&self, tap: &Arc<Tap>) -> bool {
         std::ptr::eq(self.tap.as_ptr(), Arc::as_ptr(tap))
     }
 }
 
 impl Batch {
-    /// The copies with their bytes, in the order they were made.
+    /// The copies with their bytes, in order.
     pub fn records(&self) -> impl Iterator<Item = (&Record, &[u8])> {
         self.records.iter().map(|record| (record, &self.bytes[record.start..record.end]))
     }
 }
 
-/// Every action.
+/// A mask of all verdicts.
 pub const ALL_VERDICTS: u32 = 0x1f;
-/// Bursts that may wait for a reader.
+/// Most bursts queued for a reader.
 const BATCHES_MAX: usize = 1024;
-/// Bytes that may wait for a reader.
+/// Most bytes queued for a reader.
 const BYTES_MAX: usize = 16 << 20;
 const _: () =
     assert!(BYTES_MAX >= BATCHES_MAX * crate::BURST * 64, "small frames fill the batches first");

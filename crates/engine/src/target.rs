@@ -1,12 +1,13 @@
-//! Targets: where frames can go, by dense numbers that are given when the configuration changes.
+//! Targets: the places frames can go, with dense numbers that are assigned at each change of
+//! configuration.
 //!
-//! Each port has a row of targets at a fixed distance, so that a port's number and what is wanted
-//! of it are a target's number. Sockets follow; behind those a worker keeps what entries of devmaps
-//! and cpumaps name (a program on the way, another worker), as it comes across them.
+//! Each port has a row of targets at a fixed stride, so that a target's number follows from the
+//! port's number and the exit. Sockets follow. Behind those, each worker keeps targets for entries
+//! of devmaps and cpumaps (a program on the way, another worker), added at first use.
 //!
-//! A target of a port differs by how one got there: what `XDP_TX` sends is asked nothing, what is
-//! redirected must fit the port as it is, what passes is made to fit. Where its frames wait is the
-//! same queue.
+//! A port's targets differ by the way frames reach the port: frames sent by `XDP_TX` are not
+//! checked, redirected frames must fit the port as they are, and passed frames are made to fit. All
+//! of them wait in the same queue.
 
 use strum::VariantArray;
 
@@ -17,126 +18,128 @@ use crate::numbers::PortId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TargetId(pub(crate) u32);
 
-/// The exits of a port: where a verdict may lead at it. Each has a target.
+/// The exits of a port: the destinations of a verdict there. Each has a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 #[repr(u32)]
 pub(crate) enum Exit {
-    /// Its wire, or a bond's choice of a member's: whatever comes is sent.
+    /// The port's wire, or the wire of the member that a bond chooses, without checks.
     Xmit,
-    /// Its `tx` hook, or its wire where there is none: `XDP_TX`.
+    /// `XDP_TX`: the port's `tx` hook, or its wire if it has no hook.
     Send,
-    /// The same for what was redirected: it must fit as it is.
+    /// Like [`Exit::Send`], for redirected frames, which must fit the port as they are.
     Redirect,
-    /// The same for what passed: it is made to fit.
+    /// Like [`Exit::Send`], for passed frames, which are made to fit the port.
     Forward,
-    /// What is above it, where that needs a look at each frame.
+    /// The bridge or bond above the port, which decides for each frame.
     Upper,
-    /// `XDP_TX` by its bond's choice.
+    /// `XDP_TX` on a bond's member: the bond chooses the member that sends.
     BondTx,
-    /// What its guest's own program is to judge before it reaches the guest; its wire where there
+    /// The guest's own program, which judges frames before they reach the guest; the wire if there
     /// is none.
     Guest,
-    /// Its receive path, as if its guest had sent it: what the guest's program sends back.
+    /// The port's receive path, as if its guest had sent the frame: frames the guest's program
+    /// sends back.
     Arrive,
-    /// The same for what the guest did send, and its own program passed.
+    /// The port's receive path for frames that the guest sent and its own program passed.
     Receive,
-    /// Dropped on the way out: by a program of the `tx` hook, by one of a devmap's entry, because
-    /// that program is gone.
+    /// Drop on egress by a program of the `tx` hook. ([`Exit::EntryVerdict`]: by the program of a
+    /// devmap entry; [`Exit::NoEntryProgram`]: because that program is gone.)
     TxVerdict,
     EntryVerdict,
     NoEntryProgram,
-    /// The first of the drops of what arrived there, one for each reason.
+    /// The first of the ingress drop targets, one for each [`DropReason`].
     Drops,
 }
 
-/// A port whose counters tell of a frame, or nobody's.
+/// The port whose counters count a frame, or no port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner(u32);
 
-/// Which of them do.
+/// The port whose counters count a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It arrived there.
+    /// The ingress port.
     Rx,
-    /// It was to leave there.
+    /// The egress port.
     Tx,
 }
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    /// Bytes of the longest frame that only has to be queued, if it is nothing but linear; 0 when
-    /// there is something to do for each frame.
+    /// Length in bytes of the longest linear frame that is queued without further checks or work; 0
+    /// if each frame needs some.
     pub(crate) plain_max: u32,
     /// The target in whose queue frames wait for the end of the burst.
     pub(crate) queue: TargetId,
-    /// Who is charged with what goes wrong here.
+    /// The port whose counters count drops here.
     pub(crate) owner: Owner,
     pub(crate) check: Check,
     pub(crate) prepare: Prepare,
     pub(crate) kind: Kind,
 }
 
-/// What a frame must be to be admitted.
+/// The check that a frame must pass to be admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Anything.
+    /// All frames are admitted.
     Nothing,
-    /// Such that the port can send it after [`Prepare::Port`].
+    /// Frames that the port can send after [`Prepare::Port`].
     Forward,
-    /// Such that the port can send it.
+    /// Frames that the port can send as they are.
     Redirect,
 }
 
-/// What is done to a frame before it waits.
+/// Work done on a frame before it is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prepare {
     Nothing,
-    /// What the port leaves to its egress.
+    /// Offload work that the port does not do itself.
     Port,
-    /// What a wire would carry of it.
+    /// Conversion to the bytes a wire would carry.
     Socket,
 }
 
-/// What becomes of the frames.
+/// The processing of a target's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A port's transmitter sends them.
+    /// A port's transmitter sends the frames.
     Wire,
-    /// A bond chooses a member for each.
+    /// A bond chooses a member for each frame.
     Bond,
     /// A port's `tx` hook runs.
     TxHook,
-    /// A guest's program runs on what is to reach the guest.
+    /// A guest's program runs on frames to the guest.
     GuestHook,
-    /// They arrive at a port: its `rx` hook runs.
+    /// The frames arrive at a port: its `rx` hook runs.
     Arrive,
-    /// The same for those that are counted as arrived.
+    /// Like [`Kind::Arrive`], for frames that are already counted as received.
     RxHook,
-    /// The program of a devmap's entry runs: the worker's entry hook of that number.
+    /// The program of a devmap entry runs: the worker's entry hook with this number.
     EntryHook(u32),
-    /// The socket of that place in [`Snapshot::sockets`](crate::Snapshot::sockets).
+    /// A socket, by its index in [`Snapshot::sockets`](crate::Snapshot::sockets).
     Socket(u32),
-    /// Another worker gets them: the worker's cpumap queue of that number.
+    /// Another worker gets the frames, by the worker's cpumap queue with this number.
     Cpu(u32),
-    /// They wait in a queue for a dequeue program: the worker's queue of that number.
+    /// The frames wait for a dequeue program, in the worker's queue with this number.
     Queue(u32),
-    /// They are dropped.
+    /// The frames are dropped.
     Drop(DropReason, Side),
-    /// At once: the bridge of that number decides.
+    /// Immediate: the bridge with this number decides.
     Bridge(u32),
-    /// At once: a bond's control side looks at what passed on a member, which then goes on.
+    /// Immediate: the bond's control plane inspects a frame that passed on a member; the frame then
+    /// goes on to `then`.
     Member { bond: PortId, then: TargetId },
-    /// At once: the bond of the member it arrived on chooses a member to send it back.
+    /// Immediate: the bond of the ingress member chooses the member that sends the frame back.
     BondTx { bond: PortId },
-    /// At once: a copy for each entry of a devmap.
+    /// Immediate: each entry of a devmap gets a copy.
     Broadcast,
 }
 
 impl TargetId {
-    /// In a hook's row: where the frame's own redirect leads.
+    /// In a hook's row: the destination of the frame's own redirect.
     pub(crate) const AS_FRAME_SAYS: TargetId = TargetId(u32::MAX);
-    /// All targets that were last resolved for a broadcast.
+    /// All targets of the broadcast resolved last.
     pub(crate) const BROADCAST: TargetId = TargetId(0);
 
     #[inline]
@@ -144,7 +147,7 @@ impl TargetId {
         self.0 as usize
     }
 
-    /// The socket at that place, where there are so many ports.
+    /// The target of the socket at index `place`, in a table for `ports` ports.
     #[inline]
     pub(crate) fn socket(ports: usize, place: u32) -> TargetId {
         TargetId((ports as u32 + 1) * STRIDE + place)
@@ -152,7 +155,7 @@ impl TargetId {
 }
 
 impl Exit {
-    /// The target of that port.
+    /// The target of this exit of a port.
     #[inline]
     pub(crate) fn at(self, port: PortId) -> TargetId {
         Owner::of(port).target(self)
@@ -177,7 +180,7 @@ impl Owner {
         TargetId(self.0 * STRIDE + exit as u32)
     }
 
-    /// Dropped on arrival for that reason.
+    /// The target for drops on ingress for reason `why`.
     #[inline]
     pub(crate) fn drops(self, why: DropReason) -> TargetId {
         TargetId(self.target(Exit::Drops).0 + why as u32)
@@ -195,25 +198,26 @@ impl Kind {
 }
 
 impl Target {
-    /// One that takes everything and has a queue of its own.
+    /// A target that admits all frames and has its own queue.
     pub(crate) fn open(id: TargetId, owner: Owner, kind: Kind) -> Target {
         let (check, prepare) = (Check::Nothing, Prepare::Nothing);
         Target { plain_max: u32::MAX, queue: id, owner, check, prepare, kind }
     }
 
-    /// One that looks at each frame at once.
+    /// A target that processes each frame immediately.
     pub(crate) fn at_once(id: TargetId, owner: Owner, kind: Kind) -> Target {
         Target { plain_max: 0, ..Target::open(id, owner, kind) }
     }
 
-    /// Whether frames in an application's memory may get there: nobody else looks at them.
+    /// Whether frames in an application's memory may be queued here: no other program or port reads
+    /// them.
     #[inline]
     pub(crate) fn takes_lent(&self) -> bool {
         matches!(self.kind, Kind::Drop(..) | Kind::Socket(_))
     }
 }
 
-/// All but the drops, in order.
+/// All exits except [`Exit::Drops`], in order.
 pub(crate) const EXITS: [Exit; Exit::Drops as usize] =
     *Exit::VARIANTS.first_chunk().expect("all but drops");
 /// Targets of one port.

@@ -1,5 +1,5 @@
-//! The table of targets: what each exit of each port is in a configuration, and which frames ports
-//! take.
+//! The table of targets: the target of each exit of each port in a configuration, and the frames
+//! each admits.
 
 use towpath_xdp::Frame;
 
@@ -20,7 +20,7 @@ pub(crate) fn admit(target: &Target, snapshot: &Snapshot, frame: &Frame) -> Resu
     }
 }
 
-/// The program of an entry of a devmap, on the way to a port.
+/// The target for the program of a devmap entry, on the way to port `to`.
 pub(crate) fn entry(id: TargetId, to: &Port, number: u32) -> Target {
     let open = Target::open(id, Owner::of(to.id), Kind::EntryHook(number));
     Target { plain_max: plain_max(to), check: Check::Redirect, ..open }
@@ -44,17 +44,17 @@ fn fits(to: &Port, frame: &Frame) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Bytes of the longest frame a port sends.
+/// Length in bytes of the longest frame a port sends.
 fn bytes_max(to: &Port) -> usize {
     to.mtu as usize + ETH_HLEN + VLAN_HLEN
 }
 
-/// Bytes of the longest linear frame that it takes without a further look.
+/// Length in bytes of the longest linear frame that a port takes without further checks.
 fn plain_max(to: &Port) -> u32 {
     if to.is_target { u32::try_from(bytes_max(to)).unwrap_or(u32::MAX) } else { 0 }
 }
 
-/// The targets of all ports and of so many sockets.
+/// The targets of all ports and of `sockets` sockets.
 pub(crate) fn table(snapshot: &Snapshot, sockets: usize) -> Box<[Target]> {
     let ports = snapshot.ports.len();
     let mut table = Vec::with_capacity((ports + 1) * STRIDE as usize + sockets);
@@ -81,7 +81,7 @@ fn add_port(table: &mut Vec<Target>, owner: Owner, port: Option<&Port>) {
     table.extend(DropReason::ALL.map(|why| drop(owner.drops(why), why, Side::Rx)));
 }
 
-/// One of a port's targets: the table's row for a port.
+/// The target of one exit of a port.
 fn of_port(owner: Owner, port: &Port, exit: Exit) -> Target {
     let id = owner.target(exit);
     let wire = if port.bond.is_some() { Kind::Bond } else { Kind::Wire };
@@ -119,7 +119,7 @@ fn of_port(owner: Owner, port: &Port, exit: Exit) -> Target {
     }
 }
 
-/// What is above a port, where each frame is looked at.
+/// The kind of a port's [`Exit::Upper`].
 fn upper_kind(port: &Port) -> Kind {
     match port.upper {
         Upper::Bridge(index) => Kind::Bridge(index as u32),

@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use towpath_ring::SleepFlag;
 
-/// One worker's bell. Ringing it costs a load while the worker is awake.
+/// Wakes one worker. While the worker is awake, a call costs a fence and a load.
 #[derive(Debug)]
 pub struct Waker {
     sleeps: SleepFlag,
@@ -15,35 +15,39 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// The bell of a worker that is awake.
+    /// A waker for a worker that is awake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no eventfd can be made.
     pub fn new() -> io::Result<Waker> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker { sleeps: SleepFlag::default(), bell })
     }
 
-    /// Ends the worker's sleep. Call it when what the worker should see is visible.
+    /// Ends the worker's sleep. Call it after publishing the work that the worker is to see.
     #[inline]
     pub fn wake(&self) {
         if self.sleeps.is_set() {
-            // A full counter is a rung bell too.
+            // The write fails only if the counter is full, which wakes the worker as well.
             let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// The worker announces that it will sleep; it must look for work once more afterwards.
+    /// Announces the worker's sleep; the worker must check for work once more afterwards.
     pub(crate) fn falls_asleep(&self) {
         self.sleeps.set();
     }
 
-    /// The worker is awake.
+    /// Notes that the worker is awake.
     pub(crate) fn awakes(&self) {
         self.sleeps.clear();
         let mut count = [0; 8];
-        // Nothing to read when it was not rung.
+        // The read fails if the eventfd was not signalled.
         let _count = rustix::io::read(&self.bell, &mut count);
     }
 
-    /// Readable when it was rung.
+    /// The eventfd, readable after [`Waker::wake`].
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

@@ -1,9 +1,10 @@
-//! The watch: who sees a worker that does not come round, and stops the program that keeps it.
+//! The watch: a thread that detects workers stuck in a round, and stops the programs that hold
+//! them.
 //!
-//! A worker that is stuck in a program serves none of its ports, and adopts no configuration. So a
-//! thread of its own looks at all of them, a few times in the time that is of interest. It tells of
-//! those that are late ([`Engine::stuck`](crate::Engine::stuck)), and has a program's run end when
-//! somebody waits for its worker, or when nobody could wait any longer.
+//! A worker that is stuck in a program serves none of its ports, and adopts no configuration. The
+//! watch inspects all workers several times within the shortest relevant time. It reports late
+//! workers ([`Engine::stuck`](crate::Engine::stuck)), and ends a program's run after [`LATE`] if a
+//! caller waits for the worker, or after the patience that is set otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,38 +15,39 @@ use towpath_xdp::{Running, Standing, interrupt};
 
 use crate::worker::WorkerShared;
 
-/// A worker that has not come round for [`LATE`].
+/// A worker that has not finished its round for [`LATE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
-    /// Its number.
+    /// The worker's number.
     pub worker: usize,
-    /// The program that it runs; `None` when it is something else that keeps it.
+    /// The program that it runs; `None` if other work holds it.
     pub program: Option<String>,
-    /// Since when.
+    /// Start of the round.
     pub since: SystemTime,
 }
 
 /// A program's run that was ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Whose run it was.
+    /// The program's name.
     pub program: String,
-    /// The worker that it kept.
+    /// Number of the worker that it held.
     pub worker: usize,
-    /// How long that had not come round.
+    /// Time since the worker's round started.
     pub after: Duration,
-    /// The program runs no more: this was once too often ([`towpath_xdp::standing::STOPS_MAX`]).
+    /// The program is halted for good: it was stopped too often
+    /// ([`towpath_xdp::standing::STOPS_MAX`]).
     pub is_halted: bool,
-    /// Somebody waited for the worker: it does not count against the program.
+    /// A caller waited for the worker, so that the stop does not count against the program.
     pub on_demand: bool,
 }
 
-/// What the watch and others know.
+/// State shared by the watch and the engine.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Milliseconds after which a program is stopped though nobody waits.
+    /// Milliseconds after which a program is stopped although no caller waits.
     stuck_ms: AtomicU64,
-    /// Who waits for workers.
+    /// Number of callers that wait for workers.
     waiting: AtomicUsize,
     late: Mutex<Vec<Stuck>>,
     stopped: Mutex<Vec<Stopped>>,
@@ -79,7 +81,7 @@ impl Watch {
         std::mem::take(&mut *self.stopped.lock())
     }
 
-    /// Does something that workers are waited for in.
+    /// Runs `work`, which waits for workers, while the watch stops programs early.
     pub(crate) fn hurrying<T>(&self, work: impl FnOnce() -> T) -> T {
         self.waiting.fetch_add(1, Relaxed);
         self.wakes.notify_all();
@@ -94,7 +96,7 @@ impl Watch {
         self.wakes.notify_all();
     }
 
-    /// Watches until told not to.
+    /// Runs the watch until [`Watch::end`].
     pub(crate) fn run(&self, workers: &[Arc<WorkerShared>]) {
         let now = Instant::now();
         let mut looked = now;
@@ -102,7 +104,7 @@ impl Watch {
         loop {
             let now = Instant::now();
             let mut is_any_late = false;
-            // Not more often when it is urgent: each look stands for the same time.
+            // Not more often in urgent mode, because each sample stands for the same time.
             if now - looked >= PERIOD - URGENT {
                 looked = now;
                 for worker in workers {
@@ -124,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Looks at one worker; gives whether it is late.
+    /// Inspects one worker; returns whether it is late.
     fn look(&self, seen: &mut WorkerWatch, worker: &WorkerShared, now: Instant) -> bool {
         let beat = worker.counters.beat();
         if beat != seen.beat || beat.is_multiple_of(2) {
@@ -158,16 +160,16 @@ impl Watch {
             return;
         };
         let patience = Duration::from_millis(self.stuck_ms.load(Relaxed));
-        // Nobody waits long a second time for a program that did not return once.
+        // A program that was stopped before gets the short time only.
         let is_short = on_demand || standing.stops() > 0;
         let patience_now = if is_short { patience.min(LATE) } else { patience };
         let is_due = late >= patience_now;
-        // What kept the worker before in this round need not do so for long again.
+        // A program already stopped in this round is stopped again without the minimum run time.
         let is_known = seen.stopped.contains(&Arc::as_ptr(&standing));
         if !is_due || Some(run) != seen.run || (!is_known && ran < RUN_MIN.min(patience_now)) {
             return;
         }
-        // Noted first: a program that this halts does not get another frame.
+        // Noted first, so that a program halted by this gets no further frame.
         if seen.asked.replace(run) != Some(run) {
             seen.stopped.push(Arc::as_ptr(&standing));
             self.note(worker, &standing, late, on_demand && late < patience);
@@ -178,13 +180,13 @@ impl Watch {
         }
     }
 
-    /// A run was asked to end.
+    /// Notes that a run was asked to end.
     fn note(&self, worker: &WorkerShared, standing: &Standing, after: Duration, on_demand: bool) {
         if !on_demand {
             standing.note_stop();
         }
         let mut stopped = self.stopped.lock();
-        // Whoever is interested has looked by then.
+        // Further stops are not recorded until the list is read.
         if stopped.len() < STOPPED_MAX {
             stopped.push(Stopped {
                 program: standing.program().to_owned(),
@@ -203,21 +205,21 @@ impl Watch {
     }
 }
 
-/// Notes which program a worker is in.
+/// Samples which program a worker runs.
 fn note_program(worker: &WorkerShared) {
     let running = worker.brake.running();
     worker.load.look(running.and_then(|it| it.standing).as_ref());
 }
 
-/// The state of a worker at the last look.
+/// The watch's memory of a worker.
 struct WorkerWatch {
-    /// Its round, and since when.
+    /// The worker's round, and when it was first seen.
     beat: u64,
     since: Instant,
-    /// The run that it is in, and since when.
+    /// The program run in progress, and when it was first seen.
     run: Option<u64>,
     run_since: Instant,
-    /// It is known to be late.
+    /// The worker is already reported as late.
     is_told: bool,
     /// The run that was asked to end.
     asked: Option<u64>,
@@ -239,17 +241,17 @@ impl WorkerWatch {
     }
 }
 
-/// A worker that has not come round for so long is told of.
+/// Time after which a worker that has not finished its round is reported as late.
 pub const LATE: Duration = Duration::from_millis(100);
-/// After so long a program is stopped, unless another time is set.
+/// Default time after which a program is stopped.
 const STUCK: Duration = Duration::from_secs(1);
-/// No run that is shorter is what keeps a worker.
+/// Shortest run of a program that can be what holds a worker.
 const RUN_MIN: Duration = Duration::from_millis(20);
-/// How often the watch looks.
+/// Interval of the watch.
 const PERIOD: Duration = Duration::from_millis(20);
-/// The same when there is something to be seen.
+/// Interval of the watch while a worker is late or waited for.
 const URGENT: Duration = Duration::from_millis(1);
-/// Stops that are remembered until somebody asks.
+/// Most stops kept until they are read.
 const STOPPED_MAX: usize = 1024;
 const _: () = assert!(URGENT.as_nanos() < PERIOD.as_nanos() && PERIOD.as_nanos() < LATE.as_nanos());
 const _: () = assert!(RUN_MIN.as_nanos() < LATE.as_nanos() && LATE.as_nanos() < STUCK.as_nanos());

@@ -23,7 +23,7 @@ fn rest(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What a packet is to look like.
+/// Description of a packet to build.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     is_v6: bool,
@@ -72,8 +72,8 @@ impl Shape {
         self.transport() + if self.protocol == IPPROTO_TCP { 16 } else { 6 }
     }
 
-    /// A packet as a stack hands it to a device that cuts and sums: lengths of the whole, the sum
-    /// of the pseudo header where the checksum goes.
+    /// A packet as a stack hands it to a device with segmentation and checksum offload: lengths of
+    /// the whole packet, and the pseudo-header sum in the checksum field.
     fn packet(self, payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![2; 12];
         for _ in 0..self.tags {
@@ -205,7 +205,7 @@ fn segments_are_packets_that_add_up() {
     for _ in 0..300 {
         let shape = Shape::random(&mut random);
         let (size, len) = (1 + random.usize(..4000), 1 + random.usize(..60_000));
-        // More segments than the arena has frames for are another test's.
+        // Another test covers more segments than the arena has frames.
         let size = size.max(len / 100);
         let payload = some(&mut random, len);
         let mut frame = pool.frame(&shape.packet(&payload)).unwrap().unwrap();
@@ -258,7 +258,7 @@ fn checksums_are_completed_across_buffers() {
         let features = Features { tx_frags: random.usize(..2) == 1, ..PLAIN };
         assert!(!prepare_xmit(frame, &features, &mut pool, &mut out).unwrap(), "nothing was cut");
         if !shape.is_v6 {
-            // The IP header's checksum is not left to do: no stack does.
+            // The IP header's checksum is complete, as from every stack.
             let (network, transport) = (shape.network(), shape.transport());
             let sum = rest(&out[0].to_vec()[network..transport]);
             out[0].copy_to(network + 10, &sum.to_be_bytes());
@@ -303,7 +303,7 @@ fn contradictions_give_the_frame_back() {
         let shape = Shape::random(&mut random);
         let len = 1 + random.usize(..400);
         let mut packet = shape.packet(&some(&mut random, len));
-        // Cut, or with some bytes of the headers replaced.
+        // Truncated, or with some header bytes replaced.
         packet.truncate(14 + random.usize(..packet.len() - 13));
         for _ in 0..random.usize(..4) {
             let at = random.usize(..packet.len().min(120));
