@@ -1,14 +1,14 @@
-//! Eventfds that a front end shares with us: signalled and emptied without ever waiting.
+//! Eventfds shared with a front end: signalled and emptied without ever blocking.
 //!
-//! `O_NONBLOCK` belongs to the open file, which the front end has as well: it can clear the flag,
-//! and fill or empty the counter, between any two of our system calls. So neither `write(2)` nor
-//! `read(2)` may be used: either could hold a worker, and all its other ports, for ever.
+//! `O_NONBLOCK` belongs to the open file, which the front end shares: it can clear the flag, and
+//! fill or empty the counter, between any two system calls of ours. So neither `write(2)` nor
+//! `read(2)` may be used: either could block a worker, and all its other ports, for ever.
 //!
-//! - **Signalling** is left to the kernel: a request of its asynchronous I/O that names an eventfd
-//!   (`IOCB_FLAG_RESFD`, `fs/aio.c`) has that signalled when it is done, by `eventfd_signal`, which
-//!   never waits. The request is a read of no bytes from `/dev/null`, done before `io_submit(2)`
-//!   returns.
-//! - **Emptying** is a `preadv2(2)` with `RWF_NOWAIT`, which looks at no flag of the file.
+//! - **Signalling** is left to the kernel: an asynchronous I/O request that names an eventfd
+//!   (`IOCB_FLAG_RESFD`, `fs/aio.c`) has it signalled on completion by `eventfd_signal`, which
+//!   never blocks. The request is a read of no bytes from `/dev/null`, which completes before
+//!   `io_submit(2)` returns.
+//! - **Emptying** is a `preadv2(2)` with `RWF_NOWAIT`, which ignores the file's flags.
 
 #![expect(unsafe_code, reason = "system calls that no library wraps")]
 
@@ -19,23 +19,23 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, open, readlink};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// An eventfd of the front end's that we wait for.
+/// An eventfd of the front end that the back end waits for.
 #[derive(Debug)]
 pub(super) struct Kick(OwnedFd);
 
 impl Kick {
     /// # Errors
     ///
-    /// It is another kind of file, which could be readable for ever.
+    /// Fails if the file is not an eventfd, as it could be readable for ever.
     pub(super) fn new(file: OwnedFd) -> io::Result<Kick> {
         check_event_fd(&file)?;
         Ok(Kick(file))
     }
 
-    /// Takes what was signalled, if anything.
+    /// Resets the counter.
     pub(super) fn empty(&self) {
         let mut count = [0; 8];
-        // The offset that means "where the file is": it has none.
+        // The offset -1 means the file's position, as eventfds cannot seek.
         let offset = u64::MAX;
         let _empty =
             preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], offset, ReadWriteFlags::NOWAIT);
@@ -48,7 +48,7 @@ impl AsFd for Kick {
     }
 }
 
-/// An eventfd of the front end's that we signal.
+/// An eventfd of the front end that the back end signals.
 #[derive(Debug)]
 pub(super) struct CallEvent {
     file: OwnedFd,
@@ -58,20 +58,20 @@ pub(super) struct CallEvent {
 impl CallEvent {
     /// # Errors
     ///
-    /// It is another kind of file.
+    /// Fails if the file is not an eventfd.
     pub(super) fn new(file: OwnedFd, signals: &Arc<Signals>) -> io::Result<CallEvent> {
         check_event_fd(&file)?;
         Ok(CallEvent { file, signals: Arc::clone(signals) })
     }
 
-    /// Signals it. A full counter stays full, which is as good.
+    /// Signals it. A full counter stays full, which has the same effect.
     #[inline]
     pub(super) fn ring(&self) {
         self.signals.send(self.file.as_fd());
     }
 }
 
-/// A port's context of asynchronous I/O (`aio_context_t`), which all its bells are rung by.
+/// A port's asynchronous I/O context (`aio_context_t`), by which all its eventfds are signalled.
 #[derive(Debug)]
 pub(super) struct Signals {
     context: libc::c_ulong,
@@ -81,7 +81,8 @@ pub(super) struct Signals {
 impl Signals {
     /// # Errors
     ///
-    /// The system has no more room for asynchronous I/O (`fs.aio-max-nr`), or no `/dev/null`.
+    /// Fails if the system has no more room for asynchronous I/O (`fs.aio-max-nr`), or no
+    /// `/dev/null`.
     pub(super) fn new() -> io::Result<Signals> {
         let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let mut context: libc::c_ulong = 0;
@@ -161,7 +162,7 @@ fn check_event_fd(file: &OwnedFd) -> io::Result<()> {
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
-/// Results that the kernel has room for at the least, and that are taken at a time.
+/// Fewest results that the kernel has room for, and most that are taken at a time.
 const RESULTS: u32 = 16;
 
 #[cfg(test)]
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of one open file, without `O_NONBLOCK`: what blocks there hangs this test.
+    /// Two descriptors of one open file without `O_NONBLOCK`; a blocking call hangs this test.
     fn shared(count: u32) -> (OwnedFd, OwnedFd) {
         let ours = eventfd(count, EventfdFlags::CLOEXEC).unwrap();
         let theirs = ours.try_clone().unwrap();

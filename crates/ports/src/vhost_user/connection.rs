@@ -1,4 +1,4 @@
-//! A connection to a front end: messages in, answers out, and an end without waiting.
+//! A connection to a front end: reads messages, writes answers, and can be stopped at any time.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,7 +28,8 @@ pub(super) enum Ended {
     Refused(&'static str, #[source] Refused),
 }
 
-/// Serves one front end until either side ends it. `stop` becomes readable when we do.
+/// Serves one front end until either side ends the connection. `stop` becomes readable when the
+/// port does.
 pub(super) fn serve(
     stream: &UnixStream,
     stop: &OwnedFd,
@@ -92,7 +93,7 @@ fn read_message(stream: &UnixStream, stop: &OwnedFd) -> Result<Message, Ended> {
     Ok(Message { request: header.request, needs_ack: header.needs_ack(), payload, files })
 }
 
-/// Receives some bytes, and the descriptors that come with them.
+/// Receives some bytes, and the descriptors attached to them.
 fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],
@@ -118,7 +119,7 @@ fn receive(
     if got.bytes == 0 { Err(Ended::Gone) } else { Ok(got.bytes) }
 }
 
-/// Sends bytes, and a descriptor with the first of them.
+/// Sends bytes, with a descriptor attached to the first of them.
 fn send(
     stream: &UnixStream,
     stop: &OwnedFd,
@@ -145,7 +146,7 @@ fn send(
     Ok(())
 }
 
-/// Waits until something can be done with a descriptor, or we are to stop.
+/// Waits until a descriptor is ready, or the port stops.
 pub(super) fn wait(fd: impl AsFd, what: PollFlags, stop: &OwnedFd) -> Result<(), Ended> {
     loop {
         let mut fds = [PollFd::new(&fd, what), PollFd::new(stop, PollFlags::IN)];
@@ -158,7 +159,7 @@ pub(super) fn wait(fd: impl AsFd, what: PollFlags, stop: &OwnedFd) -> Result<(),
     }
 }
 
-/// Waits for a while, or until we are to stop.
+/// Waits for a time, or until the port stops.
 pub(super) fn pause(time: std::time::Duration, stop: &OwnedFd) -> Result<(), Ended> {
     let mut fds = [PollFd::new(stop, PollFlags::IN)];
     let time = Timespec::try_from(time).ok();

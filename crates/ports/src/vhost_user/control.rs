@@ -1,5 +1,5 @@
-//! The thread that talks with front ends: waits for one, or looks for one, and serves it; again and
-//! again, from the first message on.
+//! The control thread: accepts or connects to one front end after another, and serves it from the
+//! first message on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,17 +15,17 @@ use super::connection::{self, Ended, pause, wait};
 use super::session::Session;
 use super::{Mode, Shared};
 
-/// The thread, and what ends it.
+/// The thread, and the eventfd that stops it.
 #[derive(Debug)]
 pub(super) struct Control {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// The socket that we made. It goes after the thread.
+    /// The socket file made by the port; dropped after the thread.
     _made: Option<SocketFile>,
 }
 
 impl Control {
-    /// Listens, or begins to look for who does.
+    /// Starts listening, or trying to connect.
     pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Control> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (listener, made) = match shared.options.mode {
@@ -51,27 +51,28 @@ impl Drop for Control {
     fn drop(&mut self) {
         let _rung = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // What it panicked about was told by the panic.
+            // A panic of the thread was already reported.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Serves one front end after the other; who comes meanwhile waits.
+/// Serves one front end after the other; further ones wait meanwhile.
 fn accept_all(shared: &Arc<Shared>, listener: &UnixListener, stop: &OwnedFd) -> Result<(), Ended> {
     loop {
         wait(listener, PollFlags::IN, stop)?;
         match listener.accept() {
             Ok((stream, _address)) => serve(shared, &stream, stop)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // No descriptors are left, perhaps: it goes on when there are.
+            // The process may have run out of descriptors; tried again later.
             Err(_later) => pause(RETRY_PERIOD, stop)?,
         }
     }
 }
 
-/// Looks for a front end until there is one, and again when it is gone. That a connection is made
-/// says little: who listens may be about to end, so all that follows is tried again as well.
+/// Tries to connect to a front end until it succeeds, and again when it is gone. A successful
+/// connection does not prove a working front end, as the listener may be about to end, so
+/// everything after it is retried, too.
 fn connect_all(shared: &Arc<Shared>, stop: &OwnedFd) -> Result<(), Ended> {
     loop {
         match UnixStream::connect(&shared.options.path) {
@@ -85,7 +86,7 @@ fn connect_all(shared: &Arc<Shared>, stop: &OwnedFd) -> Result<(), Ended> {
     }
 }
 
-/// Serves one front end to its end.
+/// Serves one front end until its end.
 fn serve(shared: &Arc<Shared>, stream: &UnixStream, stop: &OwnedFd) -> Result<(), Ended> {
     shared.note_connection(true);
     let mut session = Session::new(shared);
@@ -102,5 +103,5 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream, stop: &OwnedFd) -> Result<()
     }
 }
 
-/// How long until it is tried again.
+/// Time between two attempts.
 const RETRY_PERIOD: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
-//! Replacing missing guest memory by zeroes.
+//! Replacement of missing guest memory by zeroes.
 //!
-//! The monitor can truncate a file that it passed; touching the mapping is then fatal (`SIGBUS`),
-//! also to all other guests' traffic. So missing pages are replaced by zeroes at the first touch,
+//! The monitor can truncate a file that it passed; accessing the mapping is then fatal (`SIGBUS`),
+//! also for all other guests' traffic. So missing pages are replaced by zeroes at the first access,
 //! and their guest's rings are broken.
 
 #![expect(unsafe_code, reason = "a signal handler")]
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{sigaction, siginfo_t};
 
-/// Addresses at which a fault is a guest's affair.
+/// A range of addresses whose faults are handled for a guest.
 #[derive(Debug)]
 pub(super) struct Guarded(&'static Range);
 
 #[derive(Debug)]
 struct Range {
     start: AtomicUsize,
-    /// 0 when the place is free, 1 while it is being written.
+    /// End of the range; 0 if the slot is free, 1 while it is being written.
     end: AtomicUsize,
 }
 
 impl Guarded {
-    /// Guards `len` bytes from `start` on; `None` when there are [`RANGES_MAX`] already.
+    /// Guards `len` bytes from `start` on; `None` if there are [`RANGES_MAX`] ranges already.
     pub(super) fn new(start: usize, len: usize) -> Option<Guarded> {
         install();
         let is_ours = |range: &&Range| {
@@ -39,7 +39,7 @@ impl Guarded {
         Some(Guarded(range))
     }
 
-    /// Stops handling faults there.
+    /// Stops handling faults in the range.
     pub(super) fn end(&mut self) {
         self.0.end.store(FREE, Ordering::Release);
     }
@@ -58,7 +58,8 @@ fn install() {
     });
 }
 
-/// Reads atomics and makes one system call; other signals go to the previous handler.
+/// The `SIGBUS` handler. It reads atomics and makes one system call; signals outside guarded ranges
+/// go to the previous handler.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -76,7 +77,7 @@ fn is_guarded(at: usize) -> bool {
     })
 }
 
-/// Puts a page of zeroes in the place of one that is gone; where pages are huge, a huge one.
+/// Maps a page of zeroes in place of a missing one, of the same size.
 fn put_zeroes(at: usize) -> bool {
     [PAGE_BYTES, HUGE_PAGE_BYTES, GIANT_PAGE_BYTES].into_iter().any(|bytes| {
         let page = at & !(bytes - 1);
@@ -123,7 +124,7 @@ static RANGES: [Range; RANGES_MAX] =
 
 const FREE: usize = 0;
 const TAKEN: usize = 1;
-/// Regions of all guests together.
+/// Most regions of all guests together.
 const RANGES_MAX: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_reads_as_zeroes() {
-        // Without sealing, which would forbid it.
+        // Without seals, which would forbid truncation.
         let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 16 << 12).unwrap();
         let mapping = Mapping::new(&file, 0, 16 << 12).unwrap();

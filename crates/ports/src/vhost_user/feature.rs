@@ -1,4 +1,4 @@
-//! Feature bits: what is offered to a driver and to its front end, and what was agreed on.
+//! Feature bits: those offered to a driver and its front end, and those negotiated.
 
 use towpath_engine::port::Features;
 use towpath_xdp::frame::offload::{Gso, GsoKind};
@@ -39,7 +39,7 @@ impl Negotiated {
         }
     }
 
-    /// The names of what was agreed on.
+    /// Names of the negotiated features.
     pub(super) fn names(self) -> String {
         let names = NAMES.iter().filter(|(bit, _)| self.has(*bit));
         names.map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
@@ -49,21 +49,21 @@ impl Negotiated {
 /// Features to offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Checksums and segmentation may be left to the other side.
+    /// Checksums and segmentation may be left to the peer.
     pub offloads: bool,
     /// The driver may use packed rings.
     pub packed: bool,
-    /// Frames may span several buffers of the driver's.
+    /// Frames may span several buffers of the driver.
     pub mergeable: bool,
     /// Buffers are used in the order in which they were made available.
     pub in_order: bool,
-    /// The driver may reset single queues. Only for monitors that tell their back end of it: QEMU
-    /// 7.2 does so for taps alone, and a guest that then changes a ring's size has lost its queue.
+    /// The driver may reset single queues. Only for monitors that notify their back end of a reset:
+    /// QEMU 7.2 does so for taps only, and a guest that then changes a ring's size loses its queue.
     pub queue_reset: bool,
 }
 
 impl Offer {
-    /// The bits of it.
+    /// The feature bits of the offer.
     pub(super) fn bits(self) -> u64 {
         let without = |is_on: bool, bits: u64| if is_on { 0 } else { bits };
         OFFERED
@@ -90,12 +90,12 @@ pub(super) const CTRL_VQ: u32 = 17;
 pub(super) const CTRL_RX: u32 = 18;
 pub(super) const GUEST_ANNOUNCE: u32 = 21;
 pub(super) const MQ: u32 = 22;
-/// `VHOST_F_LOG_ALL`: what we write is noted, for migration.
+/// `VHOST_F_LOG_ALL`: the device logs its writes, for migration.
 pub(super) const LOG_ALL: u32 = 26;
 pub(super) const ANY_LAYOUT: u32 = 27;
 pub(super) const INDIRECT_DESC: u32 = 28;
 pub(super) const EVENT_IDX: u32 = 29;
-/// `VHOST_USER_F_PROTOCOL_FEATURES`: between front end and us, the driver never sees it.
+/// `VHOST_USER_F_PROTOCOL_FEATURES`: between front end and back end; drivers never see it.
 pub(super) const PROTOCOL_FEATURES: u32 = 30;
 pub(super) const VERSION_1: u32 = 32;
 pub(super) const PACKED: u32 = 34;
@@ -147,7 +147,7 @@ const OFFLOADS: u64 = 1 << CSUM
     | 1 << GUEST_USO6
     | 1 << HOST_USO;
 
-/// All features on offer. UFO is not among them, since no code here makes IP fragments.
+/// All supported features. UFO is not among them, because no code here makes IP fragments.
 const OFFERED: u64 = OFFLOADS
     | 1 << MTU
     | 1 << MRG_RXBUF
@@ -166,7 +166,7 @@ const OFFERED: u64 = OFFLOADS
     | 1 << IN_ORDER
     | 1 << RING_RESET;
 
-/// `VHOST_USER_PROTOCOL_F_*`, between front end and us.
+/// `VHOST_USER_PROTOCOL_F_*`, between front end and back end.
 pub(super) mod protocol {
     pub(in super::super) const MQ: u32 = 0;
     pub(in super::super) const LOG_SHMFD: u32 = 1;
@@ -178,7 +178,7 @@ pub(super) mod protocol {
     pub(in super::super) const CONFIGURE_MEM_SLOTS: u32 = 15;
     pub(in super::super) const STATUS: u32 = 16;
 
-    /// All there is.
+    /// All supported protocol features.
     pub(in super::super) const OFFERED: u64 = 1 << MQ
         | 1 << LOG_SHMFD
         | 1 << RARP

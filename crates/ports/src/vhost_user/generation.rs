@@ -1,8 +1,8 @@
-//! Whether the guest is still the one that it was.
+//! Detection of guest restarts.
 //!
-//! A driver that resets the device starts a new guest; so does another guest behind the same
-//! socket. A monitor that comes back, or lets its guest go on after a pause, starts rings where
-//! they were left. What says which it is are the rings: those of a new driver were never used.
+//! A driver that resets the device counts as a new guest; so does another guest behind the same
+//! socket. A monitor that reconnects, or resumes its guest after a pause, starts rings where they
+//! were left. The two cases differ in the rings: those of a new driver were never used.
 
 use parking_lot::Mutex;
 
@@ -13,11 +13,11 @@ pub(super) struct Generation(Mutex<DriverHistory>);
 #[derive(Debug, Default)]
 struct DriverHistory {
     restarts: u64,
-    /// There was a driver before.
+    /// A driver was present before.
     had_driver: bool,
     /// Whether the end of the guest is counted already.
     is_counted: bool,
-    /// It is known who the driver of the queues is that run.
+    /// It is known whether the driver of the running queues is a new one.
     is_known: bool,
 }
 
@@ -26,15 +26,15 @@ impl Generation {
         self.0.lock().restarts
     }
 
-    /// The driver has reset the device.
+    /// Notes that the driver has reset the device.
     pub(super) fn note_reset(&self) {
         let mut told = self.0.lock();
         told.restart();
         told.is_counted = true;
     }
 
-    /// Queues started or stopped; whether some run, whether the guest receives, and whether those
-    /// that run were never used.
+    /// Notes that queues started or stopped: whether some run, whether the guest receives, and
+    /// whether the running ones were never used.
     pub(super) fn note(&self, is_running: bool, is_open: bool, is_fresh: impl FnOnce() -> bool) {
         let mut told = self.0.lock();
         if !is_running {

@@ -1,9 +1,10 @@
-//! Descriptors in flight (vhost-user, "Inflight I/O tracking"): a region that the front end keeps
-//! from one back end to the next, in which each notes what it took and did not give back yet.
+//! Tracking of descriptors in flight (vhost-user, "Inflight I/O tracking"): a region that the front
+//! end keeps from one back end to the next, in which the back end notes buffers it took and has not
+//! returned.
 //!
-//! We give buffers back in the order of taking and under the lock that we took them under, so what
-//! is noted of ours is only how far the ring is. Another back end may leave some in any order: they
-//! are the first ones that are worked on.
+//! This back end returns buffers in order, under the same lock under which it took them, so it
+//! notes only the position of the ring. Another back end may have left buffers in any order; these
+//! are processed first.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,7 @@ use super::burst::Descriptor;
 use super::mapping_unsafe::{Area, Mapping};
 use super::packed::Position;
 
-/// Which of the two shapes a queue's part of the region has.
+/// Format of a queue's part of the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// `struct QueueRegionSplit`
@@ -26,7 +27,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Bytes of one queue, whose parts are aligned as caches are.
+    /// Bytes of one queue's part, which is aligned to cache lines.
     fn bytes(self, size: u16) -> u64 {
         let parts = 1 + u64::from(size);
         (self.part_bytes() as u64 * parts).next_multiple_of(64)
@@ -58,7 +59,7 @@ impl Description {
     }
 }
 
-/// The region, all queues of it.
+/// The region of all queues.
 #[derive(Debug, Clone)]
 pub(super) struct Region {
     mapping: Arc<Mapping>,
@@ -67,7 +68,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// A new one for the front end to keep, in which nothing is noted.
+    /// Makes an empty region for the front end to keep.
     pub(super) fn create(
         queues: u16,
         size: u16,
@@ -79,13 +80,13 @@ impl Region {
         Ok((file, Description { bytes, offset: 0, queues, size }))
     }
 
-    /// The one that the front end kept.
+    /// Maps a region that the front end kept.
     pub(super) fn new(file: &OwnedFd, what: Description) -> io::Result<Region> {
         let mapping = Arc::new(Mapping::new(file, what.offset, what.bytes)?);
         Ok(Region { mapping, queues: what.queues, size: what.size })
     }
 
-    /// A queue's part; `None` where the region has no room for a ring of so many entries.
+    /// A queue's part; `None` if the region has no room for a ring of `ring_size` entries.
     pub(super) fn queue(&self, index: u32, format: Format, ring_size: u32) -> Option<Inflight> {
         let bytes = format.bytes(self.size);
         let start = bytes * u64::from(index);
@@ -114,7 +115,7 @@ pub(super) struct Inflight {
 }
 
 impl Inflight {
-    /// Nothing was ever noted. The version comes last: it says that all of it is there.
+    /// Initialises an empty part. The version is written last, as it marks the part as complete.
     fn clear(&self, entries: u16) {
         if self.format == Format::Packed {
             for index in 0..entries {
@@ -126,11 +127,11 @@ impl Inflight {
         self.area.store16(VERSION, 1, Ordering::Release);
     }
 
-    /// A split ring is at `used`: heads of the chains that were taken and not given back, in the
+    /// Resumes a split ring at `used`; returns the heads of chains taken and not returned, in the
     /// order of taking.
     pub(super) fn resume_split(&self, used: u16) -> Vec<u16> {
         let noted = self.area.load16(SPLIT_USED, Ordering::Acquire);
-        // The last batch was given back, and perhaps not noted any more.
+        // The last batch was returned, but that may not have been noted.
         let mut head = self.area.load16(LAST_BATCH, Ordering::Relaxed);
         for _ in 0..used.wrapping_sub(noted).min(self.size) {
             if head >= self.size {
@@ -144,7 +145,7 @@ impl Inflight {
         self.taken()
     }
 
-    /// The entries that are in flight, by their counter.
+    /// Entries in flight, in the order of their counter.
     fn taken(&self) -> Vec<u16> {
         let is_taken = |index: &u16| self.word(*index, 0) & 0xff == 1;
         let mut taken: Vec<u16> = (0..self.size).filter(is_taken).collect();
@@ -152,27 +153,27 @@ impl Inflight {
         taken
     }
 
-    /// A split ring is as far as this.
+    /// Notes the position of a split ring.
     #[inline]
     pub(super) fn note_split(&self, used: u16) {
         self.area.store16(SPLIT_USED, used, Ordering::Release);
     }
 
-    /// A chain of [`Inflight::resume_split`] is about to be given back.
+    /// Notes that a chain of [`Inflight::resume_split`] is about to be returned.
     pub(super) fn begin_split(&self, head: u16) {
         let before = self.area.load16(LAST_BATCH, Ordering::Relaxed);
         self.store_word(head, 0, 1 | u64::from(before) << 48);
         self.area.store16(LAST_BATCH, head, Ordering::Release);
     }
 
-    /// It was given back, and the ring is at `used`.
+    /// Notes that the chain was returned, and the ring is at `used`.
     pub(super) fn end_split(&self, head: u16, used: u16) {
         self.store_word(head, 0, self.word(head, 0) & !0xff);
         self.note_split(used);
     }
 
-    /// Where a packed ring was left: where the last batch began, and where it ended. They differ
-    /// only if a back end was ended while it returned a batch. `None` without notes.
+    /// The noted positions of a packed ring: start and end of the last batch. They differ only if a
+    /// back end ended while it returned a batch. `None` without notes.
     pub(super) fn packed_places(&self) -> Option<(Position, Position)> {
         if self.is_new {
             return None;
@@ -185,7 +186,8 @@ impl Inflight {
         Some((place(16, 40)?, place(0, 32)?))
     }
 
-    /// A packed ring is between these two places, one and the same unless it is being written.
+    /// Notes that a packed ring is between these positions, which are equal unless a batch is being
+    /// returned.
     #[inline]
     pub(super) fn note_packed(&self, from: Position, to: Position) {
         let word = u64::from(to.index)
@@ -195,8 +197,8 @@ impl Inflight {
         self.area.store64(PACKED_USED, word, Ordering::Release);
     }
 
-    /// Chains that were taken from a packed ring and not given back, in the order of taking: copies
-    /// of their descriptors, since the ring may have others in their place.
+    /// Chains taken from a packed ring and not returned, in the order of taking: copies of their
+    /// descriptors, because the ring may have overwritten them.
     pub(super) fn resume_packed(&self) -> Vec<Taken> {
         let chain = |entry: u16| {
             let mut descriptors = Vec::new();
@@ -214,7 +216,7 @@ impl Inflight {
         taken.filter(|taken| !taken.descriptors.is_empty()).collect()
     }
 
-    /// A chain of [`Inflight::resume_packed`] was given back: its entries are free.
+    /// Notes that a chain of [`Inflight::resume_packed`] was returned, and frees its entries.
     pub(super) fn end_packed(&self, entry: u16) {
         let free = self.area.load16(FREE_HEAD, Ordering::Relaxed);
         let last = (self.word(entry, 0) >> 32) as u16;
@@ -239,22 +241,23 @@ impl Inflight {
     }
 }
 
-/// A chain that was taken from a packed ring.
+/// A chain taken from a packed ring and not returned.
 #[derive(Debug)]
 pub(super) struct Taken {
     /// Its first entry in the region.
     pub(super) entry: u16,
-    /// At least one.
+    /// Its descriptors, at least one.
     pub(super) descriptors: Vec<Descriptor>,
 }
 
-/// In both formats.
+/// Offsets in both formats.
 const VERSION: usize = 8;
 const ENTRIES: usize = 10;
-/// In the split one: the head of the last chain given back, and the used index.
+/// Offsets in the split format: the head of the last chain returned, and the used index.
 const LAST_BATCH: usize = 12;
 const SPLIT_USED: usize = 14;
-/// In the packed one: the list of free entries, and a word with both places and both laps.
+/// Offsets in the packed format: the list of free entries, and a word with both positions and their
+/// wrap counters.
 const FREE_HEAD: usize = 12;
 const OLD_FREE_HEAD: usize = 14;
 const PACKED_USED: usize = 16;

@@ -1,4 +1,4 @@
-//! The dirty log: which pages of a guest we wrote to, while it is being migrated.
+//! The dirty log: pages of a guest that the device wrote to, during migration.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ impl Log {
         Ok(Log(Mapping::new(file, offset, len)?))
     }
 
-    /// `len` bytes at a guest's address were written. What the log has no room for is not noted:
-    /// the front end made it as long as its memory.
+    /// Marks `len` bytes at a guest address as written. Addresses beyond the log are ignored: the
+    /// front end made it as long as its memory.
     pub(super) fn mark(&self, guest: u64, len: u64) {
         if len == 0 {
             return;

@@ -1,8 +1,8 @@
-//! A piece of a guest's memory, mapped: raw access, never a reference.
+//! A mapping of a part of a guest's memory, with raw access and never a reference.
 //!
-//! The guest writes to it at any time, so nothing is read twice: words are loaded once, atomically,
-//! and everything else is copied. That two of our threads may be led to the same bytes by a guest
-//! changes nothing: they are the guest's, and whatever they become it could have written.
+//! The guest may write to it at any time, so nothing is read twice: words are loaded once,
+//! atomically, and everything else is copied. A guest may lead two of our threads to the same
+//! bytes; that is harmless, because the guest could have written any result itself.
 
 #![expect(unsafe_code, reason = "memory that a guest writes cannot be a slice")]
 
@@ -23,12 +23,12 @@ use super::fault_unsafe::Guarded;
 /// Mapped bytes of a file passed by another process.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    /// The first byte that is meant, which is at some offset of what is mapped.
+    /// The first byte of the requested range, at some offset of the mapped range.
     base: NonNull<u8>,
     len: usize,
     whole: NonNull<u8>,
     whole_len: usize,
-    /// Before the mapping is removed, faults in it stop counting as the guest's.
+    /// Guard of the range, dropped before the mapping is removed.
     _guarded: Guarded,
 }
 
@@ -38,8 +38,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of a file from `offset` on, which must be there. Should the file become
-    /// shorter later on, zeroes are read in place of what is gone.
+    /// Maps `len` bytes of a file from `offset` on, which must exist. If the file is truncated
+    /// later, zeroes are read in place of the missing bytes.
     pub(super) fn new(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno::INVAL)?;
         let stat = fstat(&file)?;
@@ -47,9 +47,9 @@ impl Mapping {
         if u64::try_from(stat.st_size).unwrap_or(0) < end {
             return Err(Errno::FAULT.into());
         }
-        // If possible: not on huge pages of a file system, nor on a file whose seals are sealed.
+        // Best effort: fails on huge pages of a file system, and on a file whose seals are sealed.
         let _sealed = fcntl_add_seals(&file, SealFlags::SHRINK);
-        // From the start of the file: the offset need not be one of a page, least of a huge one.
+        // Mapped from the start of the file, because the offset need not be page-aligned.
         let page = u64::try_from(stat.st_blksize).unwrap_or(4096).max(4096);
         let whole_len = end.checked_next_multiple_of(page).ok_or(Errno::INVAL)?;
         let whole_len = usize::try_from(whole_len).map_err(|_too_long| Errno::INVAL)?;
@@ -76,7 +76,7 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// When they lie outside.
+    /// If the range exceeds the mapping.
     #[inline]
     pub(super) fn read(&self, offset: usize, to: SharedBytesMut<'_>) {
         let len = to.len();
@@ -88,7 +88,7 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// When they would lie outside.
+    /// If the range exceeds the mapping.
     #[inline]
     pub(super) fn write(&self, offset: usize, from: SharedBytes<'_>) {
         let to = self.at(offset, from.len());
@@ -96,14 +96,14 @@ impl Mapping {
         unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
-    /// As [`Mapping::read`], of bytes whose number is known.
+    /// As [`Mapping::read`], for a number of bytes known at compile time.
     #[inline]
     pub(super) fn read_array<const N: usize>(&self, offset: usize) -> [u8; N] {
         // SAFETY: inside the mapping, as `at` checks.
         unsafe { read_words(self.at(offset, N).as_ptr()) }
     }
 
-    /// As [`Mapping::write`], of bytes whose number is known.
+    /// As [`Mapping::write`], for a number of bytes known at compile time.
     #[cfg(test)]
     pub(super) fn write_array<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
         let to = self.at(offset, N);
@@ -111,7 +111,7 @@ impl Mapping {
         unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
     }
 
-    /// `len` bytes from `offset` on; `None` where they would lie outside.
+    /// `len` bytes from `offset` on; `None` if the range exceeds the mapping.
     #[inline]
     pub(super) fn place(&self, offset: u64, len: u32) -> Option<Place<'_>> {
         let whole = self.len as u64;
@@ -123,7 +123,7 @@ impl Mapping {
         Some(Place { at, len, of: PhantomData })
     }
 
-    /// Has the cache line at `offset` fetched, for writing if so.
+    /// Prefetches the cache line at `offset`, for writing if `to_write`.
     #[inline]
     pub(super) fn prefetch(&self, offset: usize, to_write: bool) {
         prefetch(self.base.as_ptr().wrapping_add(offset), to_write);
@@ -145,8 +145,7 @@ impl Mapping {
     }
 }
 
-/// Bytes of a mapping, for as long as it is borrowed: found once, and then only asked whether they
-/// are enough.
+/// Bytes of a borrowed mapping: located once, after which only the length is checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'m> {
     at: NonNull<u8>,
@@ -160,19 +159,19 @@ impl Place<'_> {
         self.len
     }
 
-    /// Has the lines fetched that a header and a short packet behind it are in.
+    /// Prefetches the cache lines of a header and a short packet behind it.
     #[inline]
     pub(super) fn prefetch(self, to_write: bool) {
         prefetch(self.at.as_ptr(), to_write);
-        // A hint about what is behind a shorter buffer does no harm.
+        // Prefetching beyond the end of a shorter buffer is harmless.
         prefetch(self.at.as_ptr().wrapping_add(LINE_BYTES), to_write);
     }
 
-    /// The first bytes, and those behind `skip` copied: a header and a packet.
+    /// Reads a header, and copies the packet that starts at `skip`.
     ///
     /// # Panics
     ///
-    /// When there are not so many.
+    /// If the bytes are too few.
     #[inline]
     pub(super) fn read_behind<const N: usize>(
         self,
@@ -188,11 +187,11 @@ impl Place<'_> {
         }
     }
 
-    /// A header, and a packet behind it.
+    /// Writes a header, and a packet behind it.
     ///
     /// # Panics
     ///
-    /// When there is no room for them.
+    /// If there is no room for them.
     #[inline]
     pub(super) fn write_behind<const N: usize>(self, header: [u8; N], packet: SharedBytes<'_>) {
         assert!(N + packet.len() <= self.len as usize, "the packet is inside");
@@ -205,14 +204,14 @@ impl Place<'_> {
     }
 }
 
-/// Part of a mapping for as long as its ring runs: words at multiples of their size, which is at
-/// most `ALIGN`.
+/// A part of a mapping that a running ring uses: words at multiples of their size, which is at most
+/// `ALIGN`.
 #[derive(Debug, Clone)]
 pub(super) struct Area<const ALIGN: usize> {
     base: NonNull<u8>,
     /// At least `ALIGN` bytes.
     len: usize,
-    /// Where it is in the guest, if it is.
+    /// Its guest address, if it has one.
     pub(super) guest: u64,
     _mapping: Arc<Mapping>,
 }
@@ -223,7 +222,7 @@ unsafe impl<const ALIGN: usize> Send for Area<ALIGN> {}
 unsafe impl<const ALIGN: usize> Sync for Area<ALIGN> {}
 
 impl<const ALIGN: usize> Area<ALIGN> {
-    /// `None` where it would not be aligned, or not be inside.
+    /// A part of the mapping; `None` if it is not aligned, or exceeds the mapping.
     pub(super) fn new(
         mapping: &Arc<Mapping>,
         start: usize,
@@ -252,7 +251,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU16::from_ptr(self.word(offset)) }.store(value, order);
     }
 
-    /// Two words of 4 bytes, one behind the other.
+    /// Stores two consecutive words of 4 bytes.
     #[inline]
     pub(super) fn store_element(&self, offset: usize, first: u32, second: u32) {
         let pair = self.word::<[u32; 2]>(offset).cast::<u32>();
@@ -274,7 +273,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, order);
     }
 
-    /// The two words of 8 bytes at `offset`: the second one is loaded first, in this order.
+    /// The two words of 8 bytes at `offset`; the second one is loaded first, with order `order`.
     #[inline]
     pub(super) fn load_pair(&self, offset: usize, order: Ordering) -> [u64; 2] {
         let pair = self.word::<[u64; 2]>(offset).cast::<u64>();
@@ -295,7 +294,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
     }
 }
 
-/// Has a cache line fetched, for writing if so.
+/// Prefetches a cache line, for writing if `to_write`.
 #[inline]
 fn prefetch(at: *const u8, to_write: bool) {
     #[cfg(target_arch = "x86_64")]
@@ -319,11 +318,11 @@ fn prefetch(at: *const u8, to_write: bool) {
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// Words of 8 bytes, and what is left. Volatile: what is read here is not read again.
+/// Reads words of 8 bytes, and the rest, volatile, so that no byte is read twice.
 ///
 /// # Safety
 ///
-/// They can be read.
+/// `N` bytes can be read at `from`.
 #[inline]
 unsafe fn read_words<const N: usize>(from: *const u8) -> [u8; N] {
     let mut bytes = [0; N];
@@ -344,18 +343,18 @@ unsafe fn read_words<const N: usize>(from: *const u8) -> [u8; N] {
 
 /// # Safety
 ///
-/// It can be read, and needs no alignment.
+/// A `T` can be read at `from`; no alignment is needed.
 #[inline]
 unsafe fn read<T: Copy>(from: *const u8) -> T {
     // SAFETY: as above.
     unsafe { from.cast::<T>().read_volatile() }
 }
 
-/// Copies bytes: the lengths of most packets without a call.
+/// Copies bytes, without a call for the lengths of most packets.
 ///
 /// # Safety
 ///
-/// As many can be read and written, and they don't overlap.
+/// `len` bytes can be read at `from` and written at `to`, and the ranges do not overlap.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]

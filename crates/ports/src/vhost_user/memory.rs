@@ -1,7 +1,8 @@
-//! A guest's memory: regions that its virtual machine monitor passed, by two kinds of addresses.
+//! A guest's memory: the regions passed by its virtual machine monitor, found by guest and
+//! front-end addresses.
 //!
-//! Descriptors name guest addresses, rings are told by addresses of the front end. Either must lie
-//! in regions as a whole; what crosses from one region into another is two pieces.
+//! Descriptors use guest addresses, ring setup uses addresses of the front end. A ring must lie
+//! within one region; a buffer that crosses regions is split into pieces.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use towpath_xdp::{SharedBytes, SharedBytesMut};
 use super::mapping_unsafe::{Area, Mapping, Place};
 use super::ring::SetupError;
 
-/// All regions there are. Never changed: another one takes its place.
+/// All regions; immutable, and replaced as a whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     regions: Vec<Region>,
@@ -23,25 +24,24 @@ pub(super) struct Memory {
 struct Region {
     range: RegionRange,
     mapping: Arc<Mapping>,
-    /// How often it was passed: QEMU 7.2 does so once for each pair of queues.
+    /// Number of times it was passed: QEMU 7.2 passes it once for each pair of queues.
     times: u32,
 }
 
-/// Where a region is, to the guest and to the front end.
+/// Position of a region in the guest and in the front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RegionRange {
     /// Address of the first byte in the guest.
     pub(super) guest: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub(super) len: u64,
     /// Address of the first byte in the front end.
     pub(super) user: u64,
-    /// Where it begins in its file.
+    /// Offset of its first byte in its file.
     pub(super) offset: u64,
 }
 
-/// Bytes in one region that are there: to be read or written through the [`Memory`] that found
-/// them.
+/// A validated range in one region, to be read or written through the [`Memory`] that found it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     region: u32,
@@ -50,7 +50,7 @@ pub(super) struct Piece {
 }
 
 impl Memory {
-    /// With another region, which must not overlap those there are, but may be one of them.
+    /// A copy with another region, which must not overlap existing ones, but may be equal to one.
     pub(super) fn with(&self, range: RegionRange, file: OwnedFd) -> io::Result<Memory> {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let mut regions = self.regions.clone();
@@ -74,8 +74,8 @@ impl Memory {
         Ok(Memory { regions })
     }
 
-    /// Without the region, as soon as it is taken away as often as it was passed; `None` when there
-    /// is no such one.
+    /// A copy without the region, once it was removed as often as it was passed; `None` if there is
+    /// no such region.
     pub(super) fn without(&self, range: &RegionRange) -> Option<Memory> {
         let is_it = |region: &Region| {
             let at = &region.range;
@@ -90,7 +90,7 @@ impl Memory {
         Some(Memory { regions })
     }
 
-    /// To find what a burst of descriptors is about.
+    /// A finder for the buffers of a burst.
     #[inline]
     pub(super) fn finder(&self) -> Finder<'_> {
         Finder { regions: &self.regions, region: self.regions.first() }
@@ -104,9 +104,9 @@ impl Memory {
         self.regions.iter().map(|region| region.range.len).sum()
     }
 
-    /// Appends the pieces that `len` bytes at a guest's address consist of, and has the lines
-    /// fetched that a header and a short packet behind it are in, to write to them if so. False
-    /// when they are not all there; what was appended then means nothing.
+    /// Appends the pieces that make up `len` bytes at a guest address, and prefetches the cache
+    /// lines of a header and a short packet, for writing if `to_write`. Returns `false` if the
+    /// range is not fully mapped; the appended pieces are then invalid.
     #[inline]
     pub(super) fn translate(
         &self,
@@ -127,7 +127,7 @@ impl Memory {
         true
     }
 
-    /// `len` bytes at a guest's address that are in one region.
+    /// `len` bytes at a guest address, if they are in one region.
     #[inline]
     pub(super) fn piece(&self, guest: u64, len: u32) -> Option<Piece> {
         (0..).zip(&self.regions).find_map(|(region, Region { range, .. })| {
@@ -137,11 +137,11 @@ impl Memory {
         })
     }
 
-    /// The same of bytes that are in several regions which follow each other.
+    /// Like [`Memory::translate`], for bytes in several adjacent regions.
     #[cold]
     fn translate_across(&self, guest: u64, len: u32, pieces: &mut Vec<Piece>) -> bool {
         let (mut at, mut left) = (guest, u64::from(len));
-        // In the order of addresses.
+        // Regions are in the order of addresses.
         for (number, region) in self.regions.iter().enumerate() {
             let offset = at.wrapping_sub(region.range.guest);
             if offset < region.range.len {
@@ -151,14 +151,14 @@ impl Memory {
                 if left == 0 {
                     return true;
                 }
-                // The region ends before the address space does.
+                // This cannot overflow, as regions end before the address space does.
                 at += part;
             }
         }
         false
     }
 
-    /// `len` bytes at an address of the front end, in one region, for a ring.
+    /// `len` bytes of a ring at a front-end address, in one region.
     pub(super) fn area<const ALIGN: usize>(
         &self,
         user: u64,
@@ -175,7 +175,7 @@ impl Memory {
         area.ok_or(SetupError::Alignment(user))
     }
 
-    /// Where a piece is in the guest.
+    /// The guest address of a piece.
     pub(super) fn guest_address(&self, piece: Piece) -> u64 {
         self.regions[piece.region as usize].range.guest + piece.offset
     }
@@ -214,16 +214,16 @@ impl Memory {
     }
 }
 
-/// Finds bytes by guest addresses, of a driver that keeps its buffers together.
+/// Finds bytes by guest address, fast if a driver's buffers are in one region.
 #[derive(Debug)]
 pub(super) struct Finder<'m> {
     regions: &'m [Region],
-    /// Where the last ones were.
+    /// The region of the bytes found last.
     region: Option<&'m Region>,
 }
 
 impl<'m> Finder<'m> {
-    /// `len` bytes at a guest's address that are in one region.
+    /// `len` bytes at a guest address, if they are in one region.
     #[inline]
     pub(super) fn find(&mut self, guest: u64, len: u32) -> Option<Place<'m>> {
         let place = self.region?.place(guest, len);
@@ -241,7 +241,7 @@ impl<'m> Finder<'m> {
 }
 
 impl Region {
-    /// `len` bytes at a guest's address.
+    /// `len` bytes at a guest address.
     #[inline]
     fn place(&self, guest: u64, len: u32) -> Option<Place<'_>> {
         self.mapping.place(guest.wrapping_sub(self.range.guest), len)
@@ -256,7 +256,8 @@ impl RegionRange {
 }
 
 const LINE_BYTES: usize = 64;
-/// Memory slots (`VHOST_USER_GET_MAX_MEM_SLOTS`): as many as libvhost-user and vhost-kernel have.
+/// Most memory slots (`VHOST_USER_GET_MAX_MEM_SLOTS`): as many as in libvhost-user and the kernel's
+/// vhost.
 pub(super) const REGIONS_MAX: usize = 509;
 
 #[cfg(test)]

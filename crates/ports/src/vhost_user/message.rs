@@ -1,4 +1,4 @@
-//! vhost-user messages, as they are on the wire (`docs/interop/vhost-user.rst` of QEMU).
+//! vhost-user messages on the wire (`docs/interop/vhost-user.rst` of QEMU).
 
 use std::os::fd::OwnedFd;
 
@@ -6,18 +6,18 @@ use super::inflight::Description;
 use super::memory::RegionRange;
 use super::ring::Addresses;
 
-/// A message of the front end's.
+/// A message of the front end.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) request: u32,
     /// The front end waits for an acknowledgement (`VHOST_USER_NEED_REPLY`).
     pub(super) needs_ack: bool,
     pub(super) payload: Vec<u8>,
-    /// Descriptors that came with it.
+    /// Descriptors attached to it.
     pub(super) files: Vec<OwnedFd>,
 }
 
-/// A mistake in a message.
+/// A reason to refuse a message.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("version {0} of the protocol")]
@@ -75,7 +75,7 @@ impl Header {
         self.flags & NEED_REPLY != 0
     }
 
-    /// Before the payload of an answer.
+    /// The header of an answer.
     pub(super) fn reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [request, VERSION | REPLY, size as u32];
@@ -87,7 +87,7 @@ impl Header {
 }
 
 impl Message {
-    /// A number of 64 bits.
+    /// The payload as a 64-bit number.
     pub(super) fn number(&self) -> Result<u64, Refused> {
         self.u64_at(0)
     }
@@ -97,7 +97,7 @@ impl Message {
         Ok((self.u32_at(0)?, self.u32_at(4)?))
     }
 
-    /// `struct vhost_vring_addr`: a queue and where its ring is.
+    /// `struct vhost_vring_addr`: a queue and the addresses of its ring.
     pub(super) fn addresses(&self) -> Result<(u32, Addresses), Refused> {
         let is_logged = self.u32_at(4)? & LOG_RING != 0;
         let log = self.u64_at(32)?;
@@ -119,7 +119,7 @@ impl Message {
         (0..count as usize).map(|index| self.region_at(8 + index * REGION_BYTES)).collect()
     }
 
-    /// The one region of `ADD_MEM_REG` and `REM_MEM_REG`.
+    /// The region of `ADD_MEM_REG` and `REM_MEM_REG`.
     pub(super) fn region(&self) -> Result<RegionRange, Refused> {
         self.region_at(8)
     }
@@ -133,7 +133,7 @@ impl Message {
         })
     }
 
-    /// `struct VhostUserInflight`: the region with what is in flight, or what one is wanted for.
+    /// `struct VhostUserInflight`: description of an in-flight region, passed or requested.
     pub(super) fn inflight(&self) -> Result<Description, Refused> {
         let counts = self.u32_at(16)?;
         Ok(Description {
@@ -212,9 +212,9 @@ pub(super) mod request {
 }
 
 pub(super) const HEADER_BYTES: usize = 12;
-/// Longer payloads are no message's; a memory table has 264 bytes.
+/// Longest payload of a message; a memory table has 264 bytes.
 pub(super) const PAYLOAD_BYTES_MAX: u32 = 4096;
-/// Descriptors in a message: one for each region of a memory table.
+/// Most descriptors in a message: one for each region of a memory table.
 pub(super) const FILES_MAX: usize = 8;
 const REGION_BYTES: usize = 32;
 /// `VHOST_MEMORY_BASELINE_NREGIONS`

@@ -1,10 +1,10 @@
 //! `vhost-user`: the network card of a virtual machine, over a socket to its monitor (QEMU,
 //! Cloud Hypervisor, DPDK's virtio-user).
 //!
-//! The guest's queues are in memory that the monitor passes: what the guest sends is copied out of
-//! its buffers into frames, and frames are copied into buffers that it made available. A thread of
-//! the port's own talks with the monitor; workers only look at rings. Nothing that the guest or its
-//! monitor does goes further than its own queues: see `burst`, `fault_unsafe` and `session`.
+//! The guest's queues are in memory that the monitor passes: frames from the guest are copied out
+//! of its buffers, and frames to the guest are copied into buffers that it made available. A thread
+//! of the port handles the monitor's messages; workers only access rings. Misbehaviour of a guest
+//! or its monitor affects only its own queues: see `burst`, `fault_unsafe` and `session`.
 
 mod bell_unsafe;
 mod burst;
@@ -50,20 +50,20 @@ use vring::Vring;
 pub use burst::Violation;
 pub use feature::Offer;
 
-/// How a port of a virtual machine is made.
+/// Options of a vhost-user port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The socket, at most 107 bytes.
+    /// Path of the socket, at most 107 bytes.
     pub path: PathBuf,
-    /// The side that listens there.
+    /// The side that listens at the socket.
     pub mode: Mode,
-    /// Which other users may connect, where we listen.
+    /// Permission of other users to connect, in server mode.
     pub access: Access,
     /// Pairs of queues that the guest may use, 1 to [`QUEUES_MAX`].
     pub queues: u32,
-    /// Largest payload, 68 to 65521 bytes.
+    /// MTU, 68 to 65521 bytes.
     pub mtu: u32,
-    /// Address of our end.
+    /// Address of the port.
     pub mac: [u8; 6],
     /// Features offered to the guest's driver.
     pub offer: Offer,
@@ -73,15 +73,15 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// We do, and monitors come and go (QEMU: `reconnect=1`).
+    /// The port listens, and monitors connect (QEMU: `reconnect=1`).
     Server,
-    /// The monitor does, and we connect again and again (QEMU: `server=on`).
+    /// The monitor listens, and the port connects, with retries (QEMU: `server=on`).
     Client,
 }
 
 impl Options {
-    /// The usual options: we listen, one pair of queues, everything is offered but what few
-    /// monitors speak.
+    /// Default options: server mode, one pair of queues, and all features except those few monitors
+    /// support.
     pub fn new(path: impl Into<PathBuf>) -> Options {
         let offer = Offer {
             offloads: true,
@@ -103,20 +103,20 @@ impl Options {
     }
 }
 
-/// Why there is no such port.
+/// Reasons why a port cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A number outside of what the kind takes.
+    /// An option's number outside of its range.
     #[error("{what} is {value}, but must be from {min} to {max}")]
     Range {
         /// The option.
         what: &'static str,
         /// Its value.
         value: u32,
-        /// The smallest that is taken.
+        /// The smallest valid value.
         min: u32,
-        /// The largest.
+        /// The largest valid value.
         max: u32,
     },
     /// Guests cannot be interrupted (`io_setup(2)`).
@@ -128,14 +128,14 @@ pub enum Error {
     /// The socket cannot be made.
     #[error("{}: {source}", path.display())]
     Socket {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
 }
 
-/// A virtual machine's network card. The socket goes when this is dropped.
+/// A virtual machine's network card. The socket file is removed when this is dropped.
 #[derive(Debug)]
 pub struct VhostUser {
     shared: Arc<Shared>,
@@ -143,7 +143,7 @@ pub struct VhostUser {
 }
 
 impl VhostUser {
-    /// Makes the socket, or begins to look for it.
+    /// Makes the socket, or starts trying to connect to it.
     pub fn new(options: Options) -> Result<VhostUser, Error> {
         let range = |what, value, min, max| match (min..=max).contains(&value) {
             true => Ok(()),
@@ -168,7 +168,8 @@ impl Device for VhostUser {
         self.shared.options.queues
     }
 
-    /// It takes everything: what the guest's driver did not agree on is done when it is sent.
+    /// The port accepts all offloads: those that the guest's driver did not negotiate are done in
+    /// software on transmit.
     fn features(&self) -> Features {
         Features {
             rx_frags: true,
@@ -233,32 +234,32 @@ struct Shared {
     options: Options,
     /// Signals that interrupt guests.
     signals: Arc<Signals>,
-    /// Two for each pair: what the guest receives by, and what it sends by.
+    /// Two queues for each pair: the guest's receive queue and its transmit queue.
     vrings: Box<[Vring]>,
-    /// Pairs by which the guest receives now, a bit for each.
+    /// Pairs by which the guest receives now, as a bit mask.
     open: AtomicU64,
     steering: Steering,
     has_announcements: AtomicBool,
-    /// Addresses that the guest has here now, to be told to everybody.
+    /// Addresses of the guest that are to be announced to the network.
     announcements: Mutex<Vec<[u8; 6]>>,
     notes: Notes,
     generation: Generation,
 }
 
-/// For people.
+/// State for display.
 #[derive(Debug, Default)]
 struct Notes {
     is_connected: AtomicBool,
-    /// How often a monitor came.
+    /// Number of connections of monitors.
     connections: AtomicU64,
     features: AtomicU64,
     memory_bytes: AtomicU64,
     memory_regions: AtomicU64,
-    /// 0 while the monitor has said nothing about it.
+    /// MTU set by the monitor; 0 if it did not set any.
     mtu: AtomicU32,
-    /// How often what one said was refused, and why the last time.
+    /// Number of refused messages, and the reason of the last one.
     refusal: Mutex<(u64, Option<String>)>,
-    /// Why there is no connection to a monitor that is to listen.
+    /// In client mode: why there is no connection.
     absence: Mutex<Option<Absence>>,
 }
 
@@ -266,7 +267,7 @@ struct Notes {
 #[derive(Debug, Clone)]
 struct Absence {
     why: String,
-    /// It will not mend itself by the monitor's being started.
+    /// Starting the monitor will not help.
     is_failure: bool,
 }
 
@@ -292,7 +293,7 @@ impl Shared {
         &self.vrings[2 * pair as usize]
     }
 
-    /// The guest's send queue.
+    /// The guest's transmit queue.
     #[inline]
     fn guest_tx(&self, pair: u32) -> &Vring {
         &self.vrings[2 * pair as usize + 1]
@@ -317,7 +318,7 @@ impl Shared {
         &pairs[..count]
     }
 
-    /// Whether it matters by which pair the guest sends.
+    /// Whether the guest receives by several pairs, so that flows are steered.
     #[inline]
     fn steers(&self) -> bool {
         self.open.load(Ordering::Relaxed).count_ones() > 1
@@ -333,7 +334,7 @@ impl Shared {
         self.steering.place(frame, open)
     }
 
-    /// Queues started, stopped, or were enabled or disabled.
+    /// Updates the port's state after queues were started, stopped, enabled or disabled.
     fn note_queues(&self) {
         let mut open = 0;
         for pair in 0..self.options.queues {
@@ -347,7 +348,7 @@ impl Shared {
         self.generation.note(is_running, open != 0, || self.is_fresh());
     }
 
-    /// Whether no queue that runs was ever used.
+    /// Whether all running queues are unused.
     fn is_fresh(&self) -> bool {
         let is_at_start = |vring: &Vring| {
             let state = vring.lock();
@@ -372,7 +373,8 @@ impl Shared {
         self.steering.forget();
     }
 
-    /// Has the network told that the guest is here: by the first queue, as if the guest had.
+    /// Announces the guest's address to the network, by the first queue, as if the guest had sent
+    /// it.
     fn announce(&self, mac: [u8; 6]) {
         let mut waiting = self.announcements.lock();
         if waiting.len() < ANNOUNCEMENTS_MAX {
@@ -383,7 +385,7 @@ impl Shared {
         self.guest_tx(0).wake();
     }
 
-    /// Makes frames of announcements; gives their number.
+    /// Makes frames of announcements; returns their number.
     #[inline]
     fn take_announcements(
         &self,
@@ -400,7 +402,7 @@ impl Shared {
         while count < limit
             && let Some(mac) = waiting.pop()
         {
-            // Without memory it is lost, as on a wire.
+            // Without memory the announcement is lost, as on a wire.
             if let Ok(Some(frame)) = pool.frame(&rarp(mac)) {
                 frames.push(frame);
                 count += 1;
@@ -435,11 +437,11 @@ impl Shared {
         self.notes.connections.fetch_add(u64::from(is_connected), Ordering::Relaxed);
     }
 
-    /// The monitor can't be connected to, or can again.
+    /// Notes that connecting to the monitor fails, or succeeded again.
     fn note_absence(&self, why: Option<&io::Error>) {
         let told = why.map(|why| Absence {
             why: format!("{}: {why}", self.options.path.display()),
-            // Without a listener yet, waiting may help.
+            // A listener may still appear.
             is_failure: !matches!(
                 why.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
@@ -500,7 +502,7 @@ impl Shared {
         details
     }
 
-    /// Queues that run: number, format and size.
+    /// Running queues: number, format and size.
     fn queue_list(&self) -> String {
         let text = |(index, vring): (usize, &Vring)| {
             let state = vring.lock();
@@ -513,12 +515,12 @@ impl Shared {
     }
 }
 
-/// A broadcast that a host with this address is here now (RFC 903, as QEMU's `announce_self`).
+/// A RARP broadcast that announces a host's address (RFC 903, as QEMU's `announce_self`).
 fn rarp(mac: [u8; 6]) -> [u8; 60] {
     let mut packet = [0; 60];
     packet[..6].fill(0xff);
     packet[6..12].copy_from_slice(&mac);
-    // Ethernet and IPv4, a request to be told one's own address.
+    // Ethernet and IPv4, operation 3: request reverse.
     packet[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
     packet[22..28].copy_from_slice(&mac);
     packet[32..38].copy_from_slice(&mac);
@@ -527,11 +529,11 @@ fn rarp(mac: [u8; 6]) -> [u8; 60] {
 
 /// Most pairs of queues.
 pub const QUEUES_MAX: u32 = 64;
-/// In a ring's base: its positions, without the wrap counters of a packed one.
+/// Mask of the positions in a ring's base, without the wrap counters of a packed ring.
 const POSITIONS: u32 = 0x7fff_7fff;
 const _: () = assert!(POSITIONS & (1 << 15 | 1 << 31) == 0, "wrap counters are apart");
 /// `65535 - ETH_HLEN`
 const MTU_MAX: u32 = 65521;
 const _: () = assert!(MTU_MAX + 14 == u16::MAX as u32, "a header counts, too");
-/// More that wait are the same ones again.
+/// Most waiting announcements; further ones would be repetitions.
 const ANNOUNCEMENTS_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! The packed ring (virtio 1.3, 2.8), as the device sees it: one ring of descriptors, which the
-//! driver makes available and we mark as used in their place.
+//! The device's side of a packed ring (virtio 1.3, 2.8): one ring of descriptors, which the driver
+//! makes available and the device marks as used in place.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -19,27 +19,27 @@ use super::split::{SIZE_MAX, needs_event};
 pub(super) struct Packed {
     size: u16,
     ring: Area<8>,
-    /// Event suppression areas: the driver's for interrupts, and ours for kicks.
+    /// Event suppression areas: the driver's for interrupts, and the device's for kicks.
     driver: Area<2>,
     device: Area<2>,
-    /// Where the next buffer is.
+    /// Position of the next buffer.
     next: Position,
-    /// The same, behind buffers that are looked at but not used yet.
+    /// Position behind buffers that were read but not used yet.
     ahead: Position,
-    /// Places between the two.
+    /// Entries between the two positions.
     in_hand: u16,
     has_event_index: bool,
-    /// Places used since the driver was last interrupted, or would have been.
+    /// Entries used since the last interrupt, or decision against one.
     since_signal: u16,
     inflight: Option<Inflight>,
-    /// Buffers that the previous back end took and did not return: they come first.
+    /// Buffers that the previous back end took and did not return; processed first.
     taken: VecDeque<Taken>,
-    /// The previous back end was ended while it returned buffers before this place: some of them
-    /// may be used already.
+    /// If the previous back end ended while it returned buffers: the position behind these. Some of
+    /// them may be used already.
     torn: Option<Position>,
 }
 
-/// A place in the ring, in a lap of one of two colours.
+/// A position in the ring, with its wrap counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) index: u16,
@@ -61,7 +61,7 @@ impl Position {
         self.index = (if next >= size { next - size } else { next }) as u16;
     }
 
-    /// As both halves of the number that front ends know it by.
+    /// A position from half of a front end's base number.
     fn of_base(base: u16) -> Position {
         Position { index: base & !WRAP_BIT, wrap: base & WRAP_BIT != 0 }
     }
@@ -72,7 +72,7 @@ impl Position {
 }
 
 impl Packed {
-    /// A ring that was left at `base`, as far as the front end knows.
+    /// A ring that the front end says was left at `base`.
     pub(super) fn new(
         memory: &Memory,
         (size, base): (u32, u32),
@@ -95,7 +95,7 @@ impl Packed {
             ahead: start,
             in_hand: 0,
             has_event_index: features.has(EVENT_IDX),
-            // The first buffers are worth an interrupt whatever was before.
+            // The first buffers count as if an interrupt were due.
             since_signal: size,
             inflight,
             taken: VecDeque::new(),
@@ -110,7 +110,8 @@ impl Packed {
         self.size
     }
 
-    /// The answer to `GET_VRING_BASE`: the places of the next available and the next used buffer.
+    /// The answer to `GET_VRING_BASE`: the positions of the next available and the next used
+    /// buffer.
     pub(super) fn base(&self) -> u32 {
         let mut available = self.next;
         for taken in &self.taken {
@@ -119,17 +120,17 @@ impl Packed {
         u32::from(available.base()) | u32::from(self.next.base()) << 16
     }
 
-    /// Whether a buffer is available that was not looked at.
+    /// Whether an unread buffer is available.
     fn has_pending(&self) -> bool {
         self.is_available(self.flags(self.ahead.index), self.ahead.wrap)
     }
 
-    /// Available buffers, as far as we look ahead: chains, however many places they take.
+    /// Number of available buffers within the look-ahead: chains, however many entries they take.
     pub(super) fn pending(&self) -> usize {
         let (mut at, mut is_inside, mut count) = (self.ahead, false, 0);
         for _ in 0..self.size.min(LOOK_AHEAD) {
             let flags = self.flags(at.index);
-            // The head's flags are written last: behind an available one its chain is there.
+            // The head's flags are written last: if the head is available, its chain is complete.
             if !is_inside && !self.is_available(flags, at.wrap) {
                 break;
             }
@@ -145,7 +146,7 @@ impl Packed {
         (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
     }
 
-    /// Looks at up to `limit` further buffers.
+    /// Reads up to `limit` further buffers.
     #[inline]
     pub(super) fn collect(
         &mut self,
@@ -177,7 +178,7 @@ impl Packed {
                 0 => burst.add(&mut chain, memory, &head, direction),
                 _ => self.walk_on(memory, head, direction, burst, &mut chain),
             };
-            // What has such an id is one of at most `size` buffers.
+            // Ids must be below the ring's size.
             let is_known = chain.id < self.size;
             let walked = walked.and(if is_known {
                 Ok(())
@@ -194,8 +195,8 @@ impl Packed {
         }
     }
 
-    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
-    /// follows is something else. Nothing is remembered but by [`Packed::give_back`].
+    /// Reads the next buffers while they match `wanted`. Returns `true` if a buffer follows that
+    /// does not. The position advances only by [`Packed::give_back`].
     #[inline]
     pub(super) fn look<'m>(
         &mut self,
@@ -228,7 +229,7 @@ impl Packed {
         false
     }
 
-    /// Looks at the next chain that another back end took. False when there is none.
+    /// Reads the next chain that the previous back end took. Returns `false` if there is none.
     #[cold]
     fn collect_taken(&mut self, memory: &Memory, direction: Direction, burst: &mut Burst) -> bool {
         let Some(taken) = self.taken.get(burst.chains.len()) else { return false };
@@ -280,13 +281,13 @@ impl Packed {
             chain.slots += 1;
             at.advance(1, self.size);
             let place = usize::from(at.index) * DESCRIPTOR_BYTES;
-            // The head's flags were written last, and read first.
+            // The head's flags were written last and read first.
             let [addr, rest] = self.ring.load_pair(place, Ordering::Relaxed);
             descriptor = Descriptor::packed(addr, rest);
         }
     }
 
-    /// The descriptors of an indirect table: all of them, in their order.
+    /// Reads all descriptors of an indirect table, in order.
     fn walk_table(
         &self,
         memory: &Memory,
@@ -302,8 +303,8 @@ impl Packed {
             if descriptor.flags & INDIRECT != 0 {
                 return Err(Violation::Table(of.len));
             }
-            // DPDK's driver leaves it set in the header's entry of what it sends
-            // (`vring_desc_init_indirect_packed`). Reading bytes that we might write does no harm.
+            // DPDK's driver leaves this flag set in the header's entry of sent buffers
+            // (`vring_desc_init_indirect_packed`). Reading writable bytes is harmless.
             if direction == Direction::FromGuest {
                 descriptor.flags &= !WRITE;
             }
@@ -312,14 +313,14 @@ impl Packed {
         Ok(())
     }
 
-    /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
+    /// Returns the first of the buffers that were read; the others count as unread again.
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
         self.give_back(chains.iter().map(Chain::used));
     }
 
-    /// Gives the next buffers back. The first one's flags are written last: a driver that sees it
-    /// sees all of them.
+    /// Returns the next buffers. The first one's flags are written last, so that a driver that sees
+    /// it sees all of them.
     #[inline]
     pub(super) fn give_back(&mut self, mut buffers: impl Iterator<Item = Used> + Clone) {
         let (first, size) = (self.next, self.size);
@@ -351,7 +352,8 @@ impl Packed {
         (self.ahead, self.in_hand) = (self.next, 0);
     }
 
-    /// Gives back what another back end took, each by itself; gives the chains that are left.
+    /// Returns chains that the previous back end took, each by itself; returns the remaining
+    /// chains.
     #[cold]
     fn complete_taken<'a>(&mut self, chains: &'a [Chain]) -> &'a [Chain] {
         let count = chains.len().min(self.taken.len());
@@ -372,7 +374,8 @@ impl Packed {
         others
     }
 
-    /// Goes past what was given back in a batch whose beginning was not: see [`Packed::complete`].
+    /// Skips buffers that were returned in a batch whose first buffer was not: see
+    /// [`Packed::complete`].
     #[cold]
     fn pass_used(&mut self) {
         let mut is_inside = false;
@@ -382,7 +385,7 @@ impl Packed {
                 self.torn = self.torn.filter(|_| !is_end);
                 break;
             }
-            // A chain ends with the first descriptor that none follows.
+            // A chain ends with the first descriptor without the NEXT flag.
             is_inside = self.flags(self.next.index) & NEXT != 0;
             self.next.advance(1, self.size);
         }
@@ -391,14 +394,14 @@ impl Packed {
         }
     }
 
-    /// One store: length, id and flags are one word.
+    /// Marks a buffer as used with one store, as length, id and flags are one word.
     #[inline]
     fn mark_used(&self, at: Position, buffer: &Used, order: Ordering) {
         let mut flags = if at.wrap { AVAIL | USED } else { 0 };
         if buffer.written > 0 {
             flags |= WRITE;
         }
-        // Drivers ignore it (2.8.5). After a sudden end it shows where the last used chain ends:
+        // Drivers ignore this flag (2.8.5). After a crash it shows where the last used chain ends:
         // see `resume`.
         if buffer.slots > 1 {
             flags |= NEXT;
@@ -413,17 +416,17 @@ impl Packed {
         (self.ring.load64(at + 8, Ordering::Acquire) >> 48) as u16
     }
 
-    /// Where to begin: where it is noted, or else where front end and ring say.
+    /// Sets the start position: the noted one, or else the one derived from front end and ring.
     fn go_on(&mut self, base: Position) {
         let noted = self.inflight.as_ref().and_then(Inflight::packed_places);
         self.next = match noted {
-            // The first buffer of a batch is marked last.
+            // The first buffer of a batch is marked last, so the batch was not completed.
             Some((from, to)) if from != to && self.may_be_at(from) => {
                 self.torn = Some(to);
                 from
             }
             Some((_, to)) if self.may_be_at(to) => to,
-            // The driver has set the ring up again since.
+            // The driver has set up the ring again since.
             _ => self.resume(base),
         };
         if let Some(inflight) = &self.inflight {
@@ -433,20 +436,20 @@ impl Packed {
         self.ahead = self.next;
     }
 
-    /// Whether a noted place can be the ring's.
+    /// Whether a noted position is consistent with the ring.
     fn may_be_at(&self, noted: Position) -> bool {
         if noted == Position::FIRST { !self.is_used(noted) } else { self.is_place(noted) }
     }
 
-    /// Whether the buffer there was given back in this lap.
+    /// Whether the buffer at this position was returned in this lap.
     fn is_used(&self, at: Position) -> bool {
         let flags = self.flags(at.index);
         (flags & AVAIL != 0) == at.wrap && (flags & USED != 0) == at.wrap
     }
 
-    /// Where to go on. A front end whose back end was killed knows nothing, and says the first
-    /// place of the first lap, or where it was when the ring was last stopped. But the ring shows
-    /// it: buffers before the place were used in this lap, or made available for the next; those
+    /// The position to resume at. A front end whose back end was killed reports the first position
+    /// of the first lap, or the one where the ring was last stopped. The ring itself shows it:
+    /// buffers before the position were used in this lap, or made available for the next; those
     /// behind it were used in the lap before, or are available in this one. One bit differs.
     fn resume(&self, base: Position) -> Position {
         if self.is_place(base) {
@@ -454,8 +457,8 @@ impl Packed {
         }
         let used = |index: u16| self.flags(index) & USED != 0;
         let is_chained = |index: u16| self.flags(index) & NEXT != 0;
-        // The end of a chain that began in the lap before. Only the first one of a chain's
-        // descriptors tells anything: the others keep what the driver wrote.
+        // Skips the end of a chain that began in the lap before. Only a chain's first descriptor is
+        // reliable: the others keep what the driver wrote.
         let (mut first, mut before) = (0, self.size - 1);
         while first < self.size && is_chained(before) {
             (before, first) = (first, first + 1);
@@ -477,22 +480,22 @@ impl Packed {
         Position { index: first, wrap: !lap }
     }
 
-    /// Whether what the front end says may be where the ring was left.
+    /// Whether the front end's position is consistent with the ring.
     fn is_place(&self, base: Position) -> bool {
         if base == Position::FIRST || base.index >= self.size {
             return false;
         }
         let before = self.flags(base.index.checked_sub(1).unwrap_or(self.size - 1));
-        // Before the first place is the end of the lap before.
+        // The entry before the first position belongs to the lap before.
         let lap = base.wrap == (base.index > 0);
         let was_used = (before & AVAIL != 0) == lap || (before & USED != 0) == lap;
         was_used && (self.flags(base.index) & USED != 0) != base.wrap
     }
 
-    /// Whether the driver wants an interrupt for what was given back since the last call.
+    /// Whether the driver wants an interrupt for buffers returned since the last call.
     #[inline]
     pub(super) fn wants_signal(&mut self) -> bool {
-        // What was stored before must be seen by a driver that we don't see to ask.
+        // Either the driver sees the stores above, or the load below sees its request.
         fence(Ordering::SeqCst);
         let since = std::mem::take(&mut self.since_signal);
         match self.driver.load16(EVENT_FLAGS, Ordering::Acquire) {
@@ -509,7 +512,7 @@ impl Packed {
         }
     }
 
-    /// Asks to be kicked for what is made available next. Gives whether something is there already.
+    /// Enables kicks for further buffers. Returns whether a buffer is available already.
     pub(super) fn ask_for_kicks(&mut self) -> bool {
         let flags = if self.has_event_index {
             self.device.store16(EVENT_PLACE, self.next.base(), Ordering::Relaxed);
@@ -518,23 +521,23 @@ impl Packed {
             EVENTS_ON
         };
         self.device.store16(EVENT_FLAGS, flags, Ordering::Release);
-        // What is made available before the driver sees this, we see.
+        // Buffers made available before the driver sees the store above are seen below.
         fence(Ordering::SeqCst);
         self.has_pending()
     }
 
-    /// Kicks would be of no use: we poll.
+    /// Disables kicks, as the device polls.
     pub(super) fn ignore_kicks(&mut self) {
         self.device.store16(EVENT_FLAGS, EVENTS_OFF, Ordering::Relaxed);
     }
 
-    /// Where in the guest what [`Packed::complete`] writes is: the whole ring.
+    /// Guest address and length of the range that [`Packed::complete`] writes: the whole ring.
     pub(super) fn used_range(&self) -> (u64, u64) {
         (self.ring.guest, u64::from(self.size) * DESCRIPTOR_BYTES as u64)
     }
 }
 
-/// Places that are looked at to see how many buffers are available: a burst's.
+/// Entries inspected to count available buffers: those of a burst.
 const LOOK_AHEAD: u16 = 64;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -543,7 +546,7 @@ const _: () =
     assert!(AVAIL & USED == 0 && AVAIL & (NEXT | WRITE | INDIRECT) == 0, "virtio 1.3, 2.8.1");
 const _: () =
     assert!(LOOK_AHEAD as usize >= super::run::RUN_MAX, "a run is looked at in one piece");
-/// Event suppression (2.8.10): a place with its lap, and when to tell.
+/// Offsets in event suppression areas (2.8.10): a position with its wrap counter, and flags.
 const EVENT_PLACE: usize = 0;
 const EVENT_FLAGS: usize = 2;
 const EVENTS_ON: u16 = 0;

@@ -1,4 +1,4 @@
-//! A ring of either format, and what it is set up with.
+//! A ring of either format, and its setup.
 
 use super::burst::{Burst, Chain, Direction};
 use super::feature::{Negotiated, PACKED};
@@ -8,25 +8,25 @@ use super::packed::Packed;
 use super::run::{Buffer, Run, Wanted};
 use super::split::Split;
 
-/// A ring that runs.
+/// A running ring.
 #[derive(Debug)]
 pub(super) enum Ring {
     Split(Split),
     Packed(Packed),
 }
 
-/// Where the driver put it, by addresses of the front end. A packed ring has event suppression
-/// where a split ring has its other halves.
+/// Front-end addresses of a ring. A packed ring has its event suppression areas in place of a split
+/// ring's other parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) descriptors: u64,
     pub(super) used: u64,
     pub(super) available: u64,
-    /// Where writes to the used ring are noted in the log, if they are to be.
+    /// Guest address under which writes to the used ring are logged, if they are.
     pub(super) log: Option<u64>,
 }
 
-/// Why a ring cannot run.
+/// Reasons why a ring cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SetupError {
     #[error("the ring has no size that rings have")]
@@ -40,8 +40,8 @@ pub(super) enum SetupError {
 }
 
 impl Ring {
-    /// A ring of `size` places that was left at `base`, as far as the front end knows, or where the
-    /// region says that it keeps.
+    /// A ring of `size` entries that was left at `base` according to the front end, or where the
+    /// in-flight region says.
     pub(super) fn new(
         memory: &Memory,
         (size, base): (u32, u32),
@@ -56,7 +56,7 @@ impl Ring {
         })
     }
 
-    /// The format of notes for rings with these features.
+    /// The format of the in-flight region for rings with these features.
     pub(super) fn noted_as(features: Negotiated) -> Format {
         if features.has(PACKED) { Format::Packed } else { Format::Split }
     }
@@ -84,7 +84,7 @@ impl Ring {
         }
     }
 
-    /// How many buffers are available, as far as that can be seen at a glance.
+    /// Number of available buffers, within the look-ahead.
     pub(super) fn pending(&mut self) -> usize {
         match self {
             Ring::Split(ring) => usize::from(ring.pending().unwrap_or(0)),
@@ -92,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// Looks at up to `limit` further buffers, and appends them to the burst.
+    /// Reads up to `limit` further buffers, and appends them to the burst.
     #[inline]
     pub(super) fn collect(
         &mut self,
@@ -107,8 +107,8 @@ impl Ring {
         }
     }
 
-    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
-    /// follows is something else. Nothing is remembered but by [`Ring::give_back`].
+    /// Reads the next buffers while they match `wanted`. Returns `true` if a buffer follows that
+    /// does not. The position advances only by [`Ring::give_back`].
     #[inline]
     pub(super) fn look<'m>(
         &mut self,
@@ -122,7 +122,7 @@ impl Ring {
         }
     }
 
-    /// Gives the first buffers of a run back.
+    /// Returns the first buffers of a run.
     #[inline]
     pub(super) fn give_back(&mut self, buffers: &[Buffer<'_>]) {
         match self {
@@ -131,7 +131,7 @@ impl Ring {
         }
     }
 
-    /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
+    /// Returns the first of the buffers that were read; the others count as unread again.
     #[inline]
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         match self {
@@ -140,7 +140,7 @@ impl Ring {
         }
     }
 
-    /// Whether the driver wants an interrupt for what was given back since the last call.
+    /// Whether the driver wants an interrupt for buffers returned since the last call.
     #[inline]
     pub(super) fn wants_signal(&mut self) -> bool {
         match self {
@@ -149,7 +149,7 @@ impl Ring {
         }
     }
 
-    /// Asks to be kicked for what is made available next. Gives whether something is there already.
+    /// Enables kicks for further buffers. Returns whether a buffer is available already.
     pub(super) fn ask_for_kicks(&mut self) -> bool {
         match self {
             Ring::Split(ring) => ring.ask_for_kicks(),
@@ -157,7 +157,7 @@ impl Ring {
         }
     }
 
-    /// Kicks would be of no use: we poll.
+    /// Disables kicks, as the device polls.
     pub(super) fn ignore_kicks(&mut self) {
         match self {
             Ring::Split(ring) => ring.ignore_kicks(),
@@ -165,7 +165,7 @@ impl Ring {
         }
     }
 
-    /// Where in the guest we write when buffers are given back: address and length.
+    /// Guest address and length of the range written when buffers are returned.
     pub(super) fn used_range(&self) -> (u64, u64) {
         match self {
             Ring::Split(ring) => ring.used_range(),

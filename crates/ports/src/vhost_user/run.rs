@@ -1,7 +1,6 @@
-//! Buffers that need no second look: what most drivers make available most of the time. Each is
-//! one descriptor, lies in one region, and has a length that fits. A burst of them is looked at as
-//! a whole, worked on as a whole and given back as a whole; whatever else comes is
-//! [`super::burst`]'s.
+//! Runs of simple buffers, the most frequent case: each is one descriptor, lies in one region, and
+//! has a suitable length. A burst of them is read, processed and returned as a whole;
+//! [`super::burst`] handles all other buffers.
 
 use arrayvec::ArrayVec;
 
@@ -12,31 +11,31 @@ use super::memory::Finder;
 /// Buffers in the order in which the driver made them available.
 pub(super) type Run<'m> = ArrayVec<Buffer<'m>, RUN_MAX>;
 
-/// One of them.
+/// A simple buffer.
 #[derive(Debug)]
 pub(super) struct Buffer<'m> {
     pub(super) place: Place<'m>,
     /// The driver's id of the buffer.
     pub(super) id: u16,
-    /// Bytes we put into it.
+    /// Bytes that the device wrote into it.
     pub(super) written: u32,
 }
 
 /// Requirements on the buffers of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    /// Buffers.
+    /// Most buffers.
     limit: usize,
-    /// Which flags make a difference, and those of them that there must be.
+    /// Mask of the flags to check; `flags` has those that must be set.
     mask: u16,
     flags: u16,
-    /// Bytes of each: so many, and up to so many more.
+    /// Least bytes of each; `more_max` is the number of further bytes allowed.
     bytes_min: u32,
     more_max: u32,
 }
 
 impl Buffer<'_> {
-    /// To be given back.
+    /// The buffer to return to the driver.
     #[inline]
     pub(super) fn used(&self) -> Used {
         Used { id: self.id, slots: 1, written: self.written }
@@ -44,7 +43,8 @@ impl Buffer<'_> {
 }
 
 impl Wanted {
-    /// At most `limit` buffers of at least `bytes_min` and at most `bytes_max` bytes.
+    /// Requirements for at most `limit` buffers of at least `bytes_min` and at most `bytes_max`
+    /// bytes.
     #[inline]
     pub(super) fn new(
         limit: usize,
@@ -56,7 +56,7 @@ impl Wanted {
         Wanted { limit: limit.min(RUN_MAX), mask, flags, bytes_min, more_max }
     }
 
-    /// The same with further flags that make a difference, and those of them that there must be.
+    /// The same requirements with further flags to check, and those of them that must be set.
     #[inline]
     pub(super) fn also(&self, mask: u16, flags: u16) -> Wanted {
         Wanted { mask: self.mask | mask, flags: self.flags | flags, ..*self }
@@ -67,7 +67,7 @@ impl Wanted {
         self.limit
     }
 
-    /// The descriptor's buffer, if it is what is wanted. It is on its way into the cache then.
+    /// The descriptor's buffer, prefetched, if it meets the requirements.
     #[inline]
     pub(super) fn buffer<'m>(
         &self,
@@ -84,5 +84,5 @@ impl Wanted {
     }
 }
 
-/// Most buffers of a run: a burst's.
+/// Most buffers of a run: those of a burst.
 pub(super) const RUN_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Receiving what the guest sends: each frame is copied out of its buffer, which goes back at once.
+//! Reception from the guest: each frame is copied out of its buffer, which is returned at once.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -23,7 +23,7 @@ pub(super) struct Queue {
     receiver: Receiver,
 }
 
-/// The state of a queue that is not shared with others.
+/// The private state of a queue.
 struct Receiver {
     /// The number of the pair.
     pair: u32,
@@ -37,9 +37,9 @@ struct Receiver {
 /// The result for a buffer.
 enum Taken {
     Frame(Frame),
-    /// It is no frame, and its memory is free again.
+    /// The buffer is not a valid frame; its memory is free again.
     Malformed(Frame),
-    /// Not without more memory.
+    /// There was not enough memory.
     NoMemory(Frame),
 }
 
@@ -86,8 +86,8 @@ impl Receiver {
         frames.len() - start
     }
 
-    /// Receives from buffers that need no second look. Gives how many there were, and whether what
-    /// follows is something else.
+    /// Receives from simple buffers. Returns their number, and whether a buffer of another kind
+    /// follows.
     fn receive_runs(
         &mut self,
         vring: &Vring,
@@ -105,7 +105,7 @@ impl Receiver {
             let wanted = Wanted::new(limit - done, Direction::FromGuest, bytes);
             let has_others = ring.look(memory, &wanted, &mut run);
             let start = frames.len();
-            // What there is no memory for stays in the ring.
+            // Buffers without memory for a frame stay in the ring.
             let count = pool.take_many(run.len(), frames);
             let mut malformed = 0;
             for ((at, frame), buffer) in (0..).zip(&mut frames[start..]).zip(&run) {
@@ -129,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// Takes out what turned out to be no frames: those from `start` on whose bits are set.
+    /// Removes malformed frames: those from `start` on whose bits are set.
     #[cold]
     fn pass_over(
         &mut self,
@@ -139,7 +139,7 @@ impl Receiver {
         pool: &mut Pool,
     ) {
         self.note_malformed(vring, malformed.count_ones().into());
-        // From the back: those in front stay where they are.
+        // From the back, so that indexes of earlier frames stay valid.
         while malformed != 0 {
             let last = malformed.ilog2();
             pool.give(frames.remove(start + last as usize));
@@ -152,7 +152,7 @@ impl Receiver {
         vring.counters.malformed.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Receives from any buffers. Gives how many there were, and what the driver did wrong.
+    /// Receives from buffers of any kind. Returns their number, and the driver's violation, if any.
     fn receive_others(
         &mut self,
         vring: &Vring,
@@ -177,7 +177,7 @@ impl Receiver {
                         pool.give(frame);
                         self.note_malformed(vring, 1);
                     }
-                    // It stays in the ring until there is memory again.
+                    // The buffer stays in the ring until there is memory again.
                     Ok(Taken::NoMemory(frame)) => {
                         pool.give(frame);
                         break;
@@ -191,7 +191,7 @@ impl Receiver {
                 done += 1;
             }
         } else if setup.was_enabled {
-            // What a queue sends that is disabled goes nowhere.
+            // Frames from a disabled queue are discarded.
             done = burst.chains.len();
             self.missed += done as u64;
             vring.counters.disabled.fetch_add(done as u64, Ordering::Relaxed);
@@ -203,7 +203,7 @@ impl Receiver {
         (done, violation)
     }
 
-    /// We poll again: kicks are of no use, and the one that woke us is spent.
+    /// Disables kicks, as the worker polls again, and clears the one that woke it.
     #[cold]
     fn disarm(&mut self, active: &mut Active) {
         active.ring.ignore_kicks();
@@ -214,7 +214,7 @@ impl Receiver {
     }
 }
 
-/// Copies the frame that a buffer holds.
+/// Copies the frame out of a buffer.
 fn take(
     memory: &Memory,
     header: usize,
@@ -243,7 +243,7 @@ fn take(
     Ok(if is_frame { Taken::Frame(frame) } else { Taken::Malformed(frame) })
 }
 
-/// Puts what the header says into the frame. False when it contradicts the frame.
+/// Applies the header to the frame. Returns `false` if it is inconsistent with the frame.
 #[cold]
 fn state_work(frame: &mut Frame, header: &[u8; vnet::BYTES]) -> bool {
     let offload = vnet::parse(header, frame.len());
@@ -253,8 +253,8 @@ fn state_work(frame: &mut Frame, header: &[u8; vnet::BYTES]) -> bool {
     offload.is_ok()
 }
 
-/// Reads a packet into a frame, and into frags as far as it is longer. Gives the frame back when
-/// there is no memory for those.
+/// Reads a packet into a frame, and into frags if it is longer. Returns the frame if there is no
+/// memory for those.
 fn fill(
     reader: &mut Reader<'_>,
     mut frame: Frame,
@@ -285,7 +285,7 @@ fn fill(
 struct Reader<'a> {
     memory: &'a Memory,
     pieces: &'a [Piece],
-    /// Bytes of the first piece that were read.
+    /// Bytes of the first piece already read.
     at: usize,
 }
 
@@ -333,7 +333,8 @@ impl Rx for Queue {
             return Wake::Waker;
         }
         let mut state = vring.lock();
-        // What waits until the queue is enabled for the first time is nothing to stay awake for.
+        // Buffers that wait until the queue is enabled for the first time do not keep the worker
+        // awake.
         let waits = !state.setup.is_enabled && !state.setup.was_enabled;
         let Some(active) = state.active.as_mut().filter(|_| !waits) else { return Wake::Waker };
         receiver.is_armed = true;
@@ -344,7 +345,7 @@ impl Rx for Queue {
         drop(state);
         match &receiver.kick {
             Some(kick) => Wake::Readable(kick.as_fd()),
-            // The driver is not able to kick.
+            // The driver cannot kick.
             None => Wake::Now,
         }
     }

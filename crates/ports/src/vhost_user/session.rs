@@ -1,7 +1,7 @@
 //! A front end's messages, one by one, and their effect on the queues.
 //!
-//! A session begins with a connection and ends with it: nothing is kept, since a front end that
-//! comes back says everything again, and where rings were left is in the guest's memory.
+//! A session lasts as long as a connection. Nothing is kept, because a front end that reconnects
+//! sends everything again, and the rings' positions are in the guest's memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::ring::Ring;
 use super::split::SIZE_MAX;
 use super::vring::Vring;
 
-/// One connection's.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     shared: Arc<Shared>,
@@ -33,9 +33,9 @@ pub(super) struct Session {
 /// The answer to a message.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// This.
+    /// A payload.
     Payload(Vec<u8>),
-    /// This, and a descriptor with it.
+    /// A payload with a descriptor.
     File(Vec<u8>, OwnedFd),
     /// Success, if the front end asks for an acknowledgement.
     Done,
@@ -54,17 +54,17 @@ impl Session {
         }
     }
 
-    /// Whether messages are acknowledged that ask for it.
+    /// Whether messages that ask for an acknowledgement get one.
     pub(super) fn acknowledges(&self) -> bool {
         self.protocol & 1 << protocol::REPLY_ACK != 0
     }
 
-    /// Keeps what a front end was told off for, for people.
+    /// Records a refused message, for display.
     pub(super) fn note_refusal(&self, request: &str, why: &Refused) {
         self.shared.note_refusal(format!("{request}: {why}"));
     }
 
-    /// Does what a message says.
+    /// Handles a message.
     pub(super) fn handle(&mut self, message: Message) -> Result<Answer, Refused> {
         let answer = match message.request {
             request::GET_FEATURES => number(self.shared.offered()),
@@ -74,7 +74,7 @@ impl Session {
             request::GET_QUEUE_NUM => number(u64::from(self.shared.options.queues)),
             request::GET_MAX_MEM_SLOTS => number(REGIONS_MAX as u64),
             request::SET_OWNER => Answer::Done,
-            // It means no more than to stop the queues.
+            // This only stops the queues.
             request::RESET_OWNER => {
                 self.shared.stop_queues();
                 Answer::Done
@@ -107,7 +107,7 @@ impl Session {
         }
         self.features = Negotiated(features);
         self.shared.note_features(self.features);
-        // While rings run, the log comes and goes.
+        // The log may be switched while rings run.
         self.remap();
         Ok(Answer::Done)
     }
@@ -150,7 +150,7 @@ impl Session {
         Ok(Answer::Done)
     }
 
-    /// Some front ends send the file along once more.
+    /// Some front ends attach the file again, which is ignored.
     fn remove_memory(&mut self, message: &Message) -> Result<Answer, Refused> {
         let range = message.region()?;
         let memory = self.memory.without(&range).ok_or(Refused::NoRegion)?;
@@ -169,11 +169,11 @@ impl Session {
         let log = Log::new(message.file()?, offset, len).map_err(Refused::Memory)?;
         self.log = Some(Arc::new(log));
         self.remap();
-        // With descriptors in messages, the front end waits for this one in any case.
+        // A message with a descriptor is always answered, as the front end waits for it.
         Ok(number(0))
     }
 
-    /// The region that the front end is to keep, for the rings that were agreed on.
+    /// Makes the in-flight region that the front end is to keep, for the negotiated ring format.
     fn make_inflight(&self, message: &Message) -> Result<Answer, Refused> {
         let Description { queues, size, .. } = message.inflight()?;
         if usize::from(queues) > self.shared.vrings.len() {
@@ -212,7 +212,7 @@ impl Session {
             request::SET_VRING_ADDR => {
                 let (_, addresses) = message.addresses()?;
                 self.vring(u64::from(index))?.lock().setup.addresses = Some(addresses);
-                // While it runs, this says whether its writes are to be noted.
+                // For a running ring, this switches logging of its writes.
             }
             request::GET_VRING_BASE => {
                 let base = self.vring(u64::from(index))?.stop();
@@ -250,7 +250,7 @@ impl Session {
             _ => {
                 let kick = file.map(Kick::new).transpose().map_err(Refused::EventFd)?;
                 vring.lock().setup.kick = kick.map(Arc::new);
-                // Without protocol features, a queue has no other switch.
+                // Without protocol features, this also enables the queue.
                 if !self.features.has(PROTOCOL_FEATURES) {
                     vring.lock().setup.enable(true);
                 }
@@ -279,7 +279,7 @@ impl Session {
         Ok(Answer::Done)
     }
 
-    /// A driver that writes 0 has reset the device.
+    /// Stores the device status; a driver that writes 0 has reset the device.
     fn set_status(&mut self, status: u8) -> Answer {
         if status == 0 && self.status != 0 {
             self.shared.stop_queues();
@@ -312,7 +312,7 @@ impl Session {
     }
 }
 
-/// The queues of a front end that has gone stop.
+/// Stops the queues when the front end is gone.
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.reset_queues();

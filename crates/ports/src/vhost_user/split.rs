@@ -1,8 +1,8 @@
-//! The split ring (virtio 1.3, 2.7), as the device sees it.
+//! The device's side of a split ring (virtio 1.3, 2.7).
 //!
-//! Buffers are used in the order in which they were made available, so one position says where both
-//! sides are: it is the used index, which is in the guest's memory and survives us. Only what
-//! another back end took and left in another order is noted elsewhere: see `inflight`.
+//! Buffers are used in the order in which they were made available, so one position describes both
+//! sides: the used index, which is in the guest's memory and survives the back end. Only buffers
+//! that another back end took and left in another order are noted elsewhere: see `inflight`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -19,23 +19,23 @@ use super::run::{Run, Wanted};
 
 #[derive(Debug)]
 pub(super) struct Split {
-    /// A power of two.
+    /// Number of entries, a power of two.
     size: u16,
     descriptors: Area<8>,
     available: Area<2>,
     used: Area<4>,
-    /// Where the next buffer is; counts freely.
+    /// Position of the next buffer, a wrapping counter.
     next: u16,
-    /// The same, behind buffers that are looked at but not used yet.
+    /// Position behind buffers that were read but not used yet.
     ahead: u16,
-    /// The available index at the last look.
+    /// The available index as last read.
     seen: u16,
     has_event_index: bool,
-    /// The position when the driver was last interrupted, or would have been.
+    /// The position at the last interrupt, or decision against one.
     signalled: Option<u16>,
     inflight: Option<Inflight>,
-    /// Heads that the back end before us took and did not give back. They come first, and stand for
-    /// the next places of the available ring.
+    /// Heads of chains that the previous back end took and did not return. They are processed
+    /// first, in place of the next entries of the available ring.
     taken: VecDeque<u16>,
 }
 
@@ -51,10 +51,10 @@ impl Split {
         let size = size.filter(|&size| size <= SIZE_MAX).ok_or(SetupError::Size)?;
         let entries = usize::from(size);
         let descriptors = memory.area(addresses.descriptors, entries * DESCRIPTOR_BYTES)?;
-        // Each with the other side's event index behind.
+        // Each part is followed by the other side's event index.
         let available = memory.area(addresses.available, RING + 2 * entries + 2)?;
         let used: Area<4> = memory.area(addresses.used, RING + 8 * entries + 2)?;
-        // Not what the front end thinks: it may not know what we did before we, or it, went.
+        // Not the front end's position, which may be outdated after either side ended.
         let next = used.load16(INDEX, Ordering::Acquire);
         let has_event_index = features.has(EVENT_IDX);
         let taken = inflight.as_ref().map(|inflight| inflight.resume_split(next));
@@ -84,7 +84,7 @@ impl Split {
         u32::from(self.next.wrapping_add(self.taken.len() as u16))
     }
 
-    /// Buffers that are available, without those that were looked at.
+    /// Number of available buffers that were not read yet.
     #[inline]
     pub(super) fn pending(&mut self) -> Result<u16, Violation> {
         self.seen = self.available.load16(INDEX, Ordering::Acquire);
@@ -95,7 +95,7 @@ impl Split {
         Ok(self.seen.wrapping_sub(self.ahead))
     }
 
-    /// Looks at up to `limit` further buffers.
+    /// Reads up to `limit` further buffers.
     #[inline]
     pub(super) fn collect(
         &mut self,
@@ -123,8 +123,8 @@ impl Split {
         }
     }
 
-    /// Looks at the buffers that come next, as long as they are what is wanted. True where what
-    /// follows is something else. Nothing is remembered but by [`Split::give_back`].
+    /// Reads the next buffers while they match `wanted`. Returns `true` if a buffer follows that
+    /// does not. The position advances only by [`Split::give_back`].
     #[inline]
     pub(super) fn look<'m>(
         &mut self,
@@ -202,7 +202,7 @@ impl Split {
         Err(Violation::Endless(self.size))
     }
 
-    /// The descriptors of an indirect table, which is the end of a chain.
+    /// Reads the descriptors of an indirect table, which ends a chain.
     fn walk_table(
         &self,
         memory: &Memory,
@@ -241,13 +241,13 @@ impl Split {
         Ok(Descriptor::split(addr, rest))
     }
 
-    /// Gives buffers back, the first ones that were looked at; the others were not looked at then.
+    /// Returns the first of the buffers that were read; the others count as unread again.
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         let chains = if self.taken.is_empty() { chains } else { self.complete_taken(chains) };
         self.give_back(chains.iter().map(Chain::used));
     }
 
-    /// Gives the next buffers back, with one store of the used index.
+    /// Returns the next buffers, with one store of the used index.
     #[inline]
     pub(super) fn give_back(&mut self, buffers: impl Iterator<Item = Used>) {
         let (mut next, mask) = (self.next, self.size - 1);
@@ -263,7 +263,8 @@ impl Split {
         }
     }
 
-    /// Gives back what another back end took, each by itself; gives the chains that are left.
+    /// Returns chains that the previous back end took, each by itself; returns the remaining
+    /// chains.
     #[cold]
     fn complete_taken<'a>(&mut self, chains: &'a [Chain]) -> &'a [Chain] {
         let count = chains.len().min(self.taken.len());
@@ -280,10 +281,10 @@ impl Split {
         others
     }
 
-    /// Whether the driver wants an interrupt for what was given back since the last call.
+    /// Whether the driver wants an interrupt for buffers returned since the last call.
     #[inline]
     pub(super) fn wants_signal(&mut self) -> bool {
-        // What was stored before must be seen by a driver that we don't see to ask.
+        // Either the driver sees the stores above, or the loads below see its request.
         fence(Ordering::SeqCst);
         if !self.has_event_index {
             return self.available.load16(FLAGS, Ordering::Relaxed) & NO_INTERRUPT == 0;
@@ -293,7 +294,7 @@ impl Split {
         before.is_none_or(|before| needs_event(event, self.next, before))
     }
 
-    /// Asks to be kicked for what is made available next. Gives whether something is there already.
+    /// Enables kicks for further buffers. Returns whether a buffer is available already.
     pub(super) fn ask_for_kicks(&mut self) -> bool {
         if self.has_event_index {
             let event = RING + 8 * usize::from(self.size);
@@ -301,26 +302,26 @@ impl Split {
         } else {
             self.used.store16(FLAGS, 0, Ordering::Relaxed);
         }
-        // What is made available before the driver sees this, we see.
+        // Buffers made available before the driver sees the store above are seen below.
         fence(Ordering::SeqCst);
         self.pending() != Ok(0)
     }
 
-    /// Kicks would be of no use: we poll.
+    /// Disables kicks, as the device polls.
     pub(super) fn ignore_kicks(&mut self) {
-        // An event index that is behind means the same as the flag.
+        // An outdated event index has the same effect as the flag.
         if !self.has_event_index {
             self.used.store16(FLAGS, NO_NOTIFY, Ordering::Relaxed);
         }
     }
 
-    /// Where in the guest what [`Split::complete`] writes is: the whole used ring.
+    /// Guest address and length of the range that [`Split::complete`] writes: the whole used ring.
     pub(super) fn used_range(&self) -> (u64, u64) {
         (self.used.guest, (RING + 8 * usize::from(self.size) + 2) as u64)
     }
 }
 
-/// Whether the position went past `event` on its way from `before` (`vring_need_event`).
+/// Whether the position passed `event` since `before` (`vring_need_event`).
 #[inline]
 pub(super) fn needs_event(event: u16, now: u16, before: u16) -> bool {
     now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
@@ -329,7 +330,7 @@ pub(super) fn needs_event(event: u16, now: u16, before: u16) -> bool {
 /// Most entries of a ring.
 pub(super) const SIZE_MAX: u16 = 1 << 15;
 const _: () = assert!(SIZE_MAX.is_power_of_two(), "virtio 1.3, 2.7");
-/// Where flags, index and entries of either half are.
+/// Offsets of flags, index and entries in either part.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const RING: usize = 4;

@@ -1,12 +1,11 @@
-//! Which of the guest's queues a frame goes to: the one by which the guest sent the last frame of
-//! the same flow (virtio 1.3, 5.1.6.5.6, automatic receive steering), or one that depends on the
-//! flow only.
+//! Choice of the guest's queue for a frame: the one by which the guest sent the last frame of the
+//! same flow (virtio 1.3, 5.1.6.5.6, automatic receive steering), or one chosen by the flow's hash.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use towpath_xdp::Frame;
 
-/// By flow: the number of a pair and 1, or 0 where the guest sent none yet.
+/// By flow: the number of a pair plus 1, or 0 if the guest has not sent any frame of it.
 #[derive(Debug)]
 pub(super) struct Steering {
     pairs: [AtomicU8; FLOWS],
@@ -19,18 +18,18 @@ impl Default for Steering {
 }
 
 impl Steering {
-    /// The guest sent a frame by this pair.
+    /// Notes that the guest sent a frame by this pair.
     #[inline]
     pub(super) fn learn(&self, frame: &Frame, pair: u32) {
         let place = &self.pairs[flow(frame) as usize % FLOWS];
         let number = pair as u8 + 1;
-        // The line stays shared as long as flows stay where they are.
+        // Written only on a change, so that the cache line stays shared.
         if place.load(Ordering::Relaxed) != number {
             place.store(number, Ordering::Relaxed);
         }
     }
 
-    /// Where in `open`, the pairs that there are, a frame goes.
+    /// The index in `open`, the usable pairs, of the pair for a frame.
     #[inline]
     pub(super) fn place(&self, frame: &Frame, open: &[u32]) -> u8 {
         let flow = flow(frame);
@@ -40,13 +39,13 @@ impl Steering {
         place as u8
     }
 
-    /// There is another guest, or another driver.
+    /// Forgets all flows, for another guest or driver.
     pub(super) fn forget(&self) {
         self.pairs.iter().for_each(|pair| pair.store(0, Ordering::Relaxed));
     }
 }
 
-/// A number that both directions of a flow have in common.
+/// A symmetric hash: both directions of a flow have the same value.
 fn flow(frame: &Frame) -> u32 {
     let mut head = [0; HEAD_BYTES];
     let linear = frame.shared_linear();
@@ -67,7 +66,7 @@ fn flow(frame: &Frame) -> u32 {
             (word(at + 12) ^ word(at + 16), head[at + 9], ports)
         }
         0x86dd => (words(at + 8, at + 24) ^ words(at + 24, at + 40), head[at + 6], Some(at + 40)),
-        // Which of two hosts is the source does not matter.
+        // Symmetric in source and destination.
         _ => (word(0) ^ word(6) ^ u32::from(be16(4) ^ be16(10)), 0, None),
     };
     let ports = ports.filter(|_| matches!(protocol, IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP));
@@ -79,7 +78,7 @@ fn flow(frame: &Frame) -> u32 {
 
 const FLOWS: usize = 4096;
 const _: () = assert!(FLOWS.is_power_of_two(), "a remainder is a mask");
-/// A tag, and the headers up to the ports.
+/// Bytes of a VLAN tag, and the headers up to the ports.
 const HEAD_BYTES: usize = 64;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
@@ -89,7 +88,7 @@ const IPPROTO_SCTP: u8 = 132;
 mod tests {
     use super::*;
 
-    /// UDP between these ports of two hosts.
+    /// A UDP packet between these ports of two hosts.
     fn packet(from: u16, to: u16, is_back: bool) -> Frame {
         let mut bytes = [0; 60];
         bytes[12..14].copy_from_slice(&[8, 0]);
@@ -114,7 +113,7 @@ mod tests {
             assert_eq!(steering.place(&there, &open), steering.place(&back, &open));
             steering.learn(&there, u32::from(port % 4));
             assert_eq!(steering.place(&back, &open), (port % 4) as u8);
-            // A queue that is not there any more is no place to go.
+            // A pair that is no longer usable is not chosen.
             assert!(steering.place(&back, &open[..2]) < 2);
         }
         steering.forget();

@@ -1,4 +1,4 @@
-//! Sending to the guest: each frame is copied into buffers that the driver made available.
+//! Transmission to the guest: each frame is copied into buffers that the driver made available.
 
 use std::io;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::vnet;
 pub(super) struct Transmitter {
     shared: Arc<Shared>,
     burst: Burst,
-    /// Frames that are copied.
+    /// Frames already copied.
     sent: Vec<Frame>,
     /// Segments of a frame.
     pieces: Vec<Frame>,
-    /// By queue: frames that go there.
+    /// Frames by queue.
     queues: Vec<Vec<Frame>>,
     /// Queues whose driver may want an interrupt.
     unsignalled: u64,
 }
 
-/// Why a frame did not go into buffers.
+/// The reason why a frame was not put into buffers.
 enum Refused {
-    /// There are not enough of them now.
+    /// Too few buffers are available now.
     Full,
-    /// No buffer is long enough, or the frame contradicts itself.
+    /// No buffer is long enough, or the frame is inconsistent.
     Never(io::Error),
 }
 
@@ -96,7 +96,7 @@ impl Transmitter {
         result
     }
 
-    /// Spreads frames over the guest's queues, each flow always to the same one.
+    /// Spreads frames over the guest's queues, each flow to one queue.
     fn spread(&mut self, open: &[u32], frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let mut queues = std::mem::take(&mut self.queues);
         queues.resize_with(open.len().max(queues.len()), Vec::new);
@@ -107,7 +107,7 @@ impl Transmitter {
             if !queue.is_empty() && result.is_ok() {
                 result = self.transmit_to(pair, queue, pool);
             }
-            // What an error is about comes first.
+            // The frame that an error concerns comes first.
             let at = if result.is_err() && !queue.is_empty() { 0 } else { frames.len() };
             frames.splice(at..at, queue.drain(..));
         }
@@ -126,7 +126,7 @@ impl Tx for Transmitter {
         }
     }
 
-    /// Frames without a receiver need not wait.
+    /// Unlimited if the guest does not receive, so that frames do not wait.
     fn credit(&mut self) -> usize {
         let mut open = [0; super::QUEUES_MAX as usize];
         match self.shared.open_to_guest(&mut open) {
@@ -149,12 +149,12 @@ impl Tx for Transmitter {
     }
 }
 
-/// Puts frames into buffers that need no second look, from the front: those that nothing is left to
-/// do to, as long as each fits into one buffer. Gives how many that were.
+/// Puts frames from the front into simple buffers, as long as frames need no offload work and fit
+/// into one buffer. Returns their number.
 fn put_run(active: &mut Active, frames: &[Frame]) -> usize {
     let Active { ring, memory, features, log, .. } = active;
     if log.is_some() {
-        // What is written is noted.
+        // Writes must be logged.
         return 0;
     }
     let header = features.header_bytes();
@@ -183,7 +183,7 @@ fn put_run(active: &mut Active, frames: &[Frame]) -> usize {
 struct Filler<'a> {
     active: &'a mut Active,
     burst: &'a mut Burst,
-    /// Buffers that are filled.
+    /// Number of buffers filled so far.
     used: usize,
     header: usize,
 }
@@ -194,7 +194,7 @@ impl<'a> Filler<'a> {
         Filler { active, burst, used: 0, header }
     }
 
-    /// Looks at up to so many further buffers.
+    /// Reads up to `limit` further buffers.
     fn collect(&mut self, limit: usize) {
         if self.burst.violation.is_none() {
             let Active { ring, memory, .. } = &mut *self.active;
@@ -202,8 +202,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Gives back what is filled; the rest stays with the driver's other buffers. Gives how many
-    /// buffers that was.
+    /// Returns the filled buffers; the rest count as unread again. Returns the number of filled
+    /// buffers.
     fn complete(self) -> usize {
         let filled = &self.burst.chains[..self.used];
         if !self.burst.chains.is_empty() {
@@ -212,7 +212,8 @@ impl<'a> Filler<'a> {
         self.used
     }
 
-    /// Any frame. What the guest does not do is done here, all of it or nothing.
+    /// Puts any frame into buffers, as a whole or not at all. Offloads that the guest does not
+    /// support are done here.
     fn put(
         &mut self,
         frame: &Frame,
@@ -258,7 +259,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A header and a packet, into as many buffers as it takes.
+    /// Puts a header and a packet into as many buffers as needed.
     fn put_pieces<'b>(
         &mut self,
         header: &[u8; vnet::BYTES],
@@ -284,7 +285,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Buffers with room for so many bytes.
+    /// Takes buffers with room for `bytes` bytes; returns their indexes.
     fn gather(&mut self, bytes: u64) -> Result<std::ops::Range<usize>, Refused> {
         let start = self.used;
         let (mut end, mut room) = (start, 0);
@@ -327,7 +328,7 @@ impl<'a> Filler<'a> {
 struct Writer<'a> {
     memory: &'a Memory,
     pieces: &'a [Piece],
-    /// Bytes of the first piece that were written.
+    /// Bytes of the first piece already written.
     at: usize,
 }
 
@@ -346,7 +347,7 @@ impl Writer<'_> {
     }
 }
 
-/// For this frame; there may be room for what comes behind.
+/// The error for this frame; later frames may fit.
 fn too_few() -> Refused {
     let why = "the guest has too few buffers for the frame";
     Refused::Never(io::Error::new(io::ErrorKind::StorageFull, why))
@@ -356,7 +357,7 @@ fn no_memory() -> Refused {
     Refused::Never(io::ErrorKind::OutOfMemory.into())
 }
 
-/// A header that says nothing but that the frame is in one buffer.
+/// The header of a frame in one buffer, without offload work.
 const ONE_BUFFER: [u8; vnet::BYTES_WITH_BUFFERS] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-/// Buffers that are looked at at a time when a frame takes more.
+/// Buffers read at a time when a frame needs more.
 const MORE: usize = 16;

@@ -1,4 +1,4 @@
-//! One queue: what the front end said of it, and its ring while that runs.
+//! One queue: its setup by the front end, and its ring while it runs.
 //!
 //! A worker holds the queue's lock for a burst; a thread that stops, moves or resizes the queue
 //! takes the same lock, between two bursts. So a queue can start, stop and change at any moment
@@ -18,13 +18,14 @@ use super::log::Log;
 use super::memory::Memory;
 use super::ring::{Addresses, Ring, SetupError};
 
-/// A queue of the device: even ones are the guest's to receive, odd ones to send.
+/// A queue of the device: even numbers are the guest's receive queues, odd ones its transmit
+/// queues.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
-    /// There may be something to do, as far as one sees without the lock.
+    /// The queue may have work; readable without the lock.
     is_running: AtomicBool,
     state: Mutex<State>,
-    /// Available buffers at the last look, minus those used since: the driver only adds to them.
+    /// Available buffers as last read, minus those used since: the driver only adds to them.
     /// Written under the lock.
     room: AtomicU32,
     /// Wakes the worker that polls the queue.
@@ -35,11 +36,11 @@ pub(super) struct Vring {
 /// Counters of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    /// Frames that are none, or whose header contradicts them.
+    /// Malformed frames, and frames with an inconsistent header.
     pub(super) malformed: AtomicU64,
     /// Frames that the guest sent on a disabled queue.
     pub(super) disabled: AtomicU64,
-    /// How often the driver broke it.
+    /// Number of times the driver broke the queue.
     pub(super) broken: AtomicU64,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Counters {
 pub(super) struct State {
     pub(super) setup: Setup,
     pub(super) active: Option<Active>,
-    /// Why it was stopped by us.
+    /// The violation for which the device stopped it.
     pub(super) broken: Option<Violation>,
 }
 
@@ -57,15 +58,15 @@ pub(super) struct Setup {
     pub(super) size: u32,
     pub(super) base: u32,
     pub(super) addresses: Option<Addresses>,
-    /// The driver kicks; without it we poll.
+    /// Signalled by the driver for new buffers; without it the device polls.
     pub(super) kick: Option<Arc<Kick>>,
-    /// We interrupt.
+    /// Signalled by the device to interrupt the driver.
     pub(super) call: Option<CallEvent>,
-    /// We say that it is broken.
+    /// Signalled by the device if the queue is broken.
     pub(super) error: Option<CallEvent>,
     pub(super) is_enabled: bool,
-    /// It was enabled once: what is sent while it is not any more goes nowhere. Before that, it
-    /// waits: the front end is about to enable it.
+    /// It was enabled before: frames sent while it is disabled again are discarded. Before the
+    /// first time they wait, because the front end is about to enable it.
     pub(super) was_enabled: bool,
 }
 
@@ -76,7 +77,7 @@ impl Setup {
     }
 }
 
-/// A ring that runs.
+/// A running ring.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) ring: Ring,
@@ -87,7 +88,7 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// Gives buffers back.
+    /// Returns buffers to the driver.
     #[inline]
     pub(super) fn complete(&mut self, chains: &[Chain]) {
         self.ring.complete(chains);
@@ -108,9 +109,9 @@ impl State {
         }
     }
 
-    /// Interrupts the driver without being asked: buffers returned before the queue started here,
-    /// or before it had an interrupt, may have signalled an eventfd without a listener (QEMU starts
-    /// a queue first, and empties the bell that it had until then).
+    /// Interrupts the driver unconditionally: buffers returned before the queue started here, or
+    /// before it had an interrupt, may have signalled an eventfd without a listener (QEMU starts a
+    /// queue first, and clears the eventfd that it had until then).
     fn signal_anew(&self) {
         if self.active.is_some() {
             ring(self.setup.call.as_ref());
@@ -119,7 +120,7 @@ impl State {
 }
 
 impl Vring {
-    /// Whether there may be something to do.
+    /// Whether the queue may have work.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Acquire)
@@ -130,10 +131,9 @@ impl Vring {
         self.state.lock()
     }
 
-    /// How many buffers are available, as far as that can be seen at a glance. Sources ask in each
-    /// round, idle ones too, and for a bond for every queue of every member, so they must not wait
-    /// for the thread that fills buffers. At least the buffers not used yet are available
-    /// meanwhile.
+    /// Number of available buffers, within the look-ahead. Sources ask in each round, also idle
+    /// ones, and for a bond for every queue of every member, so they must not wait for the thread
+    /// that fills buffers. Meanwhile at least the buffers not used yet are available.
     pub(super) fn room(&self) -> usize {
         let Some(mut state) = self.state.try_lock() else {
             return self.room.load(Ordering::Relaxed) as usize;
@@ -150,8 +150,8 @@ impl Vring {
         self.room.store(room.saturating_sub(buffers as u32), Ordering::Relaxed);
     }
 
-    /// Starts the ring that the front end described; `region` is where the queue of that number is
-    /// noted, if the front end keeps such a thing.
+    /// Starts the ring that the front end set up. `region` is the in-flight region, if there is
+    /// one.
     pub(super) fn start(
         &self,
         memory: &Arc<Memory>,
@@ -175,14 +175,14 @@ impl Vring {
         Ok(())
     }
 
-    /// Stops it; gives where it was left.
+    /// Stops it; returns its position.
     pub(super) fn stop(&self) -> u32 {
         let mut state = self.state.lock();
         self.take_down(&mut state);
         state.setup.base
     }
 
-    /// Nothing comes of it any more.
+    /// Takes the running ring away.
     fn take_down(&self, state: &mut State) {
         self.is_running.store(false, Ordering::Release);
         self.room.store(0, Ordering::Relaxed);
@@ -192,14 +192,14 @@ impl Vring {
         }
     }
 
-    /// Stops it and forgets all that was said about it.
+    /// Stops it and resets its setup.
     pub(super) fn reset(&self) {
         self.stop();
         let mut state = self.state.lock();
         (state.setup, state.broken) = (Setup::default(), None);
     }
 
-    /// Moves the queue to the new memory, at its present place.
+    /// Moves the queue to the new memory, at its present position.
     pub(super) fn remap(&self, memory: &Arc<Memory>, log: Option<&Arc<Log>>, features: Negotiated) {
         let mut state = self.state.lock();
         let Some(before) = state.active.take() else { return };
@@ -214,7 +214,7 @@ impl Vring {
             let memory = Arc::clone(memory);
             state.active = Some(Active { ring, memory, features, log, inflight });
         } else {
-            // Its memory was taken away: nothing is left to work on.
+            // Its memory was removed, so that the ring cannot run.
             state.setup.base = base;
             self.is_running.store(false, Ordering::Release);
         }
@@ -222,7 +222,7 @@ impl Vring {
         self.wake();
     }
 
-    /// The driver broke the rules: the queue stands still until it is set up again.
+    /// Stops a queue after a violation by the driver, until it is set up again.
     #[cold]
     pub(super) fn break_down(&self, state: &mut State, violation: Violation) {
         self.take_down(state);
@@ -231,7 +231,7 @@ impl Vring {
         ring(state.setup.error.as_ref());
     }
 
-    /// Takes what the driver is interrupted by.
+    /// Sets the eventfd that interrupts the driver.
     pub(super) fn set_call(&self, call: Option<CallEvent>) {
         let mut state = self.state.lock();
         state.setup.call = call;
@@ -243,7 +243,7 @@ impl Vring {
         *known = Some(Arc::clone(waker));
     }
 
-    /// Wakes who polls it.
+    /// Wakes the worker that polls it.
     pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock() {
             waker.wake();
