@@ -1,4 +1,4 @@
-//! Which member of an active-backup bond is the active one (`bond_find_best_slave`).
+//! Choice of the active member of an active-backup bond (`bond_find_best_slave`).
 
 use towpath_engine::port::Speed;
 
@@ -10,15 +10,15 @@ use super::settings::PrimaryReselect;
 pub struct Candidate {
     /// Its link.
     pub link: Mii,
-    /// Ticks until its link is used, while it is going back.
+    /// Ticks until its link is used, in state [`Mii::Back`].
     pub delay: u32,
     /// Its preference.
     pub prio: i32,
-    /// To tell what is better.
+    /// Its speed, for comparison.
     pub speed: Speed,
 }
 
-/// The place of the best of `members`, given the places of the one in use and the primary one.
+/// The index of the best of `members`, given the indexes of the active and the primary member.
 /// `updelay` is in ticks.
 pub fn choose(
     members: &[Candidate],
@@ -29,7 +29,7 @@ pub fn choose(
 ) -> Option<usize> {
     let is_up = |place: &usize| members.get(*place).is_some_and(|it| it.link == Mii::Up);
     let current = current.filter(is_up);
-    // Of equals the first: `max_by_key` would take the last.
+    // The first of equals, although `max_by_key` returns the last.
     let up = (0..members.len()).filter(is_up).rev();
     let preferred = primary.filter(is_up).or_else(|| up.max_by_key(|&it| members[it].prio));
     match (preferred, current) {
@@ -45,7 +45,8 @@ pub fn choose(
     }
 }
 
-/// Where no link is up, one that soon will be: it must have proved itself for a tick.
+/// If no link is up, the member whose link will be up first; its link must have been back for a
+/// tick.
 fn soonest(members: &[Candidate], updelay: u32) -> Option<usize> {
     let is_back =
         |place: &usize| members[*place].link == Mii::Back && members[*place].delay < updelay;

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The packet that says that `address` is at `mac`.
+/// The packet that announces `address` at `mac`.
 pub fn announcement(mac: [u8; 6], address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => gratuitous_arp(mac, address),
@@ -12,12 +12,12 @@ pub fn announcement(mac: [u8; 6], address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A request whose sender and target are the same (`bond_send_gratuitous_arp`).
+/// An ARP request whose sender and target are the same (`bond_send_gratuitous_arp`).
 fn gratuitous_arp(mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
     arp_request(mac, address, address)
 }
 
-/// A question for the Ethernet address of `target`.
+/// An ARP request for `target`.
 pub fn arp_request(mac: [u8; 6], sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let mut packet = ethernet([0xff; 6], mac, [0x08, 0x06]);
     // Ethernet, IPv4, sizes of both addresses, request.
@@ -30,8 +30,8 @@ pub fn arp_request(mac: [u8; 6], sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> 
     packet
 }
 
-/// A question for the Ethernet address of `target`, to its solicited-node group (RFC 4861 section
-/// 4.3). Who asks from the unspecified address does not say its own Ethernet address.
+/// A neighbour solicitation for `target`, sent to its solicited-node group (RFC 4861 section 4.3).
+/// With the unspecified address as sender, it does not contain the sender's Ethernet address.
 pub fn solicitation(mac: [u8; 6], sender: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
     let [.., a, b, c] = target.octets();
@@ -46,7 +46,7 @@ pub fn solicitation(mac: [u8; 6], sender: Ipv6Addr, target: Ipv6Addr) -> Vec<u8>
     packet
 }
 
-/// Where a question for the Ethernet address of `target` is sent (RFC 4291 section 2.7.1).
+/// The solicited-node multicast address of `target` (RFC 4291 section 2.7.1).
 pub fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = target.octets();
     let low = u16::from_be_bytes([b, c]);
@@ -95,8 +95,8 @@ pub fn group_question(mac: [u8; 6]) -> Vec<u8> {
     packet
 }
 
-/// The same for IPv6 (RFC 3810 section 5.1), from a link-local address that is made from `mac` and
-/// belongs to no host.
+/// A general query for IPv6 (RFC 3810 section 5.1), from a link-local address that is made from
+/// `mac` and belongs to no host.
 pub fn group_question6(mac: [u8; 6]) -> Vec<u8> {
     let [a, b, c, d, e, f] = mac.map(u16::from);
     let source = Ipv6Addr::new(0xfe80, 0, 0, 0, a << 8 | b, c << 8 | 0xff, 0xfd00 | d, e << 8 | f);
@@ -121,13 +121,13 @@ fn ethernet(to: [u8; 6], from: [u8; 6], ethertype: [u8; 2]) -> Vec<u8> {
     [&to[..], &from, &ethertype].concat()
 }
 
-/// RFC 4443 section 2.3.
+/// The ICMPv6 checksum (RFC 4443 section 2.3).
 fn checksum(source: Ipv6Addr, dest: Ipv6Addr, message: &[u8]) -> u16 {
     let bytes = [&source.octets()[..], &dest.octets(), message].concat();
     ones_complement(message.len() as u32 + 58, &bytes)
 }
 
-/// RFC 1071, of an even number of bytes.
+/// The one's-complement sum (RFC 1071) of an even number of bytes.
 fn ones_complement(start: u32, bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum::<u32>() + start;
@@ -137,7 +137,7 @@ fn ones_complement(start: u32, bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Shortest frame without its checksum.
+/// Shortest Ethernet frame in bytes, without its checksum.
 const ETH_ZLEN: usize = 60;
 
 #[cfg(test)]

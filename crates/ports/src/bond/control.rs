@@ -1,4 +1,4 @@
-//! The thread that looks after a bond.
+//! The thread that controls a bond.
 
 mod arp;
 mod notify;
@@ -25,7 +25,7 @@ use super::status::{MemberStatus, Status};
 /// A receiver of a bond's events, one line each.
 pub type Tell = Box<dyn Fn(String) + Send>;
 
-/// A running control side; it ends when this is dropped.
+/// A running control plane of a bond; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Controller {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub struct Controller {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State shared by the thread and others.
+/// State shared by the control thread and its users.
 #[derive(Debug, Default)]
 struct Shared {
     stops: AtomicBool,
@@ -42,11 +42,11 @@ struct Shared {
 }
 
 impl Controller {
-    /// Looks after a bond of the engine from now on. It stops by itself when the bond is removed.
+    /// Starts control of a bond of the engine. It stops by itself when the bond is removed.
     ///
     /// # Errors
     ///
-    /// No such bond, or no thread to be had.
+    /// Fails if the bond does not exist, or no thread can be started.
     pub fn start(
         engine: &Arc<Engine>,
         bond: PortId,
@@ -86,13 +86,13 @@ impl Controller {
         Ok(Controller { shared, mailbox, thread: Some(thread) })
     }
 
-    /// Other settings from now on.
+    /// Changes the settings.
     pub fn set(&self, settings: Settings) {
         *self.shared.settings.lock() = Some(settings);
         self.mailbox.ring();
     }
 
-    /// How it is.
+    /// The present status.
     pub fn status(&self) -> Status {
         self.observer().status()
     }
@@ -108,7 +108,7 @@ impl Controller {
 pub struct Observer(Arc<Shared>);
 
 impl Observer {
-    /// How it is.
+    /// The present status.
     pub fn status(&self) -> Status {
         self.0.status.lock().clone()
     }
@@ -119,7 +119,7 @@ impl Drop for Controller {
         self.shared.stops.store(true, Ordering::Release);
         self.mailbox.ring();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so itself.
+            // A panic of the thread was already reported.
             let _panicked = thread.join();
         }
     }
@@ -138,36 +138,36 @@ struct ControlLoop {
     active: Option<PortId>,
     /// The best member may have changed.
     has_new_order: bool,
-    /// The primary member was named, or joined, and is taken as soon as it works, whatever
+    /// The primary member was set or joined, and becomes active as soon as its link is up, whatever
     /// `primary_reselect` says (`force_primary`).
     forces_primary: bool,
-    /// Nothing was said yet.
+    /// The carrier reported last; `None` before the first report.
     carrier: Option<bool>,
-    /// Announcements that are left, times the ticks between two (`send_peer_notif`).
+    /// Remaining announcements, times the ticks between two (`send_peer_notif`).
     notices: u32,
     /// Remaining queries for multicast groups, the time of the next one, and the member that
     /// carried the groups at the last query.
     questions: u8,
     next_question: Instant,
     joined_by: Option<PortId>,
-    /// In mode 802.3ad.
+    /// LACP, in mode 802.3ad.
     lacp: Option<Lacp>,
-    /// Where others are asked whether links work.
+    /// The ARP monitor, if configured.
     arp: Option<ArpMonitor>,
     started: Instant,
     next_look: Instant,
     looks: u64,
 }
 
-/// A member and what is known of it.
+/// A member and its state.
 struct Kept {
     seen: MemberView,
     monitor: Monitor,
-    /// Frames that had arrived when the ARP monitor was told of them.
+    /// Frames received when the ARP monitor was last told of traffic.
     received_before: u64,
     /// Its link when the active member was chosen last.
     link_before: Mii,
-    /// How fast its link is, and when it was asked: that may take a while.
+    /// Its speed; `speed_asked` is when that was read, which may take a while.
     speed: Speed,
     speed_asked: Instant,
 }
@@ -178,11 +178,11 @@ struct MemberView {
     port: PortId,
     name: String,
     mac: [u8; 6],
-    /// It is up, and has a carrier.
+    /// Whether it is up and has a carrier.
     carrier: bool,
-    /// Frames that arrived.
+    /// Frames received.
     received: u64,
-    /// How fast its link is, if that was asked.
+    /// Its speed, if that was read.
     speed: Option<Speed>,
 }
 
@@ -198,12 +198,12 @@ impl Kept {
         }
     }
 
-    /// Whether to ask for its speed. A link that came back may be faster than it was.
+    /// Whether to read its speed. A link that came back may have another speed.
     fn wants_speed(&self, carrier: bool) -> bool {
         carrier && !self.seen.carrier || self.speed_asked.elapsed() > SPEED_PERIOD
     }
 
-    /// Takes over the present view.
+    /// Updates the member with the present view.
     fn meet(&mut self, seen: MemberView) {
         if let Some(speed) = seen.speed {
             (self.speed, self.speed_asked) = (speed, Instant::now());
@@ -249,7 +249,7 @@ impl ControlLoop {
         }
     }
 
-    /// Lets LACP say what it has to say. Gives whether the bond still exists.
+    /// Sends LACP's frames and reports its events. Returns whether the bond still exists.
     fn talk(&mut self) -> bool {
         let Some(lacp) = &mut self.lacp else { return true };
         lacp.tick(self.started.elapsed());
@@ -283,12 +283,12 @@ impl ControlLoop {
             Event::Loopback { member } => {
                 self.tell(format!("member {}: LACPDUs of our own: a loop?", name(member)));
             }
-            // Told with the bond's.
+            // Reported with the bond's carrier.
             Event::Carrier(_) => {}
         }
     }
 
-    /// Gives LACP the members and links there are.
+    /// Updates LACP with the present members and links.
     fn inform_lacp(&mut self) {
         if self.settings.options.mode != BondMode::Lacp {
             self.lacp = None;
@@ -340,7 +340,7 @@ impl ControlLoop {
         }
     }
 
-    /// Looks at all links, decides, and tells the engine. Gives whether the bond still exists.
+    /// Inspects all links, decides, and updates the engine. Returns whether the bond still exists.
     fn look(&mut self) -> bool {
         self.next_look = Instant::now() + self.period();
         self.looks += 1;
@@ -359,13 +359,13 @@ impl ControlLoop {
 
     /// Reports the state to the engine and to observers. Returns whether the bond still exists.
     fn conclude(&mut self) -> bool {
-        // A member that went since is no error: the next look sees that it is gone.
+        // A member removed meanwhile is not an error: the next look notices it.
         let _published = self.publish();
         self.show();
         self.engine.read(|config, _| config.bond(self.bond).is_ok())
     }
 
-    /// The members as they are; none when there is no such bond.
+    /// The present members; `None` if the bond does not exist.
     fn see(&self) -> Option<Vec<MemberView>> {
         let members = self.engine.read(|config, _| {
             let members = config.bond(self.bond).ok()?.members().iter();
@@ -374,8 +374,8 @@ impl ControlLoop {
         Some(members.into_iter().filter_map(|port| self.see_member(port)).collect())
     }
 
-    /// The kernel may be slow to answer. No other thread waits for it, and it keeps only this
-    /// member's device open.
+    /// The engine's view of a member. The kernel may be slow to answer; no other thread waits for
+    /// it, and only this member's device is kept open.
     fn see_member(&self, port: PortId) -> Option<MemberView> {
         let slot = self.engine.port(port)?;
         let device = &slot.opened.device;
@@ -394,7 +394,7 @@ impl ControlLoop {
         })
     }
 
-    /// Takes over who the members are now.
+    /// Updates the list of members.
     fn meet(&mut self, seen: Vec<MemberView>) {
         let mut before = std::mem::take(&mut self.members);
         for seen in seen {
@@ -479,8 +479,9 @@ impl ControlLoop {
         }
     }
 
-    /// Whether to choose again. A link that came back is no reason by itself, if the active member
-    /// works and is not less preferred (`do_failover` in `bond_miimon_commit`).
+    /// Whether to choose the active member again. A link that came back is no reason by itself, if
+    /// the active member's link is up and its preference is not lower (`do_failover` in
+    /// `bond_miimon_commit`).
     fn is_open_question(
         &mut self,
         candidates: &[Candidate],
@@ -504,7 +505,7 @@ impl ControlLoop {
         let found = self.members.iter_mut().find(|it| Some(it.seen.port) == active);
         let Some(found) = found else { return self.tell("no active member".to_owned()) };
         if found.monitor.state == Mii::Back {
-            // There is nothing better to wait for (`bond_change_active_slave`).
+            // There is no better member to wait for (`bond_change_active_slave`).
             (found.monitor.state, found.monitor.delay) = (Mii::Up, 0);
         }
         let line = format!("active member is {}", found.seen.name);
@@ -553,7 +554,7 @@ impl ControlLoop {
         }
     }
 
-    /// Tells the engine what it does not know yet.
+    /// Applies changed state to the engine.
     fn publish(&mut self) -> Result<(), Error> {
         let wanted: Vec<(PortId, MemberState)> =
             self.members.iter().map(|it| (it.seen.port, self.state(it))).collect();
@@ -620,9 +621,9 @@ impl ControlLoop {
     }
 }
 
-/// Period of looking at members if none is configured.
+/// Default period of inspecting members.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How often a link that stays up is asked for its speed: a driver may ask its hardware.
+/// Interval at which the speed of a link that stays up is read; a driver may ask its hardware.
 const SPEED_PERIOD: Duration = Duration::from_secs(1);
 const _: () = assert!(PERIOD.as_nanos() < SPEED_PERIOD.as_nanos(), "speed is asked for less often");
 /// `ad_actor_port_prio`

@@ -1,20 +1,22 @@
-//! The link monitor: when a link that came is used, and one that went is given up.
+//! The link monitor: decides when a link that came up is used, and when one that went down is given
+//! up.
 //!
-//! `bond_miimon_inspect`, without I/O: [`Monitor::tick`] is told what each link looks like.
+//! It implements `bond_miimon_inspect` without I/O: [`Monitor::tick`] is given the carrier of each
+//! link.
 
 use std::time::Duration;
 
-/// A link as the monitor has it (`BOND_LINK_*`).
+/// The monitor's state of a link (`BOND_LINK_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mii {
-    /// It works.
+    /// The link is up.
     #[default]
     Up,
-    /// It went, and may come back within `downdelay`.
+    /// The link went down, and may come back within `downdelay`.
     Fail,
-    /// It does not work.
+    /// The link is down.
     Down,
-    /// It came, and must stay for `updelay`.
+    /// The link came up, and must stay up for `updelay`.
     Back,
 }
 
@@ -37,21 +39,21 @@ pub struct Monitor {
     pub state: Mii,
     /// Ticks left in [`Mii::Fail`] or [`Mii::Back`].
     pub delay: u32,
-    /// How often it was given up.
+    /// Number of times the link was given up.
     pub failures: u32,
 }
 
 impl Monitor {
-    /// Of a link that was just seen for the first time: it is believed at once.
+    /// A monitor of a new link, whose first state is taken as it is.
     pub fn new(is_up: bool) -> Monitor {
         let state = if is_up { Mii::Up } else { Mii::Down };
         Monitor { state, ..Monitor::default() }
     }
 
-    /// A look at the link. `delays` are `updelay` and `downdelay` in ticks.
+    /// Updates the state by the link's carrier. `delays` are `updelay` and `downdelay` in ticks.
     ///
-    /// While `hurries`, because nothing else can be used, a link that came need not prove itself.
-    /// It ends as soon as a link is up, which is then no longer the only one.
+    /// While `hurries`, because no other member is usable, a link that came up is used without
+    /// `updelay`. `hurries` is cleared as soon as a link is up.
     pub fn tick(&mut self, is_up: bool, (updelay, downdelay): (u32, u32), hurries: &mut bool) {
         match (self.state, is_up) {
             (Mii::Up, false) => (self.state, self.delay) = (Mii::Fail, downdelay),

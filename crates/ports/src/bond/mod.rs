@@ -1,9 +1,9 @@
-//! `bond`: the control side of a bond, which says what its members are good for.
+//! `bond`: the control plane of a bond, which decides the use of its members.
 //!
-//! The engine moves a bond's frames (`towpath_engine::bond`); here is who watches links, chooses
-//! the active member, talks LACP, and announces fail-overs. What decides is pure ([`links`],
-//! [`arp`], [`active`], [`lacp`], [`announce`]); [`Controller`] is the thread that looks, decides
-//! and tells the engine.
+//! The engine moves a bond's frames (`towpath_engine::bond`); this module monitors links, chooses
+//! the active member, speaks LACP, and announces fail-overs. The deciding parts do no I/O
+//! ([`links`], [`arp`], [`active`], [`lacp`], [`announce`]); [`Controller`] is the thread that
+//! observes, decides and updates the engine.
 
 pub mod active;
 pub mod announce;

@@ -10,53 +10,54 @@ use towpath_engine::bond::{BondMode, BondOptions};
 
 use super::lacp::{AdSelect, Config};
 
-/// Everything about a bond but its members.
+/// All settings of a bond, without its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Options for each frame.
+    /// Options that affect frames.
     pub options: BondOptions,
-    /// How often links are looked at (`miimon`); never when 0.
+    /// Interval of link monitoring (`miimon`); off when 0.
     pub miimon: Duration,
-    /// A link must be up for so long before it is used.
+    /// Time a link must be up before it is used.
     pub updelay: Duration,
-    /// A link must be down for so long before it is given up.
+    /// Time a link must be down before it is given up.
     pub downdelay: Duration,
-    /// Announcements after a fail-over (`num_grat_arp`, `num_unsol_na`).
+    /// Number of announcements after a fail-over (`num_grat_arp`, `num_unsol_na`).
     pub num_peer_notif: u8,
     /// Time between two of them; a tick of the monitor when 0.
     pub peer_notif_delay: Duration,
-    /// How often the port above is asked for its multicast groups after a fail-over.
+    /// Number of multicast group queries sent to the upper after a fail-over.
     pub resend_igmp: u8,
     /// Addresses that are announced.
     pub announce: Vec<IpAddr>,
-    /// The member to use whenever it works.
+    /// The member to use whenever its link is up.
     pub primary: Option<String>,
-    /// When it is taken again after it failed.
+    /// When the primary member is used again after a failure.
     pub primary_reselect: PrimaryReselect,
     /// Preferences of members: the highest is taken first (`prio` of a bond's slave).
     pub prio: BTreeMap<String, i32>,
     /// The member to use now, once.
     pub active_slave: Option<String>,
-    /// The bond's address at a fail-over.
+    /// Handling of the bond's address at a fail-over.
     pub fail_over_mac: FailOverMac,
-    /// Without so many working members the bond has no carrier.
+    /// Fewest usable members with which the bond has a carrier.
     pub min_links: u32,
     /// The ARP and neighbour monitor.
     pub arp: ArpSettings,
-    /// 802.3ad.
+    /// Settings of LACP, in mode 802.3ad.
     pub lacp: LacpSettings,
 }
 
-/// The ARP and neighbour monitor: it asks others for their address, and trusts a link that answers.
+/// Settings of the ARP and neighbour monitor, which probes targets and considers a link up while
+/// they answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ArpSettings {
-    /// How often (`arp_interval`); never when 0.
+    /// Interval of probes (`arp_interval`); off when 0.
     pub interval: Duration,
     /// Probed IPv4 addresses (`arp_ip_target`), up to 16.
     pub targets: Vec<Ipv4Addr>,
     /// Probed IPv6 addresses (`ns_ip6_target`), up to 16.
     pub targets6: Vec<Ipv6Addr>,
-    /// Which arrivals count.
+    /// Validation of received frames.
     pub validate: ArpValidate,
     /// All targets must answer, not one of them (`arp_all_targets`).
     pub all_targets: bool,
@@ -64,18 +65,18 @@ pub struct ArpSettings {
     pub missed_max: u8,
 }
 
-/// LACP, as far as it is not the machine's own affair.
+/// Settings of LACP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LacpSettings {
     /// LACPDUs each second, not every 30 (`lacp_rate fast`).
     pub fast: bool,
-    /// Begins by itself (`lacp_active on`).
+    /// Sends without hearing a partner first (`lacp_active on`).
     pub active: bool,
-    /// By what aggregators are compared (`ad_select`).
+    /// Criterion by which aggregates are compared (`ad_select`).
     pub select: AdSelect,
     /// `ad_actor_sys_prio`
     pub system_priority: u16,
-    /// `ad_actor_system`; the bond's address without it.
+    /// `ad_actor_system`; by default the bond's address.
     pub system: Option<[u8; 6]>,
     /// `ad_user_port_key`
     pub user_key: u16,
@@ -128,7 +129,7 @@ impl ArpSettings {
 }
 
 impl Settings {
-    /// The engine's part, with what the control side needs to see.
+    /// The engine's options, with the frames that the control plane needs to see.
     pub fn engine_options(&self) -> BondOptions {
         let monitors = self.arp_period().is_some();
         let taps = Taps {
@@ -139,7 +140,7 @@ impl Settings {
         BondOptions { taps, ..self.options.clone() }
     }
 
-    /// LACP of a bond with this address.
+    /// The LACP configuration of a bond with this address.
     pub fn lacp_config(&self, mac: [u8; 6]) -> Config {
         let LacpSettings { fast, active, select, system_priority, system, user_key, coupled } =
             self.lacp;
@@ -149,14 +150,14 @@ impl Settings {
         Config { fast, active, select, system_priority, user_key, coupled, min_links, ..usual }
     }
 
-    /// How often others are asked whether links work, if they are.
+    /// Interval of ARP monitoring; `None` if it is off.
     pub fn arp_period(&self) -> Option<Duration> {
         let is_there = !self.arp.targets.is_empty() || !self.arp.targets6.is_empty();
         (is_there && !self.arp.interval.is_zero()).then_some(self.arp.interval)
     }
 
-    /// How often links are looked at. A mode that needs it does so every 100 ms when nothing else
-    /// was said (`bond_check_params`).
+    /// Interval of link monitoring; `None` if it is off. A mode that needs it uses 100 ms if no
+    /// monitor is configured (`bond_check_params`).
     pub fn link_period(&self) -> Option<Duration> {
         match (self.miimon.is_zero(), self.arp.interval.is_zero()) {
             (false, _) => Some(self.miimon),
@@ -174,7 +175,7 @@ pub trait Word: Copy + 'static {
     /// Names in the order of the kernel's numbers, with their values.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// Its value, by name or number.
+    /// Parses a value's name or number.
     fn from_word(word: &str) -> Option<Self> {
         let numbered = word.parse::<usize>().ok().and_then(|number| Self::WORDS.get(number));
         let named = || Self::WORDS.iter().find(|(name, _)| *name == word);
@@ -185,7 +186,7 @@ pub trait Word: Copy + 'static {
 /// When the primary member is taken again (`primary_reselect`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PrimaryReselect {
-    /// As soon as it works.
+    /// As soon as its link is up.
     #[default]
     Always,
     /// When it is better than the one in use.
@@ -202,12 +203,12 @@ impl Word for PrimaryReselect {
 /// Addresses at a fail-over (`fail_over_mac`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailOverMac {
-    /// All members use the bond's.
+    /// All members use the bond's address.
     #[default]
     None,
-    /// The bond takes the active member's.
+    /// The bond takes the active member's address.
     Active,
-    /// The active member takes the bond's when it becomes active.
+    /// A member takes the bond's address when it becomes active.
     Follow,
 }
 
@@ -219,11 +220,11 @@ impl Word for FailOverMac {
 /// Frames that show a working link (`arp_validate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArpValidate {
-    /// The active member must get answers from a target.
+    /// The active member counts as up only with answers from a target.
     pub active: bool,
-    /// The others must get the questions or answers, too.
+    /// Backups count as up only if they hear the probes or answers.
     pub backup: bool,
-    /// Only ARP counts where nothing is validated.
+    /// Without validation, only ARP counts.
     pub filter: bool,
 }
 

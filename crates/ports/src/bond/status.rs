@@ -1,4 +1,4 @@
-//! The status of a bond's control side, for users.
+//! The status of a bond, for display.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use super::lacp::{AggregatorState, MemberState};
 use super::links::Mii;
 use super::settings::Settings;
 
-/// A bond, as `/proc/net/bonding` shows it.
+/// Status of a bond, as in `/proc/net/bonding`.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
-    /// How it is set up.
+    /// Its settings.
     pub settings: Settings,
-    /// How often its links were looked at.
+    /// Number of inspections of its links.
     pub looks: u64,
     /// Whether it has a carrier.
     pub carrier: bool,
     /// Its address.
     pub mac: [u8; 6],
-    /// The active member, in active-backup.
+    /// The active member's name, in active-backup.
     pub active: Option<String>,
-    /// How often links are looked at.
+    /// Interval of link monitoring.
     pub period: Option<Duration>,
     /// 802.3ad: the aggregate in use.
     pub aggregator: Option<AggregatorState>,
@@ -29,25 +29,25 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
 }
 
-/// A member of a bond.
+/// Status of a member.
 #[derive(Debug, Clone)]
 pub struct MemberStatus {
     /// The port's name.
     pub name: String,
-    /// Its link as the monitor has it.
+    /// The monitor's state of its link.
     pub link: Mii,
-    /// How often its link was given up.
+    /// Number of times its link was given up.
     pub failures: u32,
     /// Its own address.
     pub mac: [u8; 6],
-    /// How fast its link is, while it has a carrier.
+    /// Its speed, while it has a carrier.
     pub speed: Option<Speed>,
-    /// Frames may leave by it.
+    /// Whether frames may leave by it.
     pub can_send: bool,
     /// Whether frames that pass on it are delivered.
     pub is_active: bool,
-    /// Its preference.
+    /// Its preference (`prio`).
     pub prio: i32,
-    /// 802.3ad: its port.
+    /// 802.3ad: state of its port.
     pub lacp: Option<MemberState>,
 }

@@ -1,4 +1,4 @@
-//! Signs of life: any frame, any ARP, or only messages of a target.
+//! Evidence that a link works: any frame, any ARP packet, or only messages of a target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -6,17 +6,18 @@ use std::time::Duration;
 use super::super::announce::solicited_node;
 use super::{ArpMonitor, Time, Watched, micros};
 
-/// An ARP packet or neighbour message, as far as it matters here.
+/// The relevant fields of an ARP packet or neighbour message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Message {
-    /// Its sender, and its target or subject.
+    /// The sender; `to` is the target or subject.
     from: IpAddr,
     to: IpAddr,
     is_answer: bool,
 }
 
 impl ArpMonitor {
-    /// Takes a frame that arrived at a member: ARP or a neighbour message. Others are ignored.
+    /// Processes a frame that arrived at a member, if it is ARP or a neighbour message. Others are
+    /// ignored.
     pub fn hear(&mut self, member: u32, frame: &[u8], now: Duration) {
         let now = micros(now);
         let Some(index) = self.members.iter().position(|it| it.member == member) else { return };
@@ -33,7 +34,7 @@ impl ArpMonitor {
         }
     }
 
-    /// Says that a member received frames of whatever kind since it was looked at last.
+    /// Notes that a member received frames of any kind since the last inspection.
     ///
     /// This suffices if `arp_validate` requires nothing.
     pub fn saw_traffic(&mut self, member: u32, now: Duration) {
@@ -43,7 +44,7 @@ impl ArpMonitor {
         }
     }
 
-    /// The target from which a message is, if it can be believed (`bond_arp_rcv`, `bond_na_rcv`).
+    /// The target that sent a message, if the message is trusted (`bond_arp_rcv`, `bond_na_rcv`).
     fn trusted_target(&self, index: usize, message: &Message, now: Time) -> Option<usize> {
         let Message { from, to, is_answer } = *message;
         if self.is_in_use(&self.members[index]) {
@@ -53,8 +54,8 @@ impl ArpMonitor {
         if let Some(active) = find(self.active)
             && self.last_rx(active) > active.since
         {
-            // What a backup hears is the question of the active member, through the switch. It
-            // counts only as long as the active one gets answers, or we would hear ourselves.
+            // A backup hears the active member's request through the switch. That counts only while
+            // the active member gets answers, or the bond would hear itself.
             return self.target(to, from);
         }
         // A switch may still send the answer to the previous port of the address.
@@ -63,7 +64,7 @@ impl ArpMonitor {
         if may_be_late { self.target(from, to) } else { None }
     }
 
-    /// The number of the target `from`, if it talks to us (`bond_validate_arp`).
+    /// The index of target `from`, if the message is for this bond (`bond_validate_arp`).
     fn target(&self, from: IpAddr, to: IpAddr) -> Option<usize> {
         if from.is_unspecified() || !self.is_ours(to) {
             return None;
@@ -79,7 +80,7 @@ impl ArpMonitor {
     }
 
     fn is_ours(&self, address: IpAddr) -> bool {
-        // Who has no address asks from the unspecified one, and is answered there.
+        // A bond without an address asks from the unspecified address, and is answered there.
         let is_source = match address {
             IpAddr::V4(it) => it.is_unspecified() && !self.sources.iter().any(IpAddr::is_ipv4),
             IpAddr::V6(it) => it == ALL_NODES,
@@ -91,7 +92,7 @@ impl ArpMonitor {
 fn parse_arp(frame: &[u8]) -> Option<Message> {
     let (header, arp) = frame.split_at_checked(14)?;
     let arp: &[u8; 28] = arp.first_chunk()?;
-    // IPv4 over Ethernet, with addresses of their sizes.
+    // IPv4 over Ethernet, with the right address sizes.
     if header[12..] != [0x08, 0x06] || arp[..6] != [0, 1, 8, 0, 6, 4] {
         return None;
     }

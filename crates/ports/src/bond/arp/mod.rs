@@ -1,9 +1,9 @@
-//! The ARP and neighbour monitor: a link works while those who are asked answer.
+//! The ARP and neighbour monitor: a link counts as up while the probed targets answer.
 //!
-//! Pure: time and frames come in, frames and link states go out. For each interval the caller
-//! calls [`ArpMonitor::inspect`], chooses the active member by the links as they are then
-//! ([`ArpMonitor::set_active`]), and sends what [`ArpMonitor::probe`] gives it. Kernel counterpart:
-//! `bond_activebackup_arp_mon` and `bond_loadbalance_arp_mon`.
+//! It does no I/O: time and frames are inputs, frames and link states are outputs. For each
+//! interval the caller calls [`ArpMonitor::inspect`], chooses the active member by the resulting
+//! links ([`ArpMonitor::set_active`]), and sends the frames from [`ArpMonitor::probe`]. Kernel
+//! counterpart: `bond_activebackup_arp_mon` and `bond_loadbalance_arp_mon`.
 
 mod heard;
 #[cfg(test)]
@@ -16,13 +16,13 @@ use super::announce::{arp_request, solicitation};
 use super::links::Mii;
 use super::settings::ArpSettings;
 
-/// Watches the members of one bond.
+/// ARP monitor of the members of one bond.
 #[derive(Debug)]
 pub struct ArpMonitor {
     settings: ArpSettings,
-    /// Active-backup: only one member is in use. Else all are.
+    /// Active-backup: only one member is in use. Otherwise all are.
     by_active: bool,
-    /// Addresses of the bond, from which others are asked.
+    /// Addresses of the bond, used as senders of probes.
     sources: Vec<IpAddr>,
     members: Vec<Watched>,
     active: Option<u32>,
@@ -30,7 +30,7 @@ pub struct ArpMonitor {
     candidate: Option<u32>,
 }
 
-/// A member, and when what was last seen of it.
+/// A member, and the times it was last heard.
 #[derive(Debug, Clone)]
 struct Watched {
     member: u32,
@@ -38,11 +38,11 @@ struct Watched {
     carrier: bool,
     link: Mii,
     failures: u32,
-    /// When it came up, or became active.
+    /// Time at which it came up or became active.
     since: Time,
     last_rx: Time,
     last_tx: Time,
-    /// When each target was heard: those of IPv4, then those of IPv6.
+    /// Time at which each target was last heard: those of IPv4, then those of IPv6.
     targets: Vec<Time>,
 }
 
@@ -62,20 +62,21 @@ impl ArpMonitor {
         }
     }
 
-    /// Whether it was made for this.
+    /// Whether the monitor has these settings.
     pub fn is_for(&self, settings: &ArpSettings, by_active: bool, sources: &[IpAddr]) -> bool {
         self.settings == *settings && self.by_active == by_active && self.sources == sources
     }
 
-    /// Adds a member, or takes over what became of one that is there. `mac` is the address that it
-    /// sends from, and `carrier` whether frames can leave at all.
+    /// Adds a member, or updates a known one. `mac` is the address that it sends from, and
+    /// `carrier` whether frames can leave at all.
     pub fn set_member(&mut self, member: u32, mac: [u8; 6], carrier: bool, now: Duration) {
         if let Some(known) = self.members.iter_mut().find(|it| it.member == member) {
             (known.mac, known.carrier) = (mac, carrier);
             return;
         }
         let now = micros(now);
-        // As if it had been heard just over an interval ago: it has time to be heard again.
+        // Initialised as if heard just over an interval ago, which leaves it time to be heard
+        // again.
         let before = now - self.interval() - 1000;
         self.members.push(Watched {
             member,
@@ -102,13 +103,13 @@ impl ArpMonitor {
         self.members.iter().map(|it| it.member)
     }
 
-    /// A member's link, and how often it was given up.
+    /// A member's link, and the number of its failures.
     pub fn link(&self, member: u32) -> Option<(Mii, u32)> {
         let found = self.members.iter().find(|it| it.member == member)?;
         Some((found.link, found.failures))
     }
 
-    /// Says which member is active now. Its link has two intervals to be heard.
+    /// Sets the active member. Its link has two intervals to be heard.
     pub fn set_active(&mut self, active: Option<u32>, now: Duration) {
         if active == self.active {
             return;
@@ -122,7 +123,7 @@ impl ArpMonitor {
         }
     }
 
-    /// Decides about all links. Whether any changed.
+    /// Decides about all links; returns whether any changed.
     pub fn inspect(&mut self, now: Duration) -> bool {
         let now = micros(now);
         let links: Vec<Option<Mii>> = self
@@ -139,7 +140,7 @@ impl ArpMonitor {
         changed
     }
 
-    /// Active-backup (`bond_ab_arp_inspect`): what the link becomes, if it changes.
+    /// Active-backup (`bond_ab_arp_inspect`): the new link state, if it changes.
     fn judge(&self, it: &Watched, now: Time) -> Option<Mii> {
         let last_rx = self.last_rx(it);
         if it.link != Mii::Up {
@@ -158,13 +159,13 @@ impl ArpMonitor {
             !self.is_within(it.last_tx, missed_max, now)
                 || !self.is_within(last_rx, missed_max, now)
         } else {
-            // While another one is searched for, these are not asked, and need not be heard.
+            // While another member is searched for, backups are not probed, and need not be heard.
             self.candidate.is_none() && !self.is_within(last_rx, missed_max + 1, now)
         };
         is_down.then_some(Mii::Down)
     }
 
-    /// The balancing modes (`bond_loadbalance_arp_mon`).
+    /// Balancing modes (`bond_loadbalance_arp_mon`): the new link state, if it changes.
     fn judge_equal(&self, it: &Watched, now: Time) -> Option<Mii> {
         let is_alive = |intervals| {
             let last_rx = self.last_rx(it);
@@ -198,7 +199,7 @@ impl ArpMonitor {
         }
     }
 
-    /// The questions of this interval, and the members they leave by.
+    /// The probes of this interval, and the members they leave by.
     pub fn probe(&mut self, now: Duration) -> Vec<(u32, Vec<u8>)> {
         let now = micros(now);
         let asking: Vec<usize> = if self.by_active {
@@ -216,8 +217,8 @@ impl ArpMonitor {
         frames
     }
 
-    /// The probing member in active-backup: the active member, or one after the other to find a new
-    /// one. `bond_ab_arp_probe`
+    /// The probing member in active-backup: the active member, or each member in turn to find a new
+    /// one (`bond_ab_arp_probe`).
     fn prober(&mut self, now: Time) -> Option<usize> {
         let place = |who| self.members.iter().position(|it| Some(it.member) == who);
         if self.active.is_some() {
@@ -238,7 +239,7 @@ impl ArpMonitor {
         Some(next)
     }
 
-    /// A question for each target, from the first address of its family.
+    /// A probe for each target, from the first address of its family.
     fn questions(&self, mac: [u8; 6]) -> impl Iterator<Item = Vec<u8>> {
         let v4 = |it: &IpAddr| if let IpAddr::V4(it) = it { Some(*it) } else { None };
         let v6 = |it: &IpAddr| if let IpAddr::V6(it) = it { Some(*it) } else { None };
@@ -249,7 +250,7 @@ impl ArpMonitor {
         arp.chain(targets.map(move |target| solicitation(mac, v6, *target)))
     }
 
-    /// When the link was last heard in a way that counts (`slave_last_rx`).
+    /// Time at which the link was last heard in a way that counts (`slave_last_rx`).
     fn last_rx(&self, it: &Watched) -> Time {
         if self.validates(it) && self.settings.all_targets {
             return it.targets.iter().copied().min().unwrap_or(it.last_rx);
@@ -257,7 +258,7 @@ impl ArpMonitor {
         it.last_rx
     }
 
-    /// Whether only answers of targets count on this member.
+    /// Whether only messages of targets count on this member.
     fn validates(&self, it: &Watched) -> bool {
         let validate = self.settings.validate;
         if self.is_in_use(it) { validate.active } else { validate.backup }
@@ -268,7 +269,7 @@ impl ArpMonitor {
         !self.by_active || self.active == member || self.candidate == member
     }
 
-    /// `bond_time_in_interval`: not longer ago than so many intervals and a half.
+    /// Whether `last` is at most `intervals` and a half intervals ago (`bond_time_in_interval`).
     fn is_within(&self, last: Time, intervals: u8, now: Time) -> bool {
         let allowed = self.interval().saturating_mul(intervals.into());
         now <= last.saturating_add(allowed).saturating_add(self.interval() / 2)

@@ -27,8 +27,8 @@ fn answer_of(target: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
-/// A bond, a clock, and a switch behind it: a target answers where it is asked, and everybody
-/// hears the question.
+/// A bond, a clock, and a switch: a target answers on the member that asked, and all members hear
+/// the request.
 struct Bench {
     monitor: ArpMonitor,
     now: Duration,
@@ -69,7 +69,7 @@ impl Bench {
             prio: 0,
             speed: Speed::default(),
         };
-        // Only one that is up: the monitor itself tries the others.
+        // Only members that are up; the monitor itself tries the others.
         let up: Vec<u32> = members.into_iter().filter(|it| link(it) == Mii::Up).collect();
         let candidates: Vec<Candidate> = up.iter().map(candidate).collect();
         let current = up.iter().position(|it| Some(*it) == self.monitor.active);
@@ -215,7 +215,7 @@ fn other_traffic_counts_only_where_nothing_is_asked_for() {
 fn our_own_questions_alone_keep_no_backup_up() {
     let mut bench = Bench::new(settings("all"), true, 2);
     bench.run(10);
-    // The target is gone: the switch still brings our question to the backup.
+    // The target is gone; the switch still delivers the bond's own request to the backup.
     for _ in 0..12 {
         bench.monitor.inspect(bench.now);
         bench.choose();

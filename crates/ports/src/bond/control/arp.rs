@@ -1,4 +1,4 @@
-//! The control side's part that asks others whether links work.
+//! The ARP monitor's part of the control thread.
 
 use towpath_engine::PortId;
 use towpath_engine::bond::BondMode;
@@ -7,12 +7,12 @@ use super::super::arp::ArpMonitor;
 use super::ControlLoop;
 
 impl ControlLoop {
-    /// Whether anybody looks at links at all.
+    /// Whether links are monitored at all.
     pub(super) fn is_monitored(&self) -> bool {
         self.settings.link_period().is_some() || self.settings.arp_period().is_some()
     }
 
-    /// Takes links for what answers say about them.
+    /// Takes over link states from the ARP monitor.
     pub(super) fn watch_answers(&mut self) {
         let is_asked = self.settings.arp_period().is_some();
         if !is_asked || self.settings.options.mode == BondMode::Lacp {
@@ -44,7 +44,7 @@ impl ControlLoop {
         self.take_over_links();
     }
 
-    /// Asks, by the members whose turn it is.
+    /// Sends the ARP monitor's probes.
     pub(super) fn ask(&mut self) {
         let now = self.started.elapsed();
         let Some(arp) = &mut self.arp else { return };

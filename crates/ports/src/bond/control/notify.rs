@@ -1,4 +1,4 @@
-//! The control side's part that tells and asks others after a fail-over.
+//! The control thread's announcements and queries after a fail-over.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,13 @@ impl ControlLoop {
         ticks(self.settings.peer_notif_delay, self.period()).max(1)
     }
 
-    /// Announces addresses where they are since a fail-over (`bond_should_notify_peers`).
+    /// Announces the bond's addresses on the new member after a fail-over
+    /// (`bond_should_notify_peers`).
     pub(super) fn announce(&mut self) {
         if self.notices == 0 {
             return;
         }
-        // The engine must know the new member before anything leaves by it.
+        // The engine must use the new member before any frame leaves by it.
         let is_time = self.notices.is_multiple_of(self.notice_ticks()) && self.has_carrier();
         if is_time && self.publish().is_ok() {
             let mac = self.mac().unwrap_or_default();
@@ -52,7 +53,7 @@ impl ControlLoop {
         if self.questions == 0 || Instant::now() < self.next_question {
             return;
         }
-        // The answers leave by the new member, which the engine must know.
+        // The answers leave by the new member, which the engine must use by then.
         if self.publish().is_err() {
             return;
         }
@@ -66,7 +67,7 @@ impl ControlLoop {
     }
 }
 
-/// Ports that frames which pass on a port are sent to: its upper, or what else is in its bridge.
+/// The ports that frames passing on a port may go to: its upper, or the other ports of its bridge.
 fn above(snapshot: &Snapshot, port: PortId) -> Vec<PortId> {
     match snapshot.port(port).map(|slot| &slot.upper) {
         Some(Upper::Port(to)) => vec![*to],

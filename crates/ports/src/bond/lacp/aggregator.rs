@@ -1,6 +1,6 @@
-//! Aggregators: which ports are one logical link, and which of the aggregates is in use.
+//! Aggregators: the ports that form one logical link, and selection of the aggregate in use.
 //!
-//! As in the kernel there is one for each member, most of them empty, and one at most is in use.
+//! As in the kernel there is one for each member, most of them empty, and at most one is in use.
 
 use super::Lacp;
 use super::config::AdSelect;
@@ -11,7 +11,7 @@ use super::state::{AggregatorState, Event};
 #[derive(Debug, Clone)]
 pub(super) struct Aggregator {
     pub(super) id: u16,
-    /// The member that it came and goes with.
+    /// The member with which it is added and removed.
     pub(super) owner: u32,
     /// Members whose ports are in it, the latest first.
     ports: Vec<u32>,
@@ -43,7 +43,7 @@ impl Aggregator {
         self.partner != [0; 6]
     }
 
-    /// Whether a port with these ends belongs into it.
+    /// Whether a port belongs to this aggregator.
     fn suits(&self, port: &Port) -> bool {
         let ours = (self.key, self.partner, self.partner_priority, self.partner_key);
         let partner = &port.partner;
@@ -108,7 +108,7 @@ impl Lacp {
         }
     }
 
-    /// Takes away the aggregator of a member that left; ports in it go on in a free one.
+    /// Removes the aggregator of a member that left; its other ports move to a free one.
     pub(super) fn remove_aggregator(&mut self, owner: u32) {
         let Some(at) = self.aggregators.iter().position(|one| one.owner == owner) else { return };
         let gone = self.aggregators.remove(at);
@@ -123,7 +123,7 @@ impl Lacp {
         self.select_active();
     }
 
-    /// Decides which aggregate is in use. `ad_agg_selection_logic`
+    /// Selects the aggregate in use (`ad_agg_selection_logic`).
     pub(super) fn select_active(&mut self) {
         let before = self.aggregators.iter().position(|one| one.active);
         let ranks: Vec<Option<Rank>> =
@@ -148,7 +148,7 @@ impl Lacp {
             self.retire(before);
         }
         if let Some(best) = best.filter(|best| !self.aggregators[*best].has_partner()) {
-            // A member without a partner sends all the same, so that a switch without LACP works.
+            // A member without a partner sends anyway, so that a switch without LACP works.
             let id = self.aggregators[best].id;
             for port in self.ports.iter_mut().filter(|port| port.aggregator == Some(id)) {
                 (port.collecting, port.distributing) = (port.link.up, port.link.up);
@@ -156,7 +156,7 @@ impl Lacp {
         }
     }
 
-    /// The ports of an aggregate that is no longer in use say so to their partner.
+    /// Tells the partners of the ports of an aggregate that it is no longer in use.
     fn retire(&mut self, before: Option<usize>) {
         let id = before.map(|index| self.aggregators[index].id);
         for port in self.ports.iter_mut().filter(|port| id.is_some() && port.aggregator == id) {
@@ -173,7 +173,7 @@ impl Lacp {
         (active.has_partner() || !best.has_partner()) && has_keys
     }
 
-    /// `None` for an aggregate that can't be used: no port's link is up.
+    /// The rank of an aggregate; `None` if no port's link is up, so that it cannot be used.
     fn rank(&self, aggregator: &Aggregator) -> Option<Rank> {
         let ports = || {
             let all = aggregator.ports.iter().filter_map(|member| self.port(*member));
@@ -199,7 +199,7 @@ impl Lacp {
         self.aggregator_of(index).is_some_and(|aggregator| aggregator.active)
     }
 
-    /// All ports of a port's aggregate have waited long enough for others.
+    /// Whether all ports of a port's aggregate have waited long enough for others.
     pub(super) fn is_aggregate_ready(&self, index: usize) -> bool {
         let id = self.ports[index].aggregator;
         id.is_some()
@@ -219,7 +219,7 @@ impl Lacp {
         })
     }
 
-    /// Tells what changed since this was called last.
+    /// Emits events for changes since the last call.
     pub(super) fn publish(&mut self) {
         let active = self.active();
         let id = active.map(|active| active.id);

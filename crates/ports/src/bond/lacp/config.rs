@@ -14,7 +14,7 @@ pub struct Config {
     pub user_key: u16,
     /// `lacp_rate fast`: ask the partner for a LACPDU every second, not every 30.
     pub fast: bool,
-    /// `lacp_active on`: send without being spoken to.
+    /// `lacp_active on`: send without hearing a partner first.
     pub active: bool,
     /// `ad_select`
     pub select: AdSelect,
@@ -43,11 +43,11 @@ impl Config {
     }
 }
 
-/// Which aggregate is in use when the members could form several: `ad_select`.
+/// The aggregate to use if the members could form several: `ad_select`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum AdSelect {
-    /// The one in use, as long as it has members that work.
+    /// The one in use, as long as it has usable members.
     #[default]
     Stable = 0,
     /// The one with the most bandwidth.
@@ -59,7 +59,7 @@ pub enum AdSelect {
 }
 
 impl AdSelect {
-    /// All of them, in the order of the kernel's numbers.
+    /// All values, in the order of the kernel's numbers.
     pub const ALL: [AdSelect; 4] =
         [AdSelect::Stable, AdSelect::Bandwidth, AdSelect::Count, AdSelect::ActorPortPriority];
 
@@ -80,7 +80,7 @@ impl fmt::Display for AdSelect {
     }
 }
 
-/// A word that is no way to select an aggregate.
+/// Error for a string that is not a value of `ad_select`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no ad_select {0:?}: expected stable, bandwidth, count or actor_port_prio")]
 pub struct NoSuchSelect(pub String);
@@ -127,7 +127,7 @@ impl Link {
     }
 }
 
-/// In the order of the kernel's `enum ad_link_speed_type`, which counts from 1.
+/// Speeds in Mbit/s, in the order of the kernel's `enum ad_link_speed_type`, which counts from 1.
 const SPEEDS_MBPS: [u32; 19] = [
     1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 80_000,
     100_000, 200_000, 400_000, 800_000, 1_600_000,

@@ -1,8 +1,8 @@
-//! LACP: which members of a bond form one logical link with a partner.
+//! LACP: negotiation of which members of a bond form one logical link with a partner.
 //!
-//! Pure: time and frames come in, frames and decisions go out. The machines are those of
-//! IEEE 802.1AX-2020 section 6.4, in the form that the kernel's bonding driver gives them, so that
-//! both do the same at the same time: a tick is 100 ms, and each machine takes one step a tick.
+//! It does no I/O: time and frames are inputs, frames and decisions are outputs. The machines are
+//! those of IEEE 802.1AX-2020 section 6.4, in the form of the kernel's bonding driver, so that both
+//! do the same at the same time: a tick is 100 ms, and each machine takes one step per tick.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,8 +15,9 @@
 //! assert_eq!(lacp.usable(), [0]);
 //! ```
 //!
-//! Where it is stricter than the kernel: a passive port with a passive partner sends nothing
-//! (section 6.4.16), and ports of an aggregate that is no longer in use tell their partner so.
+//! It is stricter than the kernel in two points: a passive port with a passive partner sends
+//! nothing (section 6.4.16), and ports of an aggregate that is no longer in use tell their partner
+//! so.
 
 mod aggregator;
 mod config;
@@ -46,12 +47,12 @@ pub type Outgoing = (u32, [u8; FRAME_BYTES]);
 #[derive(Debug)]
 pub struct Lacp {
     config: Config,
-    /// In the order in which members joined.
+    /// Ports, in the order in which members joined.
     ports: Vec<Port>,
-    /// One for each port.
+    /// Aggregators, one for each port.
     aggregators: Vec<Aggregator>,
     aggregator_id_last: u16,
-    /// No port is used before: links come up one after the other.
+    /// Ticks before any port is used, because links come up one after the other.
     hold_off_ticks: u16,
     next_tick: Option<Duration>,
     carrier: bool,
@@ -77,7 +78,7 @@ impl Lacp {
         }
     }
 
-    /// Takes over other settings. Another system or key makes all members start again.
+    /// Changes the settings. A different system or key restarts all members.
     pub fn configure(&mut self, config: Config) {
         self.config = config;
         for port in &mut self.ports {
@@ -92,7 +93,7 @@ impl Lacp {
         &self.config
     }
 
-    /// Adds a member, at the end of the order; a known one starts again.
+    /// Adds a member, at the end of the order; a known member is restarted.
     ///
     /// `member` is the caller's number. `address` is the member's own MAC address, from which its
     /// LACPDUs come; `priority` is `ad_actor_port_prio`, 255 in the kernel.
@@ -112,14 +113,15 @@ impl Lacp {
         let Some(index) = self.index(member) else { return };
         self.leave(index);
         let mut port = self.ports.remove(index);
-        // All of these, or the partner would go on sending here while the link is up.
+        // All of these bits are cleared, or the partner would go on sending here while the link is
+        // up.
         port.actor.state.set(USABLE_BITS, false);
         self.frames.push((member, pdu::build(port.address, &port.lacpdu())));
         self.remove_aggregator(member);
         self.publish();
     }
 
-    /// Takes over what became of a member's link: up or down, speed, duplex.
+    /// Updates a member's link: up or down, speed, duplex.
     pub fn link(&mut self, member: u32, link: Link) {
         let Some(index) = self.index(member) else { return };
         let port = &mut self.ports[index];
@@ -134,7 +136,7 @@ impl Lacp {
         self.publish();
     }
 
-    /// Takes a frame that arrived at a member, from its Ethernet header on.
+    /// Processes a frame that arrived at a member, from its Ethernet header on.
     ///
     /// Returns whether it was a frame of LACP, which no other receiver may get.
     pub fn receive(&mut self, member: u32, frame: &[u8]) -> bool {
@@ -160,11 +162,11 @@ impl Lacp {
         true
     }
 
-    /// Lets time pass; to be called when [`Lacp::next_tick`] has come, or more often.
+    /// Advances the time; to be called when [`Lacp::next_tick`] has come, or more often.
     ///
-    /// `now` counts from any moment, and never backwards. A late call does up to a second's steps
-    /// at once; time beyond that does not count, so that a process that stood still does not give
-    /// up its partners.
+    /// `now` counts from any fixed moment, and never decreases. A late call does up to a second's
+    /// steps at once; time beyond that is ignored, so that a process that was suspended does not
+    /// give up its partners.
     pub fn tick(&mut self, now: Duration) {
         let mut next = self.next_tick.unwrap_or(now);
         for _ in 0..CATCH_UP_TICKS {
@@ -177,7 +179,7 @@ impl Lacp {
         self.next_tick = Some(if now < next { next } else { now + TICK });
     }
 
-    /// When the machines step next; `None` before the first time.
+    /// Time of the machines' next step; `None` before the first one.
     pub fn next_tick(&self) -> Option<Duration> {
         self.next_tick
     }
@@ -208,7 +210,7 @@ impl Lacp {
         self.publish();
     }
 
-    /// Frames to be sent, in order, since this was called last.
+    /// Frames to send, in order, since the last call.
     pub fn take_frames(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.frames)
     }
@@ -274,12 +276,12 @@ impl Lacp {
     }
 }
 
-/// A member without these is of no use to a partner.
+/// State bits without which a partner does not use a member.
 const USABLE_BITS: State = State(
     State::AGGREGATION.0 | State::SYNCHRONISATION.0 | State::COLLECTING.0 | State::DISTRIBUTING.0,
 );
 
-/// A second.
+/// Most steps made up for by a late call: one second.
 const CATCH_UP_TICKS: u32 = 10;
 const _: () =
     assert!(TICK.as_millis() * port::TICKS as u128 == 1000, "ticks are parts of a second");

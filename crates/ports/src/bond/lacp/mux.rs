@@ -1,4 +1,4 @@
-//! Mux machine: when a port may take and send the bond's frames.
+//! Mux machine: decides when a port may collect and distribute the bond's frames.
 //!
 //! IEEE 802.1AX-2020 section 6.4.15, coupled and independent control. `ad_mux_machine`
 
@@ -7,7 +7,7 @@ use super::pdu::State;
 use super::port::{Port, TICKS};
 use super::state::Mux;
 
-/// How long a port waits for others, so that all of an aggregate start together.
+/// Ticks that a port waits for others, so that all ports of an aggregate start together.
 const AGGREGATE_WAIT: u16 = 2 * TICKS;
 
 impl Lacp {

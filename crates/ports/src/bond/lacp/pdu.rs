@@ -1,7 +1,7 @@
-//! LACPDUs and marker PDUs: the bytes of a frame.
+//! LACPDUs and marker PDUs: parsing and building of frames.
 //!
-//! IEEE 802.1AX-2020 sections 6.4.2 and 6.5.3. As both say, and as the kernel does, a receiver
-//! takes the fields where they are and validates neither version nor TLV types and lengths.
+//! IEEE 802.1AX-2020 sections 6.4.2 and 6.5.3. As both require, and as the kernel does, a receiver
+//! takes the fields at their fixed places and validates neither version nor TLV types and lengths.
 
 /// Length of the frames that are sent, in bytes: an Ethernet header and 110 bytes.
 pub const FRAME_BYTES: usize = 124;
@@ -9,7 +9,7 @@ pub const FRAME_BYTES: usize = 124;
 /// The slow protocols' group address, which no bridge forwards.
 pub const GROUP_ADDRESS: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 0x02];
 
-/// The slow protocols' Ethernet type.
+/// The slow protocols' EtherType.
 pub const ETHERTYPE: u16 = 0x8809;
 
 /// A port's state as a set of bits (IEEE 802.1AX-2020 section 6.4.2.3).
@@ -17,7 +17,7 @@ pub const ETHERTYPE: u16 = 0x8809;
 pub struct State(pub u8);
 
 impl State {
-    /// Sends periodically, whether or not it is spoken to.
+    /// Sends periodically, whether or not it hears a partner.
     pub const ACTIVITY: State = State(0x01);
     /// Wants a LACPDU every second, and gives up after three.
     pub const SHORT_TIMEOUT: State = State(0x02);
@@ -25,7 +25,7 @@ impl State {
     pub const AGGREGATION: State = State(0x04);
     /// Is in the right aggregate.
     pub const SYNCHRONISATION: State = State(0x08);
-    /// Takes frames.
+    /// Accepts frames.
     pub const COLLECTING: State = State(0x10);
     /// Sends frames.
     pub const DISTRIBUTING: State = State(0x20);
@@ -39,7 +39,7 @@ impl State {
         self.0 & bits.0 == bits.0
     }
 
-    /// These with some more.
+    /// The union of both sets.
     #[must_use]
     pub fn with(self, bits: State) -> State {
         State(self.0 | bits.0)
@@ -93,12 +93,13 @@ pub struct Lacpdu {
     pub partner: PortInfo,
 }
 
-/// A frame of a slow protocol that bonds care for.
+/// A slow-protocol frame that concerns bonds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pdu<'a> {
     /// A LACPDU.
     Lacp(Lacpdu),
-    /// A question, whether all frames before it have arrived: the 110 bytes behind the header.
+    /// A marker, which asks whether all frames before it have arrived: the 110 bytes behind the
+    /// header.
     Marker(&'a [u8; PDU_BYTES]),
     /// The answer to a marker; this side sends no markers.
     MarkerResponse,
@@ -106,9 +107,10 @@ pub enum Pdu<'a> {
     MarkerUnknown,
 }
 
-/// Reads a frame from its Ethernet header on; `None` when it is not for a bond.
+/// Parses a frame from its Ethernet header on.
 ///
-/// `None` for any other destination or type, another slow protocol, and a frame that is too short.
+/// Returns `None` for any other destination or type, another slow protocol, and a frame that is too
+/// short.
 pub fn parse(frame: &[u8]) -> Option<Pdu<'_>> {
     let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>()?;
     if header[..6] != GROUP_ADDRESS || header[12..] != ETHERTYPE.to_be_bytes() {
@@ -141,7 +143,7 @@ pub fn build(source: [u8; 6], lacpdu: &Lacpdu) -> [u8; FRAME_BYTES] {
     frame
 }
 
-/// The answer to a marker: the same with another type.
+/// The response to a marker: the same bytes with another type.
 pub fn build_marker_response(source: [u8; 6], marker: &[u8; PDU_BYTES]) -> [u8; FRAME_BYTES] {
     let mut frame = begin(source);
     frame[HEADER_BYTES..].copy_from_slice(marker);

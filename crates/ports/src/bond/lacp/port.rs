@@ -1,4 +1,4 @@
-//! One member's port: what it knows, and the machines that concern it alone.
+//! One member's port: its state, and the machines that concern it alone.
 //!
 //! IEEE 802.1AX-2020 section 6.4, in the kernel's form: time passes in ticks, and each machine
 //! takes at most one step a tick.
@@ -15,7 +15,7 @@ const SLOW_PERIODIC: u16 = 30 * TICKS;
 const SHORT_TIMEOUT: u16 = 3 * TICKS;
 const LONG_TIMEOUT: u16 = 90 * TICKS;
 const CHURN_DETECTION: u16 = 60 * TICKS;
-/// Not more than three LACPDUs a second.
+/// Ticks between two LACPDUs: at most three a second.
 const SEND_EVERY: u16 = TICKS / 3;
 const _: () = assert!(
     SHORT_TIMEOUT == 3 * FAST_PERIODIC && LONG_TIMEOUT == 3 * SLOW_PERIODIC,
@@ -42,7 +42,7 @@ pub(super) struct Port {
     lacp_enabled: bool,
     /// The aggregator is the right one.
     pub(super) selected: bool,
-    /// Has waited long enough for others to join.
+    /// The port has waited long enough for others to join.
     pub(super) ready: bool,
     /// A LACPDU is to be sent: "need to transmit".
     pub(super) need_transmit: bool,
@@ -62,7 +62,7 @@ pub(super) struct Port {
     pub(super) collecting: bool,
     /// The bond's frames may leave here.
     pub(super) distributing: bool,
-    /// Both, as they were told last.
+    /// `collecting` and `distributing` as in the last event.
     pub(super) told: (bool, bool),
     pub(super) stats: Stats,
 }
@@ -72,9 +72,9 @@ pub(super) struct Port {
 pub(super) enum Heard {
     /// It was recorded.
     Recorded,
-    /// The machine does not listen: the link is down or half duplex.
+    /// It was ignored: the link is down or half duplex.
     Ignored,
-    /// It came from this very system.
+    /// It came from this system itself.
     Loopback,
 }
 
@@ -109,7 +109,7 @@ impl Port {
         }
     }
 
-    /// Takes over settings; another identity makes all machines start again.
+    /// Changes the settings; a different identity restarts all machines.
     pub(super) fn configure(&mut self, config: &Config) {
         let key = config.user_key << KEY_LINK_BITS | self.link.key();
         let identity = (config.system, config.system_priority, key);
@@ -124,10 +124,10 @@ impl Port {
         self.actor.state = state;
     }
 
-    /// Takes over what became of the link. `ad_update_actor_keys`
+    /// Updates the link (`ad_update_actor_keys`).
     pub(super) fn set_link(&mut self, link: Link) {
         let key = self.actor.key >> KEY_LINK_BITS << KEY_LINK_BITS | link.key();
-        // A key without speed and duplex says nothing new; with the link back it will.
+        // A key without speed and duplex carries no news; it changes when the link is back.
         if key != self.actor.key {
             self.lacp_enabled = link.up && link.full_duplex;
             self.begin |= link.up;
@@ -229,7 +229,7 @@ impl Port {
         self.actor.state.set(State::DEFAULTED, false);
     }
 
-    /// Whether the partner knows us as we are.
+    /// Whether the partner's view of this end is up to date.
     fn is_known_as(&self, view: &PortInfo, bits: State) -> bool {
         is_same_identity(view, &self.actor) && view.state.agrees(self.actor.state, bits)
     }
@@ -292,12 +292,12 @@ impl Port {
     }
 }
 
-/// Watches whether an end of the link gets into an aggregate.
+/// Detects whether an end of the link fails to get into an aggregate.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChurnDetector {
     pub(super) state: Churn,
     ticks: u16,
-    /// How often it did not.
+    /// Number of failures.
     pub(super) count: u32,
 }
 
@@ -319,7 +319,7 @@ impl ChurnDetector {
     }
 }
 
-/// The fields that name a port and the aggregate it would be in.
+/// Whether the fields that identify a port and its aggregate are equal.
 fn is_same_identity(one: &PortInfo, other: &PortInfo) -> bool {
     let nameless = |info: &PortInfo| PortInfo { state: State::default(), ..*info };
     nameless(one) == nameless(other)
@@ -329,7 +329,7 @@ fn is_same_partner(one: &PortInfo, other: &PortInfo) -> bool {
     is_same_identity(one, other) && one.state.agrees(other.state, State::AGGREGATION)
 }
 
-/// Bits of our state that the partner must know.
+/// Bits of this end's state that the partner must know.
 const SEEN_BITS: State = State(
     State::ACTIVITY.0 | State::SHORT_TIMEOUT.0 | State::SYNCHRONISATION.0 | State::AGGREGATION.0,
 );
@@ -344,5 +344,5 @@ const DEFAULT_PARTNER: PortInfo = PortInfo {
     state: State(0),
 };
 
-/// Below the user's part of the key.
+/// Number of key bits below the user's part.
 const KEY_LINK_BITS: u32 = 6;

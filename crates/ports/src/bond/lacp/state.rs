@@ -8,11 +8,11 @@ pub enum Receive {
     /// No link.
     #[default]
     PortDisabled,
-    /// Nothing was heard for a timeout: three seconds are left.
+    /// No LACPDU was heard for a timeout: three seconds are left.
     Expired,
-    /// Half duplex: a link that can't be aggregated.
+    /// Half duplex: the link cannot be aggregated.
     LacpDisabled,
-    /// There seems to be no partner, so one is assumed.
+    /// No partner was heard, so a default one is assumed.
     Defaulted,
     /// The partner is heard.
     Current,
@@ -37,11 +37,11 @@ pub enum Periodic {
     /// Nothing is sent.
     #[default]
     None,
-    /// Every second, as the partner wants.
+    /// A LACPDU every second, as the partner requests.
     Fast,
-    /// Every 30 seconds.
+    /// A LACPDU every 30 seconds.
     Slow,
-    /// Now.
+    /// A LACPDU is sent now.
     Transmit,
 }
 
@@ -67,11 +67,11 @@ pub enum Mux {
     Waiting,
     /// In an aggregate, not yet used.
     Attached,
-    /// Takes frames; waits for the partner to do so.
+    /// Accepts frames; waits for the partner to do so.
     Collecting,
-    /// Takes and sends frames, one after the other.
+    /// Accepts and sends frames (independent control).
     Distributing,
-    /// Takes and sends frames.
+    /// Accepts and sends frames (coupled control).
     CollectingDistributing,
 }
 
@@ -92,17 +92,17 @@ impl Mux {
 /// Churn detection machine: whether an end of the link got into an aggregate in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Churn {
-    /// It still has time.
+    /// The time is not over.
     #[default]
     Monitoring,
-    /// It did not.
+    /// The end did not get into an aggregate in time.
     Churned,
-    /// It did.
+    /// The end got into an aggregate.
     None,
 }
 
 impl Churn {
-    /// The kernel's word.
+    /// The kernel's name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Churn::Monitoring => "monitoring",
@@ -119,7 +119,7 @@ pub struct Stats {
     pub lacpdu_tx: u64,
     /// LACPDUs received, also those that could not be used.
     pub lacpdu_rx: u64,
-    /// LACPDUs that came from this very system.
+    /// LACPDUs that came from this system itself.
     pub loopback_rx: u64,
     /// Markers received; each is answered.
     pub marker_rx: u64,
@@ -131,7 +131,7 @@ pub struct Stats {
     pub marker_unknown_rx: u64,
 }
 
-/// One member, as it is now.
+/// The present state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberState {
     /// The caller's number of the member.
@@ -150,11 +150,11 @@ pub struct MemberState {
     pub mux: Mux,
     /// Whether this end got in sync in time.
     pub actor_churn: Churn,
-    /// How often it did not.
+    /// Number of times it did not.
     pub actor_churned: u32,
-    /// Whether the other end did.
+    /// Whether the other end got in sync in time.
     pub partner_churn: Churn,
-    /// How often it did not.
+    /// Number of times it did not.
     pub partner_churned: u32,
     /// Frames that arrive here are the bond's.
     pub collecting: bool,
@@ -164,7 +164,7 @@ pub struct MemberState {
     pub stats: Stats,
 }
 
-/// The aggregate in use, as it is now: "Active Aggregator Info".
+/// The present state of the aggregate in use: "Active Aggregator Info".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregatorState {
     /// Its id, counted from 1 in the order in which members joined the bond.
@@ -179,7 +179,7 @@ pub struct AggregatorState {
     pub partner: [u8; 6],
 }
 
-/// Something that changed.
+/// A change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Another aggregator is in use, or none.
@@ -195,7 +195,7 @@ pub enum Event {
         /// The bond's frames may leave there.
         distributing: bool,
     },
-    /// A member hears this very system: two members are plugged into each other.
+    /// A member hears this system itself: two members are connected to each other.
     Loopback {
         /// The caller's number of the member.
         member: u32,

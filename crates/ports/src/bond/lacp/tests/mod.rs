@@ -1,4 +1,4 @@
-//! Bonds wired together, and a clock that the tests turn.
+//! Bonds that are connected to each other, and a simulated clock.
 
 mod partners;
 mod selection;
@@ -13,7 +13,7 @@ use pdu::{Lacpdu, PortInfo, build, parse};
 struct Pair {
     ends: [Lacp; 2],
     now: Duration,
-    /// Cables that swallow everything, while both ends see a link.
+    /// Cables that lose all frames, while both ends see a link.
     dead: Vec<u32>,
     /// LACPDUs that each end sent, with their time and member.
     sent: [Vec<(Duration, u32, Lacpdu)>; 2],
@@ -97,7 +97,7 @@ fn alone(config: Config, links: u32) -> Lacp {
     lacp
 }
 
-/// A partner that is in sync with whatever it hears of us.
+/// A LACPDU of a partner that is in sync with this bond.
 fn partner_of(lacp: &Lacp, of: u32, system: u8, key: u16) -> Vec<u8> {
     let actor = PortInfo {
         system_priority: 0xffff,

@@ -1,4 +1,4 @@
-//! What two systems agree on.
+//! Negotiation between two systems.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn one_passive_side_answers_and_two_are_silent() {
     let mut pair = Pair::new([passive(0), passive(1)], 2);
     pair.run(100.0);
     assert_eq!(pair.sent, [vec![], vec![]]);
-    // As without a partner: one member is used.
+    // As without a partner, one member is used.
     assert_eq!(pair.usable(), [vec![0], vec![0]]);
 }
 
@@ -81,7 +81,7 @@ fn a_partner_appears_where_none_was() {
     pair.run(10.0);
     assert_eq!(pair.usable(), [vec![0], vec![0]]);
     pair.dead.clear();
-    // Nobody asked for more than a LACPDU every 30 seconds.
+    // Both sides asked for a LACPDU every 30 seconds only.
     pair.run(36.0);
     assert_eq!(pair.usable(), [vec![0, 1], vec![0, 1]]);
 }
@@ -96,7 +96,7 @@ fn a_member_that_is_plugged_in_elsewhere_leaves_the_aggregate() {
     let [first, second] = [0, 1].map(|index| member(&lacp, index).aggregator);
     assert_ne!(first, second);
     assert!(!member(&lacp, 1).actor.state.has(State::SYNCHRONISATION));
-    // Another key is another aggregate as well, the same again is the first one.
+    // Another key is another aggregate, too; the first key again is the first aggregate.
     let now = run_with(&mut lacp, now, 6, &[(1, 15), (1, 16)]);
     assert_eq!(lacp.usable(), [0]);
     run_with(&mut lacp, now, 6, &[(1, 15), (1, 15)]);
@@ -113,7 +113,7 @@ fn who_is_not_known_to_the_partner_is_not_in_sync() {
             now += TICK;
         }
         let mut frame = partner_of(&lacp, 0, 1, 15);
-        // The partner takes us for another port, until it has seen a LACPDU of ours.
+        // The partner takes this end for another port, until it has seen a LACPDU of this end.
         frame[14 + 22 + 14] ^= u8::from(second < 8);
         lacp.receive(0, &frame);
         let in_sync = member(&lacp, 0).partner.state.has(State::SYNCHRONISATION);

@@ -1,4 +1,4 @@
-//! Which aggregate is in use, and who is in it.
+//! Selection of the aggregate in use, and its members.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! When what is sent, and how long silence is borne.
+//! Times of transmission, and timeouts.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn no_more_than_three_lacpdus_are_sent_in_a_second() {
     for tick in 0..300 {
         let now = TICK * tick;
         lacp.tick(now);
-        // A partner that never believes us makes us answer all the time.
+        // A partner whose view is always outdated makes this end answer all the time.
         let mut frame = partner_of(&lacp, 0, 1, 15);
         frame[14 + 22 + 10] ^= 0xff;
         lacp.receive(0, &frame);
