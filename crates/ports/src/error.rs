@@ -1,4 +1,4 @@
-//! Why a port that uses the host's interfaces cannot be made.
+//! Errors of ports that use the host's interfaces.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub enum Error {
     /// A name that Linux refuses.
     #[error("{0:?} is no name of an interface: 1 to 15 bytes, no '/', ':' or blanks, not . or ..")]
     Name(String),
-    /// A number outside of what the kind takes.
+    /// An option's number outside of its range.
     #[error("interface {interface}: {what} is {value}, but must be from {min} to {max}")]
     Range {
         /// The interface.
@@ -18,12 +18,12 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         value: u64,
-        /// The smallest that is taken.
+        /// The smallest valid value.
         min: u64,
-        /// The largest.
+        /// The largest valid value.
         max: u64,
     },
-    /// An option that does not fit.
+    /// An option with an invalid value.
     #[error("interface {interface}: {what} is {value}, but must {must}")]
     Option {
         /// The interface.
@@ -45,7 +45,7 @@ pub enum Error {
         interface: String,
         /// Where the program runs.
         mode: &'static str,
-        /// Its number.
+        /// Its id.
         id: u32,
     },
     /// A tap that another process has open: each of the two would get a part of its frames.
@@ -60,12 +60,12 @@ pub enum Error {
     /// A network namespace that cannot be entered.
     #[error("network namespace {name}: {source}{}", namespace_hint(.source))]
     Namespace {
-        /// As configured.
+        /// The name as configured.
         name: String,
         /// The system's error.
         source: io::Error,
     },
-    /// No tap can be made at all.
+    /// Taps cannot be made on this system.
     #[error("/dev/net/tun: {source}{}", tun_hint(.source))]
     Tun {
         /// The system's error.
@@ -83,7 +83,7 @@ pub enum Error {
     },
 }
 
-/// A function that puts the interface's name and the step before what the system said.
+/// A function that adds the interface's name and the step to a system error.
 pub(crate) fn failed(interface: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { interface: interface.to_owned(), step, source }
 }

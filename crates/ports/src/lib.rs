@@ -1,8 +1,8 @@
-//! Port kinds: what frames arrive by and leave by.
+//! Port kinds: devices by which frames arrive and leave.
 //!
-//! One folder each, with the same files in each: `mod.rs` has the device and its options, `rx.rs`
-//! the receive queue, `tx.rs` the transmitter. [`wrap`] puts faults, limits, hints and recordings
-//! around any.
+//! Each kind has a folder with the same files: `mod.rs` has the device and its options, `rx.rs` the
+//! receive queue, `tx.rs` the transmitter. [`wrap`] adds faults, limits, hints and recordings to
+//! any port.
 
 #![deny(unsafe_code)]
 

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::host::{Interface, XdpFeatures};
 
-/// A network device's flags (`NETDEV_CMD_DEV_GET`, Linux 6.3), as they are now: some change with
-/// what else is done with the device.
+/// A network device's present flags (`NETDEV_CMD_DEV_GET`, Linux 6.3); some depend on the device's
+/// present use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Netdev {
     /// `enum netdev_xdp_act`
@@ -17,11 +17,11 @@ pub struct Netdev {
 }
 
 impl Netdev {
-    /// Of an interface in the calling thread's network namespace.
+    /// Reads the flags of an interface in the calling thread's network namespace.
     ///
     /// # Errors
     ///
-    /// There is no such interface, or the kernel can't tell.
+    /// Fails if the interface does not exist, or the kernel does not report its flags.
     pub fn of(name: &str) -> io::Result<Netdev> {
         let features = XdpFeatures::new(index_of(name)?)?;
         let (xdp, rx_metadata, xsk) = (features.get()?, features.rx_metadata()?, features.xsk()?);
@@ -29,11 +29,11 @@ impl Netdev {
     }
 }
 
-/// The number of an interface.
+/// The ifindex of an interface.
 ///
 /// # Errors
 ///
-/// There is none of that name.
+/// Fails if no interface has this name.
 pub fn index_of(name: &str) -> io::Result<u32> {
     Interface::new(name)?.index()
 }

@@ -1,9 +1,9 @@
-//! How many frames are due: a rate over time, in bursts.
+//! Pacing: the number of frames due at a rate, in bursts.
 
 use std::time::{Duration, Instant};
 
-/// Meters frames to a rate. What was not sent in time is caught up with, but for no longer than
-/// a tenth of a second.
+/// Meters frames to a rate. Frames not sent in time are made up for, but at most those of a tenth
+/// of a second.
 #[derive(Debug)]
 pub struct Pace {
     /// Nanoseconds between two bursts.
@@ -12,19 +12,20 @@ pub struct Pace {
     start: Option<Instant>,
     /// Bursts sent since the start.
     sent: u64,
-    /// Frames of the current burst that are left.
+    /// Remaining frames of the current burst.
     left: u64,
 }
 
 impl Pace {
-    /// `rate` frames a second (at least one), `burst` at a time.
+    /// A pace of `rate` frames per second (at least one), `burst` at a time.
     pub fn new(rate: u64, burst: u32) -> Pace {
         let burst = u64::from(burst.max(1));
         let period_ns = (burst.saturating_mul(1_000_000_000) / rate.max(1)).max(1);
         Pace { period_ns, burst, start: None, sent: 0, left: 0 }
     }
 
-    /// Frames that may be sent now, at most `limit`. [`Pace::sent`] says how many were.
+    /// Number of frames that may be sent now, at most `limit`. Report sent ones with
+    /// [`Pace::sent`].
     pub fn due(&mut self, limit: usize) -> usize {
         if self.left == 0 {
             let now = Instant::now();
@@ -42,19 +43,19 @@ impl Pace {
         limit.min(usize::try_from(self.left).unwrap_or(usize::MAX))
     }
 
-    /// So many of the frames that were due are sent.
+    /// Notes that `count` of the due frames were sent.
     pub fn sent(&mut self, count: usize) {
         self.left = self.left.saturating_sub(count as u64);
     }
 
-    /// When the next frame is due.
+    /// Time at which the next frame is due.
     pub fn next(&self) -> Option<Instant> {
         let start = self.start.filter(|_| self.left == 0)?;
         start.checked_add(Duration::from_nanos(self.period_ns.saturating_mul(self.sent)))
     }
 }
 
-/// Time lost to longer pauses than this is lost for good.
+/// Longest pause that is made up for.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

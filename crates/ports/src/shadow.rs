@@ -1,8 +1,8 @@
-//! A shadow netdev: an interface of the host that stands for a port.
+//! A shadow netdev: an interface of the host that represents a port.
 //!
-//! The host's tools see the port as a tap of its name: `ip link`, ethtool, an ifindex that programs
-//! and the host's routes agree on. With [`Options::stack`] it is a way as well: frames that
-//! programs pass go into the host's stack, and what the host sends leaves by the port.
+//! The host's tools see the port as a tap with its name: `ip link`, ethtool, and an ifindex that
+//! programs and the host's routes agree on. With [`Options::stack`] it also carries frames: frames
+//! that programs pass go into the host's stack, and frames that the host sends leave by the port.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use towpath_engine::{Engine, PortId, PortOptions, UpperName};
 use crate::host::{self, Interface};
 use crate::tap::{self, Tap};
 
-/// How a shadow is made.
+/// Options of a shadow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The network namespace it is in: a name that `ip netns` knows, or a path. In another one than
-    /// the process's its ifindex means nothing here.
+    /// The network namespace it is in: a name that `ip netns` knows, or a path. In another
+    /// namespace than the process's, its ifindex is not valid for the port.
     pub netns: Option<String>,
-    /// The interface's name; the port's when not given.
+    /// The interface's name; by default the port's.
     pub name: Option<String>,
-    /// Joins the port to the host's stack. Without it the host sees the port, and what it sends is
-    /// dropped by the kernel.
+    /// Connects the port to the host's stack. Without it the host only sees the port, and the
+    /// kernel drops frames sent to the interface.
     pub stack: bool,
 }
 
@@ -30,8 +30,8 @@ impl Default for Options {
     }
 }
 
-/// A port's shadow. The interface goes when this is dropped and, with [`Options::stack`], the port
-/// that [`Shadow::remove`] takes away; at the latest with the process.
+/// A port's shadow. The interface is removed when this is dropped and, with [`Options::stack`],
+/// [`Shadow::remove`] has removed the tap's port; at the latest when the process ends.
 #[derive(Debug)]
 pub struct Shadow {
     port: PortId,
@@ -39,16 +39,16 @@ pub struct Shadow {
     interface: Interface,
 }
 
-/// The owner of the tap.
+/// How the tap is used, and by which owner.
 #[derive(Debug)]
 enum Way {
-    /// The engine: it is a port itself.
+    /// The engine owns the tap, as a port.
     Stack(PortId),
-    /// We do; the port had this ifindex before.
+    /// This shadow owns the tap; `before` is the port's ifindex before.
     Alone { _tap: Tap, before: u32 },
 }
 
-/// Why a port has no shadow.
+/// Reasons why a shadow cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -60,20 +60,20 @@ pub enum Error {
         /// The error.
         source: crate::Error,
     },
-    /// The engine refuses.
+    /// The engine refused a change.
     #[error(transparent)]
     Engine(#[from] towpath_engine::Error),
 }
 
 impl Shadow {
-    /// Makes a shadow for a port: a tap of its name, or of another, with its MTU and address, whose
-    /// ifindex the port gets. With [`Options::stack`] the tap is a port too, called `NAME~`: each
-    /// is the other's upper, and the port's upper from before is forgotten.
+    /// Makes a shadow for a port: a tap with its name, or another one, with its MTU and address,
+    /// whose ifindex the port gets. With [`Options::stack`] the tap is a port, too, called `NAME~`:
+    /// each is the other's upper, and the port's previous upper is discarded.
     ///
     /// # Errors
     ///
-    /// The port's name is none for an interface, the interface exists already and is no tap,
-    /// privileges are missing, or the engine has no such port. Then nothing is changed.
+    /// Fails if the port's name is not valid for an interface, the interface exists already and is
+    /// not a tap, privileges are missing, or the engine has no such port. Then nothing is changed.
     pub fn add(engine: &Engine, port: PortId, options: &Options) -> Result<Shadow, Error> {
         let about = engine.read(|_, snapshot| {
             let slot = snapshot.port(port)?;
@@ -107,12 +107,12 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Gives the interface the MTU and state that the port has now. Control code calls it when it
-    /// has changed the port.
+    /// Sets the interface to the port's present MTU and state. Control code calls it after changes
+    /// of the port.
     ///
     /// # Errors
     ///
-    /// The interface is gone, or refuses the MTU.
+    /// Fails if the interface is gone, or refuses the MTU.
     pub fn follow(&self, engine: &Engine) -> Result<(), crate::Error> {
         let about = engine.read(|_, snapshot| {
             snapshot.port(self.port).map(|slot| (Arc::clone(&slot.name), slot.mtu, slot.up))
@@ -128,7 +128,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// The tap's port, when frames go through it.
+    /// The tap's port, with [`Options::stack`].
     pub fn tap(&self) -> Option<PortId> {
         match self.way {
             Way::Stack(tap) => Some(tap),
@@ -136,12 +136,12 @@ impl Shadow {
         }
     }
 
-    /// Takes the shadow away. The port gets its number back, and has no upper if that was the
-    /// shadow. Must come before the port itself is removed.
+    /// Removes the shadow. The port gets its previous ifindex back, and has no upper if that was
+    /// the shadow. Must be called before the port itself is removed.
     ///
     /// # Errors
     ///
-    /// Another port has the tap's port as its upper.
+    /// Fails if another port has the tap's port as its upper.
     pub fn remove(self, engine: &Engine) -> Result<(), towpath_engine::Error> {
         let port = self.port;
         match self.way {
@@ -161,7 +161,7 @@ impl Shadow {
     }
 }
 
-/// The tap as a port, and both as each other's uppers.
+/// Adds the tap as a port, and makes each the other's upper.
 fn join(engine: &Engine, port: PortId, name: &str, tap: Tap) -> Result<Way, Error> {
     let above = format!("{name}~");
     let tap = engine.add_port(PortOptions::new(&above), Box::new(tap))?;

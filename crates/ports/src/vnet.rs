@@ -1,30 +1,30 @@
-//! `struct virtio_net_hdr`: what a sender left to do, in front of a frame (virtio 1.3, 5.1.6;
-//! `include/uapi/linux/virtio_net.h`). Taps, packet sockets and virtual machines speak it.
+//! `struct virtio_net_hdr`: offload work left by a sender, in front of a frame (virtio 1.3, 5.1.6;
+//! `include/uapi/linux/virtio_net.h`). Taps, packet sockets and virtual machines use it.
 //!
-//! In the machine's own byte order, as taps and packet sockets have it unless told otherwise.
+//! Fields are in the machine's byte order, as taps and packet sockets have them by default.
 
 use towpath_xdp::frame::metadata::{RxChecksum, RxMetadata};
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 
-/// Bytes of the header that everybody knows.
+/// Bytes of the basic header.
 pub const BYTES: usize = 10;
 /// Bytes of the header with `num_buffers` behind.
 pub const BYTES_WITH_BUFFERS: usize = 12;
 const _: () = assert!(BYTES_WITH_BUFFERS == BYTES + size_of::<u16>(), "num_buffers follows");
 
-/// A header that contradicts itself or its frame.
+/// Error for a header that is inconsistent with itself or its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// The checksum is to be stored behind the frame's end.
     #[error("the checksum goes to byte {at}, but the frame has {len}")]
     Checksum {
-        /// Where it goes.
+        /// Offset of the checksum field.
         at: usize,
         /// Bytes of the frame.
         len: usize,
     },
-    /// A kind of large packet that was not agreed on.
+    /// A GSO type that was not negotiated.
     #[error("large packets of kind {0}")]
     Kind(u8),
     /// Segments without payload, or without a checksum to set.
@@ -32,7 +32,7 @@ pub enum Malformed {
     Segment,
 }
 
-/// Reads the header of a frame of `len` bytes. `None`: there is nothing to do.
+/// Reads the header of a frame of `len` bytes; `None` if there is no offload work.
 pub fn parse(header: &[u8; BYTES], len: usize) -> Result<Option<Offload>, Malformed> {
     let [flags, kind, ..] = *header;
     if flags & NEEDS_CSUM == 0 && kind == GSO_NONE {
@@ -70,8 +70,8 @@ pub fn rx_metadata(header: &[u8; BYTES]) -> RxMetadata {
     RxMetadata { checksum, ..RxMetadata::default() }
 }
 
-/// Says of a frame to be received that its checksum was right, where that is known and nothing is
-/// left to do (`VIRTIO_NET_HDR_F_DATA_VALID`). Taps of Linux 6.18 do not look at it.
+/// Marks a received frame's checksum as valid, if it is known and no checksum is left to do
+/// (`VIRTIO_NET_HDR_F_DATA_VALID`). Taps of Linux 6.18 ignore the flag.
 pub fn mark_valid(header: &mut [u8], checksum: RxChecksum) {
     if let Some(flags) = header.first_mut().filter(|flags| **flags & NEEDS_CSUM == 0)
         && checksum == RxChecksum::Unnecessary
@@ -80,7 +80,7 @@ pub fn mark_valid(header: &mut [u8], checksum: RxChecksum) {
     }
 }
 
-/// Bytes were put in front of what a checksum is to be made of.
+/// Adapts the header after `bytes` bytes were inserted in front of the checksummed part.
 pub fn move_checksum(header: &mut [u8; BYTES_WITH_BUFFERS], bytes: u16) {
     let [flags, _, len_low, len_high, _, _, start_low, start_high, ..] = *header;
     if flags & NEEDS_CSUM == 0 {
@@ -104,7 +104,7 @@ pub fn emit(offload: Option<&Offload>, len: usize) -> [u8; BYTES] {
         put(8, offset);
     }
     if let Some(gso) = gso {
-        // A hint for how much to keep in one piece; more than there is would be refused.
+        // A hint for the length of the headers; a value beyond the frame would be refused.
         put(2, usize::from(gso.header).min(len) as u16);
         put(4, gso.size);
         let kind = match gso.kind {

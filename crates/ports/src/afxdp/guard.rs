@@ -7,20 +7,20 @@ use towpath_kernel::{IngressDrop, Unserved};
 
 use crate::{Error, host};
 
-/// While all frames are to come to us, none goes into the host's stack, whatever the driver does: a
-/// veth runs no program on queues that it got later (`veth_set_channels`).
+/// Keeps frames off the host's stack while the port is to get all of them, whatever the driver
+/// does: a veth runs no program on queues that it got later (`veth_set_channels`).
 ///
-/// The kernel takes some milliseconds to attach it and to take it off, for which no frame should
-/// wait: it comes when frames are flowing already, and goes while they still do.
+/// The kernel takes some milliseconds to attach and to detach the program, for which no frame
+/// should wait. So it is attached when frames already flow, and detached while they still do.
 pub(super) enum Guard {
-    /// It comes with the next look at the queues.
+    /// To be attached at the next look at the queues.
     Wanted,
     On {
         _drop: IngressDrop,
     },
-    /// Why there is none, and is to be none.
+    /// Not attached, and not to be, for this reason.
     Off(&'static str),
-    /// Why the kernel wouldn't attach it: it is asked again at each look.
+    /// The kernel refused it for this reason; attaching is tried again at each look.
     Refused(String),
 }
 
@@ -32,8 +32,8 @@ impl Guard {
         }
     }
 
-    /// Attaches it, if it is wanted. A kernel that refuses it is asked again at the next look,
-    /// unless it never has it.
+    /// Attaches the program if it is wanted. If the kernel refuses it, it is tried again at the
+    /// next look, unless the kernel does not support it at all.
     pub(super) fn attach(&mut self, ifindex: u32, netns: Option<&str>) {
         if let Guard::Wanted | Guard::Refused(_) = self {
             let attached = host::within(netns, || Ok(IngressDrop::new(ifindex)));
@@ -50,7 +50,7 @@ impl Guard {
         }
     }
 
-    /// The failure, if it is wanted and the kernel refuses it.
+    /// The failure, if the program is wanted and the kernel refused it.
     pub(super) fn failure(&self) -> Option<String> {
         let Guard::Refused(why) = self else { return None };
         Some(format!(

@@ -1,4 +1,4 @@
-//! Sending a burst as live frames, where that is faster than the socket.
+//! Sends bursts as live frames, where that is faster than the socket.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use towpath_xdp::{Frame, Pool};
 use super::Counters;
 use crate::host::{Interface, XdpFeatures};
 
-/// The way out of an interface that needs no socket buffers, for all its transmitters.
+/// The egress path of an interface that needs no socket buffers, shared by all its transmitters.
 #[derive(Debug)]
 pub(super) struct WayOut {
     frames: Arc<LiveFrames>,
@@ -18,15 +18,16 @@ pub(super) struct WayOut {
 }
 
 impl WayOut {
-    /// Only the namespace's own threads may call this. Nothing where the kernel cannot.
+    /// To be called by threads in the interface's namespace only. `None` if the kernel does not
+    /// support live frames.
     pub(super) fn new(frames: Option<&Arc<LiveFrames>>, name: &str, index: u32) -> Option<WayOut> {
         let frames = Arc::clone(frames?);
         let features = XdpFeatures::new(index).ok()?;
         Some(WayOut { frames, features, interface: Interface::new(name).ok()? })
     }
 
-    /// Whether the interface takes frames this way now. One that is down would lose them without
-    /// a word; the socket says so.
+    /// Whether the interface takes frames this way now. An interface that is down would lose them
+    /// silently; the socket reports that.
     pub(super) fn is_open(&self) -> bool {
         let is_up = self.interface.flags().is_ok_and(|flags| flags & libc::IFF_UP != 0);
         is_up && self.features.has_ndo_xmit()
@@ -36,7 +37,7 @@ impl WayOut {
 /// State of one transmitter.
 pub(super) struct LiveSender {
     way: Arc<WayOut>,
-    /// Accepted, not copied yet.
+    /// Frames accepted and not copied yet.
     held: Vec<Frame>,
     is_open: bool,
     looked: Option<Instant>,
@@ -48,8 +49,8 @@ impl LiveSender {
         LiveSender { way: Arc::clone(way), held, is_open: false, looked: None }
     }
 
-    /// Takes a burst, if this is the better way for it; `is_idle` tells whether the socket has
-    /// sent everything, so that nothing is overtaken.
+    /// Takes a burst, if this path is faster for it. `is_idle` tells whether the socket has sent
+    /// everything, so that no frame is overtaken.
     #[inline]
     pub(super) fn accept(
         &mut self,
@@ -73,12 +74,12 @@ impl LiveSender {
         self.held.len()
     }
 
-    /// Whether there is so much that waiting for more brings nothing.
+    /// Whether the most frames worth waiting for are held.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= HELD_MAX
     }
 
-    /// Sends what is held. What the kernel won't have stays.
+    /// Sends the held frames. Frames that the kernel refuses stay.
     pub(super) fn send(&mut self, pool: &mut Pool, counters: &Counters) {
         let mut start = 0;
         while start < self.held.len() {
@@ -101,7 +102,7 @@ impl LiveSender {
         }
     }
 
-    /// Gives up this way: what is held is the socket's to send.
+    /// Closes this path; returns the held frames, for the socket to send.
     #[cold]
     pub(super) fn close(&mut self) -> Vec<Frame> {
         self.is_open = false;
@@ -126,11 +127,11 @@ fn fits(frame: &Frame) -> bool {
     frame.is_plain() && frame.own().is_some_and(|own| bytes.contains(&own.linear().len()))
 }
 
-/// Fewer frames go faster by the socket.
+/// Fewest frames for which this path is faster than the socket.
 const BURST_MIN: usize = 16;
-/// More don't make a call cheaper for each.
+/// Most frames held; more do not lower the cost per frame.
 const HELD_MAX: usize = LiveFrames::PACKETS_MAX;
 const _: () = assert!(BURST_MIN <= HELD_MAX);
-/// How often the interface is asked whether it still takes frames. What is sent before that is
-/// noticed is lost, and counted as refused.
+/// Interval at which the interface is asked whether it still takes frames. Frames sent before a
+/// change is noticed are lost, and counted as refused.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);

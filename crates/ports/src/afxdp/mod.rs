@@ -1,11 +1,11 @@
 //! `afxdp`: an interface of the host, through AF_XDP sockets, one for each of its queues.
 //!
-//! Frames are received into and sent from the engine's own memory, which the kernel has as its
-//! UMEM. A small program of ours gives each frame to the socket of its queue; it hangs on a
-//! bpf_link, so the kernel takes it away when this process ends, however it ends.
+//! Frames are received into and sent from the engine's own memory, which is registered as the
+//! sockets' UMEM. A small program gives each frame to the socket of its queue; it is attached by a
+//! bpf_link, so that the kernel detaches it when this process ends, however it ends.
 //!
-//! A frame whose buffer the kernel has stays in a table of the socket until the kernel gives the
-//! buffer back, or the socket is closed.
+//! A frame whose buffer the kernel holds stays in a table of the socket until the kernel returns
+//! the buffer, or the socket is closed.
 
 mod busy_poll_unsafe;
 mod guard;
@@ -47,38 +47,38 @@ pub struct Afxdp {
     ifindex: Option<u32>,
     queues: Queues,
     attached: Attached,
-    /// Hints of the driver.
+    /// RX hints that the driver provides.
     rx_hints: RxHints,
     link: Mutex<Option<XdpLink>>,
     guard: Mutex<Guard>,
     steering: Steering,
     way_out: Option<Arc<WayOut>>,
-    /// By queue.
+    /// Sockets by queue.
     sockets: Mutex<Vec<Option<Arc<Socket>>>>,
     counters: Arc<Counters>,
-    /// The other end of a veth.
+    /// The peer interface, for a veth.
     peer: Option<Peer>,
-    /// Whether it is to leave checksums to the device again when the port is closed.
+    /// Whether the peer is to leave checksums to the device again when the port is closed.
     restores_peer: bool,
 }
 
-/// How our program is attached.
+/// How the port's program is attached.
 struct Attached {
     mode: AttachMode,
-    /// Why not natively, if that was wanted.
+    /// Why it is not attached natively, if that was requested.
     notice: Option<String>,
 }
 
-/// Counters of our side.
+/// Counters of the port beside the kernel's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Descriptors from the kernel that make no sense, and packets lost by them.
+    /// Invalid descriptors from the kernel, and packets lost by them.
     pub(crate) invalid: Count,
     /// Live frames that the kernel would not redirect to the interface.
     pub(crate) refused: Count,
 }
 
-/// A number that several threads count up.
+/// A counter that several threads increment.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -93,7 +93,7 @@ impl Count {
 }
 
 impl Afxdp {
-    /// Takes over an interface: from now on its frames come to us.
+    /// Takes over an interface: from now on its frames go to the port.
     pub fn new(options: &Options) -> Result<Afxdp, Error> {
         options.check()?;
         let is_foreign = host::is_foreign(options.netns.as_deref());
@@ -173,7 +173,7 @@ impl Afxdp {
         Ok(socket)
     }
 
-    /// Has the program run on queues that a veth got later, which it doesn't do by itself
+    /// Attaches the program again, so that it runs on queues that a veth got later
     /// (`veth_set_channels`). Meanwhile frames are dropped.
     fn attach_again(&self) {
         let mut link = self.link.lock();
@@ -183,11 +183,11 @@ impl Afxdp {
             let attached = attached.map_err(|errno| io::Error::from_raw_os_error(errno.0));
             attached.map_err(failed(&self.options.name, "attaching again"))
         });
-        // What keeps it from that is seen by its absence, and tried again at the next look.
+        // If attaching fails, the link is missing, and the next look tries again.
         *link = attached.ok();
     }
 
-    /// Has frames of a queue come to its socket.
+    /// Opens a queue, whose frames then go to its socket.
     fn open_queue(&self, queue: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
         let socket = self.socket(queue, arena)?;
         let RxHints { timestamp, hash, vlan_tag: vlan, .. } = self.rx_hints;
@@ -242,7 +242,7 @@ impl Device for Afxdp {
         if has_more && self.peer.is_some() || self.link.lock().is_none() {
             self.attach_again();
         }
-        // Sockets of queues that went are closed with the last one that has them.
+        // Sockets of removed queues are closed when their last user drops them.
         for socket in self.sockets.lock().iter_mut().skip(self.queues.count() as usize) {
             *socket = None;
         }
@@ -303,7 +303,7 @@ impl Device for Afxdp {
 
     fn open_tx(&self, worker: u32, arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
         let socket = self.socket(worker % self.queues.count(), arena)?;
-        // Zero copy needs no other way.
+        // With zero copy, the socket is fast enough.
         let way_out = self.way_out.as_ref().filter(|_| !socket.is_zero_copy);
         Ok(Box::new(tx::Transmitter::new(&socket, &self.counters, &self.options, way_out)))
     }
@@ -356,8 +356,8 @@ impl Device for Afxdp {
 }
 
 impl Drop for Afxdp {
-    /// With the program and with each socket, the kernel waits until no CPU uses them any more: for
-    /// all at the same time.
+    /// Closes the program's link and all sockets in parallel, because for each the kernel waits
+    /// until no CPU uses it any more.
     fn drop(&mut self) {
         let (link, sockets) = (self.link.get_mut().take(), self.sockets.get_mut());
         std::thread::scope(|scope| {
@@ -365,13 +365,13 @@ impl Drop for Afxdp {
             sockets.drain(..).for_each(|socket| side_by_side(scope, socket));
         });
         if let Some(peer) = self.peer.as_ref().filter(|_| self.restores_peer) {
-            // It may have gone with its namespace.
+            // This fails if the peer was removed with its namespace.
             let _gone = peer.leave_checksums(true);
         }
     }
 }
 
-/// Drops something on a thread of its own, or here, when there can be no more threads.
+/// Drops a value on a new thread, or here if no thread can be started.
 fn side_by_side<'scope, T: Send + 'scope>(scope: &'scope Scope<'scope, '_>, dropped: T) {
     let _closing = std::thread::Builder::new().spawn_scoped(scope, move || drop(dropped));
 }
@@ -382,7 +382,7 @@ impl fmt::Debug for Afxdp {
     }
 }
 
-/// The hints that the driver advertises; all, if the kernel can't tell.
+/// The hints that the driver advertises; all, if the kernel cannot report them.
 fn driver_hints(index: u32) -> RxHints {
     let bits = host::XdpFeatures::new(index).and_then(|features| features.rx_metadata());
     let has = |bit: u64| bits.as_ref().map_or(true, |bits| bits & bit != 0);

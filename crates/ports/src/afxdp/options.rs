@@ -1,4 +1,4 @@
-//! How a port over an interface is set up.
+//! Options of an `afxdp` port.
 
 use std::time::Duration;
 
@@ -11,43 +11,46 @@ use crate::host;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Name of the interface, which must be there.
+    /// Name of the interface, which must exist.
     #[serde(rename = "interface")]
     pub name: String,
     /// The network namespace it is in: a name that `ip netns` knows, or a path.
     pub netns: Option<String>,
-    /// Queues to receive from, the first ones; by default all that the interface uses.
+    /// Number of queues to receive from, starting with queue 0; by default all that the interface
+    /// uses.
     pub queues: Option<u32>,
-    /// Copies or not.
+    /// Whether the kernel copies frames.
     pub mode: Mode,
-    /// Where the program that steers frames to us runs.
+    /// Where the program that steers frames to the sockets runs.
     pub attach: Attach,
     /// Descriptors in the rx ring, a power of two.
     pub rx_ring: u32,
     /// Descriptors in the tx ring and in the completion ring, a power of two.
     pub tx_ring: u32,
-    /// Descriptors in the fill ring, a power of two: the buffers that the kernel has to receive
-    /// into.
+    /// Descriptors in the fill ring, a power of two: the number of buffers that the kernel has to
+    /// receive into.
     pub fill_ring: u32,
-    /// Frames of several buffers, both ways (`XDP_USE_SG`). Without, longer ones are lost.
+    /// Frames of several buffers, in both directions (`XDP_USE_SG`). Without it, longer frames are
+    /// lost.
     pub multi_buffer: bool,
-    /// The driver says when it needs a system call (`XDP_USE_NEED_WAKEUP`).
+    /// The driver signals when it needs a system call (`XDP_USE_NEED_WAKEUP`).
     pub need_wakeup: bool,
     /// How frames leave.
     pub transmit: Transmit,
-    /// Whether the driver is asked what it knows of each frame.
+    /// Source of RX hints.
     pub rx_hints: RxHintsFrom,
-    /// Where the interface is an end of a veth: whether the stack at its other end may leave
-    /// checksums to the device. AF_XDP passes the packets on without them.
+    /// For a veth: whether the stack at its peer may leave checksums to the device. AF_XDP passes
+    /// such packets on without checksums.
     pub peer_offloads: PeerOffloads,
-    /// Our system calls drive the interface's NAPI, on the worker's core: one that finds nothing
-    /// looks for frames for so many microseconds. DPDK's and the kernel's examples have 20.
+    /// Busy polling: system calls of the worker drive the interface's NAPI on the worker's core,
+    /// and a call that finds nothing polls for this number of microseconds. DPDK and the kernel's
+    /// examples use 20.
     pub busy_poll: Option<u32>,
-    /// Frames such a call takes from the driver at most.
+    /// Most frames that such a call takes from the driver.
     pub busy_poll_budget: u32,
-    /// How long a queue that another socket has is waited for: an old one of ours may be on its way
-    /// out. The kernel lets go of a queue in an RCU callback and a work item behind that; a machine
-    /// with nothing else to do takes milliseconds for these, a very busy one more than a second.
+    /// Longest wait for a queue that another socket holds, such as an old socket of this port that
+    /// is being closed. The kernel releases a queue in an RCU callback and a work item after that;
+    /// an idle machine takes milliseconds for these, a very busy one more than a second.
     #[serde(skip)]
     pub patience: Duration,
 }
@@ -69,12 +72,12 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Attach {
-    /// In the driver, or behind it where the driver refuses.
+    /// In the driver (native), or generic if the driver refuses.
     #[default]
     Auto,
-    /// In the driver.
+    /// In the driver (native XDP).
     Native,
-    /// Behind the driver.
+    /// Behind the driver (generic XDP).
     Generic,
 }
 
@@ -82,10 +85,10 @@ pub enum Attach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transmit {
-    /// By the socket; but where that copies and the interface takes redirected frames
-    /// (`NETDEV_XDP_ACT_NDO_XMIT`), bursts of short frames leave as those of the kernel's own XDP
-    /// do ([`towpath_kernel::LiveFrames`]), which is several times as fast. What the interface has
-    /// no room for is then lost without a count, as with `XDP_REDIRECT`.
+    /// By the socket. If the socket copies and the interface takes redirected frames
+    /// (`NETDEV_XDP_ACT_NDO_XMIT`), bursts of short frames leave like those of the kernel's own XDP
+    /// ([`towpath_kernel::LiveFrames`]), which is several times as fast. Frames beyond the
+    /// interface's room are then lost without a count, as with `XDP_REDIRECT`.
     #[default]
     Auto,
     /// By the socket.
@@ -108,14 +111,14 @@ pub enum RxHintsFrom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerOffloads {
-    /// As it is: there is a warning when it leaves checksums.
+    /// Unchanged; a warning is given if the peer leaves checksums to the device.
     #[default]
     Leave,
-    /// Nothing, as long as the port is open: then as it was.
+    /// Switched off while the port is open, and restored afterwards.
     Off,
 }
 
-/// The usual ones, of no interface yet.
+/// Default options, without an interface name.
 impl Default for Options {
     fn default() -> Options {
         Options::new("")
@@ -123,7 +126,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The usual options for an interface: all its queues, the best mode there is.
+    /// Default options for an interface: all its queues, and the best mode available.
     pub fn new(name: &str) -> Options {
         Options {
             name: name.to_owned(),
@@ -133,7 +136,7 @@ impl Options {
             attach: Attach::Auto,
             rx_ring: 2048,
             tx_ring: 2048,
-            // More would not stay in the caches of the core that receives.
+            // More buffers would not fit the caches of the receiving core.
             fill_ring: 512,
             multi_buffer: true,
             need_wakeup: true,
@@ -172,9 +175,9 @@ impl Options {
     }
 }
 
-/// Less is not a burst.
+/// Smallest ring: one burst.
 pub(super) const RING_MIN: u32 = 64;
-/// A longer queue would not be emptied in time.
+/// Largest ring; a longer queue would not be emptied in time.
 const RING_MAX: u32 = 1 << 16;
 const _: () =
     assert!(RING_MIN.is_power_of_two() && RING_MAX.is_power_of_two() && RING_MIN < RING_MAX);

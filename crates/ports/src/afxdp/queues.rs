@@ -1,8 +1,8 @@
 //! The number of receive queues of the interface, which may change while its port runs.
 //!
-//! Without `queues` in the configuration the port is to get every frame, so what comes by a queue
-//! that it has no socket for yet is dropped: nothing goes around the port's programs into the
-//! host's stack. With `queues`, the queues behind those are the host's.
+//! Without `queues` in the configuration, the port is to get every frame, so frames on a queue
+//! without a socket are dropped: none bypasses the port's programs into the host's stack. With
+//! `queues`, the remaining queues belong to the host.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,11 +18,11 @@ use crate::host::Interface;
 #[derive(Debug)]
 pub(super) struct Queues {
     count: AtomicU32,
-    /// All there are, however many that become.
+    /// The port serves all queues, however many there will be.
     is_all: bool,
-    /// Most there can be.
+    /// Largest possible number of queues.
     pub(super) max: u32,
-    /// Why one that came could not be opened.
+    /// The error, if a new queue could not be opened.
     failure: Mutex<Option<String>>,
 }
 
@@ -53,7 +53,7 @@ impl Queues {
         if self.is_all { Unserved::Drop } else { Unserved::Pass }
     }
 
-    /// Asks the interface again; gives whether there are more than before.
+    /// Reads the number of queues again; returns whether it grew.
     pub(super) fn look(&self, interface: &Interface) -> bool {
         if !self.is_all {
             return false;
@@ -62,7 +62,7 @@ impl Queues {
         self.count.swap(count, Ordering::AcqRel) < count
     }
 
-    /// Keeps why a queue could not be opened, or that one could.
+    /// Records the error of opening a queue, or clears it.
     pub(super) fn note<T>(&self, queue: u32, opened: &io::Result<T>) {
         let mut failure = self.failure.lock();
         *failure = opened.as_ref().err().map(|error| {

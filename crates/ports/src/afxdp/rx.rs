@@ -1,4 +1,4 @@
-//! Receiving: buffers into the fill ring, frames out of the rx ring.
+//! Reception: gives buffers to the fill ring, and takes frames out of the RX ring.
 
 use std::io;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ pub(super) struct Receiving {
     arena: Arc<Arena>,
     rx: Consumer<Mapped<Desc>>,
     fill: Producer<Mapped<u64>>,
-    /// Frames whose buffers the kernel has, by buffer number.
+    /// Frames whose buffers the kernel holds, by buffer number.
     held: Box<[Option<Frame>]>,
     held_count: u32,
-    /// As many are to be there.
+    /// Number of buffers that the kernel should hold.
     held_goal: u32,
-    /// The first buffers of a packet whose last has not come.
+    /// The buffers so far of a packet whose last buffer has not arrived.
     partial: Option<Frame>,
-    /// The packet that is coming cannot be had.
+    /// The packet that is arriving is invalid, and its rest is discarded.
     is_partial_bad: bool,
-    /// Our program writes what the driver knows in front of packets: what that can be.
+    /// Hints that the port's program writes in front of packets, if it does.
     told: Option<Told>,
     scratch: Vec<Frame>,
 }
@@ -56,7 +56,7 @@ impl Receiving {
         }
     }
 
-    /// Gives the kernel buffers in place of those that came back.
+    /// Gives the kernel new buffers in place of received ones.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) {
         let missing = self.held_goal - self.held_count;
@@ -71,7 +71,7 @@ impl Receiving {
         let mut scratch = std::mem::take(&mut self.scratch);
         pool.take_many(count as usize, &mut scratch);
         for frame in scratch.drain(..) {
-            // A frame with memory of its own is of no use to the kernel.
+            // The kernel cannot receive into a frame outside the arena.
             let Some(index) = self.arena.index_of(&frame) else { continue };
             self.fill.write(u64::from(index) * BUFFER_STEP);
             assert!(self.held[index as usize].is_none(), "one owner for each buffer");
@@ -122,7 +122,7 @@ impl Receiving {
         count
     }
 
-    /// The frame that a descriptor is about, if it is one of ours and the packet inside it.
+    /// The frame that a descriptor refers to, if the kernel holds it and the packet lies inside it.
     #[inline]
     fn take(&mut self, desc: &Desc) -> Option<Frame> {
         let (index, offset) = place(desc.addr);
@@ -136,7 +136,7 @@ impl Receiving {
         Some(frame)
     }
 
-    /// Puts packets of several buffers together, and sorts out what is none.
+    /// Joins the buffers of packets, and discards invalid packets.
     #[cold]
     fn join(
         &mut self,
@@ -169,12 +169,12 @@ impl Receiving {
     }
 }
 
-/// Moves what our program wrote in front of the packet to where hints are.
+/// Moves the hints that the port's program wrote in front of the packet into the frame's metadata.
 fn note_hints(frame: &mut Frame, told: Told) {
     let mut bytes = [0; DriverHints::BYTES];
     let mut front = frame.in_front_mut(DriverHints::BYTES);
     front.as_shared().read(&mut bytes);
-    // The next packet in this buffer has its own, or none.
+    // Cleared, so that the next packet in this buffer does not inherit these hints.
     front.by_ref().part(0..4).clear();
     let DriverHints { timestamp_ns, hash, vlan } = DriverHints::parse(&bytes).unwrap_or_default();
     frame.set_rx_metadata(&RxMetadata {
@@ -189,12 +189,12 @@ fn note_hints(frame: &mut Frame, told: Told) {
 /// A receive queue.
 pub(super) struct Queue {
     socket: Arc<Socket>,
-    /// The socket's, until this is dropped.
+    /// The socket's receiving side, until this is dropped.
     receiving: Option<Box<Receiving>>,
     counters: Arc<Counters>,
     is_busy_polled: bool,
     needs_no_wakeup: bool,
-    /// Calls in a row that found nothing.
+    /// Consecutive calls that found nothing.
     idle: u32,
     /// Statistics as last read.
     missed: u64,
@@ -211,7 +211,7 @@ impl Queue {
         let mut receiving =
             receiving.ok_or_else(|| io::Error::other("the queue is open already"))?;
         receiving.told = told;
-        // Frames may come before a worker polls the queue: without a buffer they would be lost.
+        // Frames may arrive before a worker polls the queue; without buffers they would be lost.
         let mut pool = Pool::new(&receiving.arena);
         receiving.refill(&mut pool);
         Ok(Queue {
@@ -225,12 +225,12 @@ impl Queue {
         })
     }
 
-    /// Asks the kernel whether the interface is still there; with busy polling, to receive.
+    /// Asks the kernel whether the interface still exists; with busy polling, also receives.
     #[cold]
     fn call(&self) -> io::Result<()> {
         match recv(self.socket.fd(), &mut [0; 0][..], RecvFlags::DONTWAIT) {
             Err(Errno::NXIO | Errno::NODEV) => Err(self.socket.gone()),
-            // Nothing there, or set down: it may come up again.
+            // No frames, or the interface is down and may come up again.
             _ => Ok(()),
         }
     }
@@ -265,7 +265,8 @@ impl Rx for Queue {
     }
 
     fn arm(&mut self) -> Wake<'_> {
-        // The next round asks whether the interface is there: its going away wakes us, too.
+        // The next round asks whether the interface exists, because its removal wakes the worker,
+        // too.
         self.idle = CHECK_ROUNDS - 1;
         let available = self.receiving.as_mut().map_or(0, |receiving| receiving.rx.available(1));
         match available {
@@ -291,7 +292,7 @@ impl Drop for Queue {
     }
 }
 
-/// No queue takes more than one of so many frames for itself.
+/// Divisor of the arena's frames: the largest share of one queue.
 const SHARE: usize = 8;
 /// Buffers given to the kernel at a time.
 const REFILL_BATCH: u32 = 64;
@@ -299,6 +300,6 @@ const _: () =
     assert!(REFILL_BATCH <= super::options::RING_MIN, "the smallest ring has room for a batch");
 /// Bytes from one buffer to the next.
 const BUFFER_STEP: u64 = towpath_xdp::frame::arena::STRIDE_BYTES as u64;
-/// An idle queue asks for its interface once in so many rounds.
+/// Rounds between two checks of an idle queue whether its interface exists.
 const CHECK_ROUNDS: u32 = 4096;
 const _: () = assert!(CHECK_ROUNDS > 1, "most rounds make no call");

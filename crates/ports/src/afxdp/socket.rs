@@ -28,21 +28,21 @@ use super::options::{Mode, Options};
 use super::rx::Receiving;
 use super::tx::Sending;
 
-/// A bound socket. What the kernel may write to or read from belongs to [`Receiving`] and
-/// [`Sending`], which live here whenever no queue uses them, and go only after the descriptor.
+/// A bound socket. Buffers that the kernel may access belong to [`Receiving`] and [`Sending`],
+/// which are stored here while no queue uses them, and dropped only after the descriptor.
 pub(super) struct Socket {
     fd: Option<OwnedFd>,
     pub(super) queue: u32,
     pub(super) is_zero_copy: bool,
-    /// Its interface was deleted: nothing can be sent any more.
+    /// The interface was deleted: nothing can be sent any more.
     is_gone: AtomicBool,
     receiving: Mutex<Option<Box<Receiving>>>,
     sending: Mutex<Sending>,
 }
 
 impl Socket {
-    /// Opens a socket for a queue over all of the arena; `first` is another one of the same port,
-    /// whose registration of the memory it shares.
+    /// Opens a socket for a queue, with the whole arena as UMEM. `first` is another socket of the
+    /// same port, whose memory registration it shares.
     pub(super) fn open(
         ifindex: u32,
         queue: u32,
@@ -61,7 +61,7 @@ impl Socket {
         if let Some(microseconds) = options.busy_poll {
             set_busy_poll(fd.as_fd(), microseconds, options.busy_poll_budget)?;
         }
-        // Kernels before 6.17 send 32 frames a call.
+        // This fails with kernels before 6.17, which send 32 frames per call.
         let _kept = set_tx_budget(fd.as_fd(), options.tx_ring.min(TX_BUDGET));
         let is_zero_copy = xdp_options(&fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
         let (receiving, sending) = rings.map(&fd, options, arena)?;
@@ -88,19 +88,19 @@ impl Socket {
         *self.receiving.lock() = Some(receiving);
     }
 
-    /// The sending side, for as long as it takes to write or read a few descriptors.
+    /// The sending side, locked; callers hold it only to write or read a few descriptors.
     pub(super) fn sending(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock()
     }
 
-    /// The error for an interface that was deleted, which is remembered.
+    /// Notes that the interface was deleted, and returns the error for that.
     #[cold]
     pub(super) fn gone(&self) -> io::Error {
         self.is_gone.store(true, Ordering::Relaxed);
         io::Error::new(io::ErrorKind::NotConnected, "its interface is gone")
     }
 
-    /// Whether [`Socket::gone`] was said.
+    /// Whether [`Socket::gone`] was called.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
@@ -111,7 +111,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// The kernel lets go of the buffers before they become anybody else's.
+    /// Closes the descriptor first, so that the kernel releases the buffers before they are reused.
     fn drop(&mut self) {
         self.fd = None;
     }
@@ -157,13 +157,13 @@ fn ring<T: Entry>(
     Mapped::new(&Memory::map::<T>(fd, page_offset, at, entries)?, at, entries)
 }
 
-/// All buffers of the arena.
+/// The memory registration of the whole arena.
 ///
-/// A chunk is the part of a buffer that packets may use: without the tailroom that programs never
-/// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] has them, and cuts long
-/// ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which is what
-/// `unaligned` means. They cross pages, which a device can only follow where pages are contiguous:
-/// huge ones.
+/// A chunk is the part of a buffer that packets may use, without the tailroom that programs never
+/// get. So the kernel puts packets exactly where [`towpath_xdp::Frame`] expects them, and splits
+/// long ones as `BPF_PROG_TEST_RUN` does. Such chunks lie [`STRIDE_BYTES`] apart, which the kernel
+/// calls `unaligned`. They cross page boundaries, which devices support only if pages are
+/// contiguous: in huge pages.
 fn registration(arena: &Arena) -> XdpUmemReg {
     XdpUmemReg {
         addr: arena.base(),
@@ -206,8 +206,9 @@ fn bind_to(
     bound.map_err(|errno| explain_bind(errno, queue, options))
 }
 
-/// Binds, and waits for the queue: the kernel lets go of it some time after its socket was closed
-/// (`xdp_umem_release_deferred`), so a port that is opened again would meet its own old socket.
+/// Binds a socket, and waits until the queue is free: the kernel releases a queue some time after
+/// its socket was closed (`xdp_umem_release_deferred`), so a port that is opened again would
+/// conflict with its own old socket.
 fn when_free(patience: Duration, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
     let until = Instant::now() + patience;
     loop {
@@ -248,8 +249,8 @@ fn explain_bind(errno: Errno, queue: u32, options: &Options) -> io::Error {
 
 const RELEASE_POLL: Duration = Duration::from_millis(2);
 
-/// Place of an address the kernel gave us: number of the buffer, and offset in it. Unaligned
-/// addresses carry an offset in their upper 16 bits (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+/// Buffer number of an address from the kernel, and the offset in the buffer. Unaligned addresses
+/// carry an offset in their upper 16 bits (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 #[inline]
 pub(super) fn place(addr: u64) -> (usize, usize) {
     let at = (addr & ((1 << 48) - 1)) + (addr >> 48);

@@ -1,4 +1,5 @@
-//! Sending: frames into the tx ring, their memory back from the completion ring.
+//! Transmission: puts frames into the TX ring, and takes their memory back from the completion
+//! ring.
 
 use std::io;
 use std::sync::Arc;
@@ -23,21 +24,21 @@ pub(super) struct Sending {
     size: u32,
     /// Frames lent to the kernel, by buffer number.
     held: Box<[Held]>,
-    /// Descriptors that are not completed.
+    /// Number of descriptors not yet completed.
     outstanding: u32,
     scratch: Vec<Frame>,
 }
 
-/// One buffer that the kernel may have.
+/// State of one buffer that the kernel may hold.
 #[derive(Debug, Default)]
 struct Held {
     /// The frame, at the number of its first buffer.
     frame: Option<Frame>,
-    /// The number of its first buffer; of use while `is_out`.
+    /// Number of the frame's first buffer; valid while `is_out`.
     first: u32,
     /// Descriptors of the frame that are not completed, at the number of the first.
     left: u16,
-    /// The descriptors among them with this buffer.
+    /// Number of those descriptors with this buffer.
     out: u16,
 }
 
@@ -59,7 +60,7 @@ impl Sending {
         }
     }
 
-    /// Takes back what the kernel is done with.
+    /// Takes back frames that the kernel has completed.
     #[inline]
     fn reclaim(&mut self, pool: &mut Pool, counters: &Counters) {
         let count = self.completion.available(self.size);
@@ -79,7 +80,7 @@ impl Sending {
         self.scratch = scratch;
     }
 
-    /// A descriptor is done; gives the frame when it was its last.
+    /// Completes a descriptor; returns the frame if it was the frame's last.
     #[inline]
     fn complete(&mut self, index: usize) -> Result<Option<Frame>, NotOurs> {
         let held = self.held.get_mut(index).filter(|held| held.out > 0).ok_or(NotOurs)?;
@@ -91,14 +92,15 @@ impl Sending {
         Ok(if first.left == 0 { first.frame.take() } else { None })
     }
 
-    /// Descriptors that there is room for, if that is less than so many.
+    /// Number of descriptors that there is room for, at most `wanted`.
     #[inline]
     fn room(&mut self, wanted: u32) -> u32 {
         assert!(self.outstanding <= self.size, "the completion ring holds all of them");
         self.tx.free(wanted).min(self.size - self.outstanding)
     }
 
-    /// Frames of one descriptor that there is room for, once what is complete is taken back.
+    /// Number of single-descriptor frames that there is room for, once completed ones are
+    /// reclaimed.
     fn credit(&mut self) -> usize {
         let done = self.completion.available(self.size).min(self.outstanding);
         let free = self.tx.free(self.size).min(self.size - (self.outstanding - done));
@@ -131,14 +133,14 @@ impl Sending {
         failure
     }
 
-    /// Makes a frame one that the kernel can read; gives the number of its descriptors.
+    /// Converts a frame to memory that the kernel can read; returns the number of its descriptors.
     #[inline]
     fn prepare(&self, frame: &mut Frame, pool: &mut Pool) -> io::Result<u32> {
         if frame.is_plain() && self.arena.index_of(frame).is_some() {
             return Ok(1);
         }
         if !frame.shared_pieces().all(|piece| self.index_of(piece).is_some()) {
-            // Not in shared memory, e.g. made linear in memory of its own.
+            // The frame is outside the arena, e.g. linearised in memory of its own.
             let copy = pool.frame(&frame.to_vec()).map_err(io::Error::other)?;
             let none = || io::Error::new(io::ErrorKind::OutOfMemory, "no free frames");
             pool.give(std::mem::replace(frame, copy.ok_or_else(none)?));
@@ -151,7 +153,7 @@ impl Sending {
         Ok(count as u32)
     }
 
-    /// Number of the arena's buffer that bytes are in.
+    /// Number of the arena's buffer that contains `bytes`.
     #[inline]
     fn index_of(&self, bytes: SharedBytes<'_>) -> Option<usize> {
         let index = self.offset_of(bytes.as_ptr()) / STRIDE_BYTES as u64;
@@ -202,7 +204,7 @@ impl Sending {
     }
 }
 
-/// The pieces of a frame, cut where they are longer than a descriptor may say.
+/// The pieces of a frame, split where they are longer than a descriptor allows.
 fn parts(frame: &Frame) -> impl Iterator<Item = SharedBytes<'_>> {
     frame.shared_pieces().flat_map(|piece| {
         let starts = (0..piece.len()).step_by(CHUNK_BYTES);
@@ -210,14 +212,14 @@ fn parts(frame: &Frame) -> impl Iterator<Item = SharedBytes<'_>> {
     })
 }
 
-/// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
+/// Most descriptors of a packet: a linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
 const DESCRIPTORS_MAX: usize = 18;
 const _: () = assert!(
     DESCRIPTORS_MAX <= super::options::RING_MIN as usize,
     "the smallest ring takes any frame"
 );
 
-/// The kernel completed what we never sent.
+/// Error for a completion by the kernel of a buffer that was not sent.
 struct NotOurs;
 
 /// A transmitter of one worker; several may share a socket.
@@ -240,7 +242,7 @@ impl Transmitter {
         Transmitter { socket, counters, always_call: !options.need_wakeup, live }
     }
 
-    /// Lets the kernel send what is in the ring. In copy mode one call sends a part of it.
+    /// Makes the kernel send the frames in the ring. In copy mode one call sends a part of them.
     fn kick(&self) -> io::Result<()> {
         let (mut waiting, wants) = {
             let sending = self.socket.sending();
@@ -252,7 +254,7 @@ impl Transmitter {
         while waiting > 0 {
             match send(self.socket.fd(), &[], SendFlags::DONTWAIT) {
                 Ok(_) => {}
-                // Budget used up, or the device is busy; dropped by the device; out of memory.
+                // The budget is used up, the device is busy, it dropped a frame, or memory ran out.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {}
                 Err(Errno::NETDOWN) => {
                     return Err(io::Error::new(
@@ -281,7 +283,7 @@ impl Transmitter {
             sending.transmit(frames, pool)
         };
         if result.is_ok() && !frames.is_empty() {
-            // The ring is full: once more after the kernel has emptied it.
+            // The ring is full: tried once more after the kernel has emptied it.
             self.kick()?;
             let mut sending = self.socket.sending();
             sending.reclaim(pool, &self.counters);
@@ -290,7 +292,7 @@ impl Transmitter {
         result
     }
 
-    /// Gives a burst to the other way, if that is open and better.
+    /// Gives a burst to the live-frames path, if that is open and faster.
     #[inline]
     fn transmit_live(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> bool {
         let Some(live) = &mut self.live else { return false };
@@ -302,7 +304,7 @@ impl Transmitter {
         live.accept(frames, is_idle)
     }
 
-    /// Sends what was given to the other way, by the socket if it has to be.
+    /// Sends the frames given to the live-frames path, by the socket if that path fails.
     fn flush_live(&mut self, pool: &mut Pool) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
         if live.is_empty() {
@@ -312,7 +314,7 @@ impl Transmitter {
         if live.is_empty() { Ok(()) } else { self.flush_rest(pool) }
     }
 
-    /// What the other way left goes by the socket, as far as there is room.
+    /// Sends frames that the live-frames path left by the socket, as far as there is room.
     #[cold]
     fn flush_rest(&mut self, pool: &mut Pool) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
@@ -332,7 +334,7 @@ impl Tx for Transmitter {
         if self.transmit_live(frames, pool) {
             return Ok(());
         }
-        // In order. A failure is not about these frames.
+        // Keeps the order. An error here does not concern the new frames.
         let _noted = self.flush_live(pool);
         self.transmit_by_socket(frames, pool)
     }
@@ -344,8 +346,8 @@ impl Tx for Transmitter {
         result
     }
 
-    /// What the other way holds may have to go by the socket. A ring that is full is shown to the
-    /// kernel once more.
+    /// Frames held by the live-frames path count, as they may have to go by the socket. A full ring
+    /// is offered to the kernel once more.
     fn credit(&mut self) -> usize {
         if self.socket.is_gone() {
             return usize::MAX;
@@ -366,7 +368,7 @@ impl Tx for Transmitter {
     }
 
     fn reap(&mut self, pool: &mut Pool) -> bool {
-        // An interface that is gone tells who sends next.
+        // If the interface is gone, the next send reports it.
         let _failed = self.flush_live(pool);
         let _gone = self.kick();
         let mut sending = self.socket.sending();

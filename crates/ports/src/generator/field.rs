@@ -1,4 +1,4 @@
-//! Parts of a generated frame that differ from frame to frame.
+//! Fields of a generated frame that change from frame to frame.
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -10,9 +10,9 @@ use super::OptionsError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Field {
-    /// First byte.
+    /// Offset of its first byte.
     pub offset: usize,
-    /// 1, 2, 4 or 8 bytes.
+    /// Width: 1, 2, 4 or 8 bytes.
     pub width: u8,
     /// Smallest value.
     #[serde(default)]
@@ -22,7 +22,7 @@ pub struct Field {
     /// How the next value is found.
     #[serde(default)]
     pub change: Change,
-    /// Where a checksum over it is (`offset` of the checksum): it is kept right (RFC 1624).
+    /// Offset of a checksum over the field, which is updated (RFC 1624); `None` for none.
     pub checksum: Option<usize>,
 }
 
@@ -30,10 +30,10 @@ pub struct Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// One more each time, then again from the smallest.
+    /// Counts up from the smallest value to the largest, and starts again.
     #[default]
     Count,
-    /// Any value of the range.
+    /// A random value of the range.
     Random,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Varying {
 }
 
 impl Field {
-    /// Whether it makes sense in templates of at least `len` bytes.
+    /// Checks that the field is valid in templates of at least `len` bytes.
     pub(super) fn check(&self, index: usize, len: usize) -> Result<(), OptionsError> {
         if !matches!(self.width, 1 | 2 | 4 | 8) {
             return Err(OptionsError::Width { index, width: self.width });
@@ -66,7 +66,8 @@ impl Field {
 }
 
 impl Varying {
-    /// Queues start at different places, so that they don't make the same frames.
+    /// Makes the state of a field for a queue. Queues start at different values, so that they make
+    /// different frames.
     pub(super) fn new(field: Field, queue: u32) -> Varying {
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(queue) + 1);
         Varying { field, next: field.min, random: Rng::with_seed(seed) }
@@ -108,7 +109,8 @@ impl Varying {
     }
 }
 
-/// Writes the last bytes of a number. Of a length that the compiler knows: others are a call.
+/// Writes the last bytes of a number. Each width has its own code, because a copy of a length
+/// unknown to the compiler is a call.
 #[inline]
 fn store(place: SharedBytesMut<'_>, value: u64) {
     match place.len() {

@@ -1,5 +1,5 @@
-//! `generator`: frames made from templates, at a rate or as fast as they are taken. What is sent to
-//! it is dropped as by a sink.
+//! `generator`: frames made from templates, at a rate or as fast as they are taken. Frames sent to
+//! it are dropped, as by a sink.
 
 mod field;
 mod rx;
@@ -23,24 +23,24 @@ pub struct Generator {
 pub struct Options {
     /// Frames to make, in turn; at least one.
     pub templates: Vec<Vec<u8>>,
-    /// Parts of them that differ from frame to frame.
+    /// Fields that change from frame to frame.
     pub fields: Vec<Field>,
-    /// Frames a second and queue; `None` is as fast as they are taken.
+    /// Frames per second and queue; `None` for as fast as they are taken.
     pub rate: Option<u64>,
     /// Frames sent together at a rate.
     pub burst: u32,
-    /// Frames a queue makes; `None` is for ever.
+    /// Frames that a queue makes; `None` for no limit.
     pub count: Option<u64>,
     /// Receive queues; each makes its own frames.
     pub queues: u32,
-    /// Largest payload of its frames.
+    /// MTU in bytes: the largest payload of its frames.
     pub mtu: u32,
     /// Address of the port.
     pub mac: [u8; 6],
 }
 
 impl Options {
-    /// This frame, for ever, as fast as it is taken.
+    /// Options for one frame, without limit, as fast as it is taken.
     pub fn new(template: Vec<u8>) -> Options {
         Options {
             templates: vec![template],
@@ -55,24 +55,24 @@ impl Options {
     }
 }
 
-/// Templates or fields that make no frames.
+/// Errors of templates and fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// Nothing to make.
+    /// There is no template.
     #[error("a generator needs at least one frame template")]
     NoTemplate,
-    /// A template that is no frame.
+    /// A template that is not a valid frame.
     #[error("template {index}: {source}")]
     Template {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: usize,
-        /// Why not.
+        /// The reason.
         source: FrameError,
     },
-    /// A field of a width there is not.
+    /// A field with an invalid width.
     #[error("fields[{index}] is {width} bytes wide: 1, 2, 4 and 8 are possible")]
     Width {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: usize,
         /// Its width in bytes.
         width: u8,
@@ -80,17 +80,17 @@ pub enum OptionsError {
     /// A field outside of a template.
     #[error("fields[{index}] ends at byte {end}, behind the end of a template of {len} bytes")]
     Outside {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: usize,
         /// One past its last byte.
         end: usize,
         /// Length of the shortest template.
         len: usize,
     },
-    /// A range without numbers.
+    /// A field whose range is empty.
     #[error("fields[{index}]: its smallest value {min} is larger than its largest, {max}")]
     Range {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: usize,
         /// Smallest value.
         min: u64,
@@ -100,7 +100,11 @@ pub enum OptionsError {
 }
 
 impl Generator {
-    /// A generator, if the options make sense.
+    /// A generator with these options.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a template or field is invalid.
     pub fn new(options: Options) -> Result<Generator, OptionsError> {
         let shortest = options.templates.iter().map(Vec::len).min();
         let len = shortest.ok_or(OptionsError::NoTemplate)?;
@@ -150,7 +154,7 @@ impl Device for Generator {
     }
 }
 
-/// Templates fit frames; the arena may still be used up.
+/// A frame from a template; `None` only if the arena is used up.
 fn frame_of(pool: &mut Pool, template: &[u8]) -> Option<towpath_xdp::Frame> {
     pool.frame(template).ok().flatten()
 }

@@ -1,4 +1,4 @@
-//! Making frames.
+//! Receive queues, which make the frames.
 
 use std::io;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub(super) struct Queue {
     options: Arc<Options>,
     varying: Vec<Varying>,
     pace: Option<Pace>,
-    /// Which template is next.
+    /// Index of the next template.
     next: usize,
     left: Option<u64>,
-    /// The templates in whole cache lines, if all fit one buffer.
+    /// The templates padded to whole cache lines, if all fit one buffer.
     linear: Option<Vec<Linear>>,
 }
 
-/// A template, made longer to whole cache lines: copying those is cheaper.
+/// A template padded to whole cache lines, which are cheaper to copy.
 struct Linear {
     lines: Vec<[u8; LINE_BYTES]>,
     len: usize,
@@ -148,6 +148,6 @@ impl Rx for Queue {
 }
 
 const LINE_BYTES: usize = 64;
-/// Whole lines that fit a linear buffer.
+/// Bytes of the whole lines that fit a linear buffer.
 const LINEAR_LINES_MAX: usize = LINEAR_BYTES_MAX / LINE_BYTES * LINE_BYTES;
 const _: () = assert!(LINEAR_LINES_MAX > 0 && LINEAR_LINES_MAX <= LINEAR_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Whether an interface has a carrier (`RTM_GETLINK`, `IFLA_CARRIER`): what bonds ask.
+//! Carrier state of an interface (`RTM_GETLINK`, `IFLA_CARRIER`), for bonds.
 //!
 //! `IFF_RUNNING` follows the carrier up to a second later (`net/core/link_watch.c`).
 
@@ -10,7 +10,7 @@ use towpath_host::netlink::{Answer, Attributes, Socket, attribute};
 
 use super::malformed;
 
-/// Asks in the namespace in which it was made.
+/// A netlink socket in the namespace in which it was made.
 #[derive(Debug)]
 pub(super) struct Carrier(Mutex<Socket>);
 
@@ -19,7 +19,7 @@ impl Carrier {
         Socket::open(NETLINK_ROUTE, 0).map(|socket| Carrier(Mutex::new(socket)))
     }
 
-    /// Whether the interface of that name is up and has a carrier.
+    /// Whether the interface with this name is up and has a carrier.
     pub(super) fn is_there(&self, name: &str) -> io::Result<bool> {
         let mut content = vec![0; IFINFOMSG_BYTES];
         content.extend(attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()));
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn the_loopback_device_is_asked_by_name() {
         let carrier = Carrier::new().unwrap();
-        // It may be down, but it is there.
+        // It may be down, but it exists.
         carrier.is_there("lo").unwrap();
         let nobody = carrier.is_there("no such").unwrap_err();
         assert_eq!(nobody.raw_os_error(), Some(libc::ENODEV));

@@ -9,17 +9,21 @@ use towpath_host::netlink::{Attributes, Socket, attribute};
 
 use super::malformed;
 
-/// Asks about one interface, of the namespace in which this was made.
+/// Reads features of one interface, in the namespace in which this was made.
 #[derive(Debug)]
 pub(crate) struct XdpFeatures {
-    /// All transmitters of an interface ask by it.
+    /// The netlink socket, shared by all transmitters of an interface.
     netlink: Mutex<Socket>,
     family: u16,
     index: u32,
 }
 
 impl XdpFeatures {
-    /// An error where the kernel can't tell.
+    /// Opens the netlink family.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel does not have the family.
     pub(crate) fn new(index: u32) -> io::Result<XdpFeatures> {
         let mut netlink = Socket::open(NETLINK_GENERIC, 0)?;
         let wanted = attribute(CTRL_ATTR_FAMILY_NAME, FAMILY);
@@ -30,8 +34,8 @@ impl XdpFeatures {
         Ok(XdpFeatures { netlink, family, index })
     }
 
-    /// Whether frames can be sent by `ndo_xdp_xmit` (`NETDEV_XDP_ACT_NDO_XMIT`). Drivers change
-    /// their mind: a veth can while its other end has NAPI.
+    /// Whether frames can be sent by `ndo_xdp_xmit` (`NETDEV_XDP_ACT_NDO_XMIT`). The answer may
+    /// change: a veth supports it while its peer has NAPI.
     pub(crate) fn has_ndo_xmit(&self) -> bool {
         self.get().is_ok_and(|features| features & NETDEV_XDP_ACT_NDO_XMIT != 0)
     }
@@ -61,7 +65,7 @@ impl XdpFeatures {
     }
 }
 
-/// A command of a generic family; gives the attributes of the answer.
+/// Sends a command of a generic netlink family; returns the attributes of the answer.
 fn ask(netlink: &mut Socket, family: u16, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
     let content = [&[command, VERSION, 0, 0], attributes].concat();
     let answer = netlink.ask(family, &content)?;
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_loopback_device_cannot_send_by_xdp() {
-        // Kernels before 6.3 know no features.
+        // Kernels before 6.3 do not report features.
         let Ok(features) = XdpFeatures::new(1) else { return };
         assert_eq!(features.get().unwrap() & NETDEV_XDP_ACT_NDO_XMIT, 0);
         assert!(!features.has_ndo_xmit());

@@ -1,4 +1,4 @@
-//! One interface of the host: asked and changed with `ioctl(2)` (netdevice(7)).
+//! An interface of the host, read and changed with `ioctl(2)` (netdevice(7)).
 //!
 //! A socket remembers the namespace it was made in, so an [`Interface`] can be used from any
 //! thread. Every request here reads and writes one `struct ifreq`, or a structure whose address
@@ -23,12 +23,12 @@ pub(crate) struct Interface {
     control: OwnedFd,
     carrier: Carrier,
     name: String,
-    /// As it was at the last look, 0 before the first.
+    /// The MTU as last read; 0 before the first read.
     mtu: AtomicU32,
 }
 
 impl Interface {
-    /// The interface of that name in the calling thread's namespace; it need not be there yet.
+    /// The interface with this name in the calling thread's namespace; it need not exist yet.
     pub(crate) fn new(name: &str) -> io::Result<Interface> {
         let control =
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -36,19 +36,19 @@ impl Interface {
         Ok(Interface { control, carrier, name: name.to_owned(), mtu })
     }
 
-    /// Its number.
+    /// Its ifindex.
     pub(crate) fn index(&self) -> io::Result<u32> {
         let request = self.request(libc::SIOCGIFINDEX, self.empty())?;
         // SAFETY: the kernel stored the index there.
         Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
     }
 
-    /// Its MTU at the last look, `None` if there was none.
+    /// Its MTU as last read; `None` before the first read.
     pub(crate) fn mtu(&self) -> Option<u32> {
         Some(self.mtu.load(Ordering::Relaxed)).filter(|&mtu| mtu != 0)
     }
 
-    /// Looks at its MTU, which others change (`ip link set mtu`).
+    /// Reads its MTU, which others may change (`ip link set mtu`).
     pub(crate) fn look_at_mtu(&self) {
         if let Ok(request) = self.request(libc::SIOCGIFMTU, self.empty()) {
             // SAFETY: the kernel stored the MTU there.
@@ -84,19 +84,19 @@ impl Interface {
         self.request(libc::SIOCSIFHWADDR, request).map(drop)
     }
 
-    /// `IFF_*`
+    /// Its flags (`IFF_*`).
     pub(crate) fn flags(&self) -> io::Result<i32> {
         let request = self.request(libc::SIOCGIFFLAGS, self.empty())?;
         // SAFETY: the kernel stored the flags there.
         Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
     }
 
-    /// `ip link set up`
+    /// Sets it up (`ip link set up`).
     pub(crate) fn set_up(&self) -> io::Result<()> {
         self.set_state(true)
     }
 
-    /// `ip link set up`, or down.
+    /// Sets it up or down (`ip link set`).
     pub(crate) fn set_state(&self, up: bool) -> io::Result<()> {
         let flags = self.flags()? & !libc::IFF_UP;
         let mut request = self.empty();
@@ -118,7 +118,7 @@ impl Interface {
         Ok(value.data != 0)
     }
 
-    /// Switches one on or off, by its `ETHTOOL_S*` number.
+    /// Switches such a setting on or off, by its `ETHTOOL_S*` number.
     pub(crate) fn set_ethtool(&self, command: u32, on: bool) -> io::Result<()> {
         let mut value = EthtoolValue { command, data: u32::from(on) };
         let mut request = self.empty();
@@ -126,18 +126,18 @@ impl Interface {
         self.request(SIOCETHTOOL, request).map(drop)
     }
 
-    /// Receive queues in use; 1 when the driver does not say.
+    /// Receive queues in use; 1 if the driver does not report them.
     pub(crate) fn rx_queues(&self) -> u32 {
         self.channels().map_or(1, |it| (it.rx_count.saturating_add(it.combined_count)).max(1))
     }
 
-    /// Receive queues that it can have (`ethtool -L`), never less than it has.
+    /// Largest number of receive queues (`ethtool -L`), at least the number in use.
     pub(crate) fn rx_queues_max(&self) -> u32 {
         let [rx, _, _, combined] = self.channels().map_or([0; 4], |it| it.limits);
         rx.saturating_add(combined).max(self.rx_queues())
     }
 
-    /// `None` where its driver doesn't know.
+    /// Its channels; `None` if its driver does not report them.
     fn channels(&self) -> Option<EthtoolChannels> {
         let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..Default::default() };
         let mut request = self.empty();
@@ -146,7 +146,7 @@ impl Interface {
         known.then_some(channels)
     }
 
-    /// Speed and duplex (`ethtool`), if its driver knows and its link is up.
+    /// Speed and duplex (`ethtool`), if its driver reports them and its link is up.
     pub(crate) fn speed(&self) -> Option<Speed> {
         let mut link = EthtoolLink { command: ETHTOOL_GSET, ..Default::default() };
         let mut request = self.empty();
@@ -189,7 +189,7 @@ struct EthtoolValue {
 #[repr(C)]
 struct EthtoolChannels {
     command: u32,
-    /// Most there can be: rx, tx, other, combined.
+    /// Largest numbers of channels: rx, tx, other, combined.
     limits: [u32; 4],
     rx_count: u32,
     tx_count: u32,
@@ -208,7 +208,7 @@ struct EthtoolLink {
     duplex: u8,
     /// Port, address, transceiver, autonegotiation, MDIO.
     others: [u8; 5],
-    /// Most packets until an interrupt, sent and received.
+    /// Most packets until an interrupt: sent, received.
     packets_max: [u32; 2],
     speed_high: u16,
     crossover: [u8; 2],
@@ -223,5 +223,5 @@ const ETHTOOL_GSET: u32 = 0x1;
 const DUPLEX_FULL: u8 = 1;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: c_ulong = 0x8946;
-/// `ETHTOOL_GTSO`: the device takes large TCP packets apart.
+/// `ETHTOOL_GTSO`: the device segments large TCP packets.
 pub(crate) const ETHTOOL_GTSO: u32 = 0x1e;

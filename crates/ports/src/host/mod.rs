@@ -1,4 +1,4 @@
-//! Interfaces of the host, in whatever network namespace they are.
+//! Interfaces of the host, in any network namespace.
 
 mod carrier;
 mod features;

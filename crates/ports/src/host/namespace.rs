@@ -1,14 +1,14 @@
-//! Doing something in another network namespace.
+//! Actions in other network namespaces.
 //!
-//! Only threads are in namespaces, and what a thread opens there stays there: a short-lived thread
-//! enters, opens, and hands the descriptors out.
+//! A namespace belongs to a thread, and descriptors keep the namespace they were opened in. So a
+//! short-lived thread enters the namespace, opens descriptors, and returns them.
 
 use towpath_host::namespace;
 
 use crate::Error;
 
 /// Runs `action` in a namespace: a name that `ip netns` knows, or a path to a namespace's file;
-/// where the process is, without one.
+/// without one, in the process's own.
 pub(crate) fn within<T: Send>(
     namespace: Option<&str>,
     action: impl FnOnce() -> Result<T, Error> + Send,
@@ -27,8 +27,7 @@ pub(crate) fn within<T: Send>(
     })
 }
 
-/// Whether a namespace is another one than the calling thread's, so that its ifindexes mean
-/// something else.
+/// Whether a namespace is not the calling thread's, so that its ifindexes are different.
 pub(crate) fn is_foreign(namespace: Option<&str>) -> bool {
     namespace.is_some_and(namespace::is_foreign)
 }

@@ -1,7 +1,7 @@
-//! The other end of a veth, wherever it is, and what its stack leaves to the device.
+//! The peer of a veth, in any namespace, and the offloads that its stack leaves to the device.
 //!
 //! A veth advertises checksum offload, and passes packets on without checksums, because nothing can
-//! corrupt them on the way. A receiver by AF_XDP does not learn this and sends them on unchanged;
+//! corrupt them on the way. An AF_XDP receiver is not told of this and sends them on unchanged, and
 //! the final receiver drops them.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use towpath_host::netlink::{Attributes, Socket, attribute};
 use super::{Interface, malformed, within};
 use crate::Error;
 
-/// The other end of a veth.
+/// The peer of a veth.
 #[derive(Debug)]
 pub(crate) struct Peer {
     interface: Interface,
@@ -25,8 +25,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The other end of an interface of the calling thread's namespace; `None` if the interface is
-    /// not a veth, or its other end can't be found.
+    /// The peer of an interface of the calling thread's namespace; `None` if the interface is not a
+    /// veth, or its peer cannot be found.
     pub(crate) fn of(index: u32) -> Option<Peer> {
         let mut netlink = Socket::open(NETLINK_ROUTE, 0).ok()?;
         let answer = netlink.ask(RTM_GETLINK, &request(index)).ok()?;
@@ -61,7 +61,7 @@ impl Peer {
         Ok(Peer { interface: Interface::new(&name)?, name })
     }
 
-    /// Its name, where it is.
+    /// Its name in its own namespace.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -71,22 +71,21 @@ impl Peer {
         self.interface.ethtool(ETHTOOL_GTXCSUM).unwrap_or(false)
     }
 
-    /// Has its stack make checksums itself, or leave them to the device; large packets, too, which
-    /// come with that.
+    /// Sets whether its stack leaves checksums to the device, and with them large packets.
     pub(crate) fn leave_checksums(&self, leave: bool) -> io::Result<()> {
         self.interface.set_ethtool(ETHTOOL_STXCSUM, leave)
     }
 }
 
-/// A `struct ifinfomsg` with nothing but the number.
+/// A `struct ifinfomsg` with the ifindex only.
 fn request(index: u32) -> Vec<u8> {
     let mut message = vec![0; IFINFOMSG_BYTES];
     message[4..8].copy_from_slice(&index.to_ne_bytes());
     message
 }
 
-/// Path of the network namespace with this nsid, as the calling thread's has it: one with a name,
-/// or one that a process is in.
+/// Path of the network namespace with this nsid, relative to the calling thread's: one with a name,
+/// or one of a process.
 fn find_namespace(netlink: &mut Socket, number: u32) -> Option<PathBuf> {
     let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries("/run/netns").map(|entry| entry.path());
@@ -99,7 +98,7 @@ fn find_namespace(netlink: &mut Socket, number: u32) -> Option<PathBuf> {
     })
 }
 
-/// The number that a namespace has for the calling thread's (`RTM_GETNSID`).
+/// The nsid of a namespace, relative to the calling thread's (`RTM_GETNSID`).
 fn number_of(netlink: &mut Socket, namespace: &File) -> Option<u32> {
     let descriptor = namespace.as_raw_fd().cast_unsigned().to_ne_bytes();
     let wanted = [&[0; RTGENMSG_BYTES][..], &attribute(NETNSA_FD, &descriptor)].concat();
@@ -110,7 +109,7 @@ fn number_of(netlink: &mut Socket, namespace: &File) -> Option<u32> {
 
 /// `struct ifinfomsg`
 const IFINFOMSG_BYTES: usize = 16;
-/// `struct rtgenmsg`, with what makes it a multiple of 4.
+/// Bytes of `struct rtgenmsg`, padded to a multiple of 4.
 const RTGENMSG_BYTES: usize = 4;
 const RTM_GETLINK: u16 = 18;
 const RTM_GETNSID: u16 = 90;

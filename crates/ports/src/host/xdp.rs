@@ -1,4 +1,4 @@
-//! The XDP program that an interface has already (`RTM_GETLINK`, `IFLA_XDP`).
+//! The XDP program attached to an interface (`RTM_GETLINK`, `IFLA_XDP`).
 
 use std::io;
 
@@ -10,18 +10,18 @@ use super::malformed;
 /// Programs attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct XdpAttached {
-    /// Where it runs; `multi` when there are several.
+    /// Attach mode; `multi` if there are several programs.
     pub(crate) mode: &'static str,
-    /// Its number; 0 when there are several.
+    /// Program id; 0 if there are several.
     pub(crate) id: u32,
 }
 
-/// Asks for the program on an interface of the calling thread's namespace.
+/// Reads the program on an interface of the calling thread's namespace.
 pub(crate) fn xdp_attached(index: u32) -> io::Result<Option<XdpAttached>> {
     parse(&Socket::open(NETLINK_ROUTE, 0)?.ask(RTM_GETLINK, &request(index))?)
 }
 
-/// A `struct ifinfomsg` with nothing but the number.
+/// A `struct ifinfomsg` with the ifindex only.
 fn request(index: u32) -> Vec<u8> {
     let mut message = vec![0; INDEX_OFFSET];
     message.extend(index.to_ne_bytes());

@@ -11,7 +11,7 @@ use towpath_xdp::Frame;
 use super::socket_unsafe::Socket;
 use crate::vnet;
 
-/// Memory for the lists that the kernel reads, used again for every burst.
+/// Memory for the lists that the kernel reads, reused for every burst.
 #[derive(Default)]
 pub(super) struct Batch {
     headers: Vec<[u8; vnet::BYTES]>,
@@ -20,8 +20,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Sends frames from the front, each behind its header; gives their number, at least 1. An
-    /// error is about the first one.
+    /// Sends frames from the front, each behind its header; returns the number sent, at least 1. An
+    /// error concerns the first frame.
     pub(super) fn send(&mut self, socket: &Socket, frames: &[Frame]) -> io::Result<usize> {
         self.describe(frames);
         let count = self.messages.len() as u32;
@@ -50,7 +50,7 @@ impl Batch {
             message.msg_hdr.msg_iovlen = self.pieces.len() - before;
             self.messages.push(message);
         }
-        // Now that the list of pieces does not move any more.
+        // From here on the list of pieces does not move any more.
         let mut first = self.pieces.as_mut_ptr();
         for message in &mut self.messages {
             message.msg_hdr.msg_iov = first;

@@ -1,9 +1,9 @@
-//! `packet`: an interface that the host has already (a veth, eth0), through packet sockets
-//! (`AF_PACKET`, packet(7)). What arrives at the interface arrives here too, and what leaves by the
-//! port leaves by the interface.
+//! `packet`: an existing interface of the host (a veth, eth0), through packet sockets (`AF_PACKET`,
+//! packet(7)). The port gets a copy of the frames that arrive at the interface, and its frames
+//! leave by the interface.
 //!
-//! Frames cross with a virtio-net header, as with a tap: checksums and large packets that another
-//! stack left to do are stated, and handed on.
+//! Frames are exchanged with a virtio-net header, as with a tap: it states checksums and
+//! segmentation that the sender left to do.
 
 mod batch_unsafe;
 mod ring_unsafe;
@@ -25,24 +25,24 @@ use crate::host::{self, ETHTOOL_GTSO, Interface};
 use ring_unsafe::Ring;
 use socket_unsafe::Socket;
 
-/// How a packet port is made.
+/// Options of a packet port.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Name of the interface, which must be there.
+    /// Name of the interface, which must exist.
     #[serde(rename = "interface")]
     pub name: String,
     /// The network namespace it is in: a name that `ip netns` knows, or a path.
     pub netns: Option<String>,
     /// Receive queues, 1 to 256: the kernel spreads frames over them.
     pub queues: u32,
-    /// How it spreads them.
+    /// How the kernel spreads them.
     pub fanout: Fanout,
-    /// Bytes for frames that wait to be received, for each queue; 512 KiB to 1 GiB.
+    /// Size in bytes of each queue's receive ring; 512 KiB to 1 GiB.
     pub ring_bytes: u32,
     /// Hands frames to the driver without the interface's queueing discipline (`tc qdisc`).
     pub qdisc_bypass: bool,
-    /// Receives frames for other addresses than the interface's as well.
+    /// Receives frames for other addresses than the interface's, too.
     pub promiscuous: bool,
 }
 
@@ -65,7 +65,7 @@ pub enum Fanout {
     Queue,
 }
 
-/// The usual ones, of no interface yet.
+/// Default options, without an interface name.
 impl Default for Options {
     fn default() -> Options {
         Options::new("")
@@ -73,7 +73,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The usual options for an interface: one queue of 8 MiB.
+    /// Default options for an interface: one queue of 8 MiB.
     pub fn new(name: &str) -> Options {
         Options {
             name: name.to_owned(),
@@ -109,7 +109,8 @@ pub struct Packet {
     mac: [u8; 6],
     ifindex: Option<u32>,
     has_tso: bool,
-    /// Receivers that were not opened yet: they form one group, so they are made together.
+    /// Receivers that were not opened yet; all are made together, because they form one fanout
+    /// group.
     queues: Mutex<Vec<Option<Ring>>>,
 }
 
@@ -177,8 +178,8 @@ impl Device for Packet {
         self.interface.look_at_mtu();
     }
 
-    /// The kernel cuts and sums what the driver cannot; but what goes around the queueing
-    /// discipline must be cut already, or by the driver (`__dev_direct_xmit`).
+    /// The kernel segments and checksums frames if the driver cannot. Frames that bypass the
+    /// queueing discipline must be segmented already, or by the driver (`__dev_direct_xmit`).
     fn features(&self) -> Features {
         Features {
             rx_frags: true,
@@ -197,7 +198,7 @@ impl Device for Packet {
         self.mac
     }
 
-    /// Numbers of another namespace mean nothing here.
+    /// `None` in another namespace, whose ifindexes are different.
     fn ifindex(&self) -> Option<u32> {
         self.ifindex
     }
@@ -231,7 +232,7 @@ impl Device for Packet {
                 if self.options.qdisc_bypass {
                     socket.bypass_qdisc()?;
                 }
-                // Without a protocol it receives nothing.
+                // Bound without a protocol, the socket receives nothing.
                 socket.bind(self.index, 0)?;
                 Ok(socket)
             };
@@ -247,6 +248,6 @@ impl Device for Packet {
     }
 }
 
-/// Frames that arrive within a millisecond or so share a block; several frames of 64 KiB fit.
+/// Bytes of a block, which holds the frames of about a millisecond; several frames of 64 KiB fit.
 const BLOCK_BYTES: u32 = 256 << 10;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096), "blocks are pages");

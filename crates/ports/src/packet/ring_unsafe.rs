@@ -1,9 +1,9 @@
 //! A receive ring shared with the kernel: `TPACKET_V3`
 //! (`Documentation/networking/packet_mmap.rst`).
 //!
-//! The ring is cut into blocks. A block is the kernel's until its status says that it is ours;
-//! then it holds packets behind each other, which we read until we give the block back. Offsets
-//! in it are checked, so that a confused ring ends in an error and not outside of it.
+//! The ring consists of blocks. A block belongs to the kernel until its status hands it to user
+//! space; then it holds packets one after another, which are read until the block is returned.
+//! Offsets in it are checked, so that a corrupt ring causes an error and no access outside of it.
 
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
@@ -25,29 +25,29 @@ pub(super) struct Ring {
     memory: NonNull<u8>,
     block_bytes: usize,
     blocks: usize,
-    /// The block that is read, or waited for.
+    /// The block that is read or waited for.
     block: usize,
-    /// Packets in it that were not read yet; 0: it is the kernel's.
+    /// Unread packets in the block; 0 if the block belongs to the kernel.
     left: u32,
-    /// Where the next one is, from the start of the block.
+    /// Offset of the next packet in the block.
     at: usize,
 }
 
 /// A packet in the ring.
 #[derive(Debug)]
 pub(super) struct Received<'a> {
-    /// From the Ethernet header on.
+    /// Its bytes, from the Ethernet header on.
     pub(super) bytes: &'a [u8],
-    /// Its whole length; more than there are bytes when it did not fit.
+    /// Its whole length; more than `bytes` has if it did not fit.
     pub(super) len: usize,
     /// `struct virtio_net_hdr`
     pub(super) header: &'a [u8; vnet::BYTES],
-    /// A tag that was taken off: its protocol and its value.
+    /// A VLAN tag that was stripped: its protocol and its value.
     pub(super) tag: Option<[u16; 2]>,
     pub(super) stamp: Stamp,
 }
 
-/// When a packet arrived.
+/// Receive timestamp of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stamp {
     /// In nanoseconds of the interface's clock.
@@ -57,7 +57,7 @@ pub(super) enum Stamp {
 }
 
 impl Ring {
-    /// Gives a socket a ring.
+    /// Makes a ring for a socket.
     pub(super) fn new(socket: Socket, block_bytes: u32, blocks: u32) -> io::Result<Ring> {
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, &TPACKET_V3)?;
         socket.set_header()?;
@@ -85,7 +85,7 @@ impl Ring {
         &self.socket
     }
 
-    /// The next packet. It stays the next one until [`Ring::advance`].
+    /// The next packet. It is returned again until [`Ring::advance`].
     pub(super) fn peek(&mut self) -> io::Result<Option<Received<'_>>> {
         if self.left == 0 && !self.enter() {
             return Ok(None);
@@ -93,8 +93,8 @@ impl Ring {
         self.received().map(Some).ok_or_else(|| io::Error::other("the receive ring is damaged"))
     }
 
-    /// Steps over the packet that [`Ring::peek`] gave. After a block's last one the block goes back
-    /// to the kernel.
+    /// Moves past the packet that [`Ring::peek`] returned. After a block's last packet the block is
+    /// returned to the kernel.
     pub(super) fn advance(&mut self) {
         let next = self.packet_header().map_or(0, |header| header.tp_next_offset);
         self.at += next as usize;
@@ -105,7 +105,7 @@ impl Ring {
         }
     }
 
-    /// Takes over the current block if the kernel is done with it. Blocks may be empty.
+    /// Takes over the current block if the kernel handed it over. Blocks may be empty.
     fn enter(&mut self) -> bool {
         loop {
             if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
@@ -130,7 +130,7 @@ impl Ring {
         let header = self.packet_header()?;
         let start = self.at + usize::from(header.tp_mac);
         let bytes = self.bytes(start, header.tp_snaplen as usize)?;
-        // It is between the packet's header and the packet.
+        // The virtio-net header is between the packet's ring header and the packet.
         let vnet = self.bytes(start.checked_sub(vnet::BYTES)?, vnet::BYTES)?;
         let tag = (header.tp_status & TP_STATUS_VLAN_VALID != 0).then(|| {
             let has_protocol = header.tp_status & TP_STATUS_VLAN_TPID_VALID != 0;
@@ -150,7 +150,7 @@ impl Ring {
         Some(unsafe { bytes.as_ptr().cast::<libc::tpacket3_hdr>().read_unaligned() })
     }
 
-    /// Bytes of the current block; `None` when they are not all in it.
+    /// Bytes of the current block; `None` if the range exceeds it.
     fn bytes(&self, at: usize, len: usize) -> Option<&[u8]> {
         if self.left == 0 || at.checked_add(len)? > self.block_bytes {
             return None;
@@ -164,7 +164,7 @@ impl Ring {
         })
     }
 
-    /// The current block's status: whose it is.
+    /// The current block's status word, which says which side owns it.
     fn status(&self) -> &AtomicU32 {
         let at = self.block * self.block_bytes + STATUS_OFFSET;
         // SAFETY: the word is in the mapping, aligned, and both sides use it atomically.
@@ -187,11 +187,12 @@ unsafe impl Send for Ring {}
 const STATUS_OFFSET: usize = std::mem::offset_of!(libc::tpacket_block_desc, hdr)
     + std::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
 const TPACKET_V3: c_int = libc::tpacket_versions::TPACKET_V3 as c_int;
-/// Packets are as long as they are; the kernel only checks that a whole number fits a block.
+/// Nominal frame size. Packets have variable lengths; the kernel only checks that a whole number of
+/// frames fits a block.
 const FRAME_BYTES: u32 = 2048;
 const _: () =
     assert!(FRAME_BYTES.is_multiple_of(libc::TPACKET_ALIGNMENT as u32), "packet_set_ring wants it");
-/// A block that is not full is ours after this time.
+/// Time in ms after which the kernel hands over a block that is not full.
 const RETIRE_MS: u32 = 1;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;

@@ -1,4 +1,4 @@
-//! Receiving from the ring: packets are copied into frames, so that blocks go back at once.
+//! Reception from the ring: packets are copied into frames, so that blocks are returned at once.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -18,9 +18,9 @@ pub(super) struct Queue {
     ring: Ring,
     interface: Arc<Interface>,
     index: u32,
-    /// Frames that were not whole, or whose header contradicted itself.
+    /// Number of truncated frames, and frames with an inconsistent header.
     malformed: u64,
-    /// Polls that found nothing, since the last look at the interface.
+    /// Empty polls since the last check of the interface.
     idle: u32,
     /// Nanoseconds by which `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
     tai_ahead_ns: u64,
@@ -38,7 +38,7 @@ impl Queue {
         }
     }
 
-    /// Whether the interface is still there. While it is only down, nothing arrives.
+    /// Fails if the interface is gone. If it is only down, nothing arrives.
     #[cold]
     fn check(&mut self) -> io::Result<()> {
         self.idle = 0;
@@ -67,7 +67,7 @@ impl Rx for Queue {
                     frames.push(frame);
                     count += 1;
                 }
-                // It stays in the ring until there is memory again.
+                // The packet stays in the ring until there is memory again.
                 Ok(None) => break,
                 Err(Malformed) => self.malformed += 1,
             }
@@ -83,7 +83,7 @@ impl Rx for Queue {
     }
 
     fn arm(&mut self) -> Wake<'_> {
-        // What ends the sleep may be an error, so look for one at once.
+        // The sleep may be ended by an error, so the next poll checks for one.
         self.idle = IDLE_POLLS;
         Wake::Readable(self.ring.socket().as_fd())
     }
@@ -123,14 +123,14 @@ fn frame_of(
     Ok(Some(frame))
 }
 
-/// Nanoseconds by which `CLOCK_TAI` is ahead of `CLOCK_REALTIME`: whole seconds, 0 if the kernel
-/// was not told.
+/// Nanoseconds by which `CLOCK_TAI` is ahead of `CLOCK_REALTIME`: whole seconds, or 0 if the
+/// kernel's offset is not set.
 fn tai_ahead() -> u64 {
     let ahead = tai_now().saturating_sub(now_ns(ClockId::Realtime));
     (ahead + 500_000_000) / 1_000_000_000 * 1_000_000_000
 }
 
-/// Puts a tag behind the addresses of a frame that has room for it in front.
+/// Inserts a VLAN tag behind the addresses of a frame that has headroom for it.
 fn put_tag(frame: &mut Frame, [protocol, value]: [u16; 2]) {
     let mut bytes = frame.shared_linear_mut();
     bytes.by_ref().copy_within(4..16, 0);
@@ -139,5 +139,5 @@ fn put_tag(frame: &mut Frame, [protocol, value]: [u16; 2]) {
 }
 
 const TAG_BYTES: i32 = 4;
-/// So many polls without a frame, and the interface is looked at.
+/// Empty polls between two checks of the interface.
 const IDLE_POLLS: u32 = 4096;

@@ -11,24 +11,24 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::Fanout;
 
-/// A packet socket that speaks of whole frames.
+/// A packet socket that exchanges whole frames.
 #[derive(Debug)]
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    /// A socket that is bound to nothing and receives nothing yet.
+    /// An unbound socket, which receives nothing.
     pub(super) fn new() -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         Ok(Socket(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
     }
 
-    /// Each frame has a virtio-net header in front.
+    /// Enables a virtio-net header in front of each frame.
     pub(super) fn set_header(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)
     }
 
-    /// Packets in the ring have the interface's timestamp if it is set to stamp packets
-    /// (`SIOCSHWTSTAMP`), else the kernel's.
+    /// Requests the interface's timestamps for packets in the ring, if it is set to stamp packets
+    /// (`SIOCSHWTSTAMP`); otherwise they have the kernel's.
     pub(super) fn prefer_device_timestamps(&self) -> io::Result<()> {
         let wanted =
             (libc::SOF_TIMESTAMPING_RAW_HARDWARE | libc::SOF_TIMESTAMPING_SOFTWARE) as c_int;
@@ -40,19 +40,19 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)
     }
 
-    /// Frames go to the driver without the queueing discipline.
+    /// Makes frames bypass the queueing discipline.
     pub(super) fn bypass_qdisc(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)
     }
 
-    /// Room for a burst of large packets on their way to the driver.
+    /// Sets a send buffer for a burst of large packets.
     pub(super) fn set_send_buffer(&self) -> io::Result<()> {
-        // Beyond the system's limit only with CAP_NET_ADMIN.
+        // Exceeding the system's limit needs CAP_NET_ADMIN.
         let forced = self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BYTES);
         forced.or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BYTES))
     }
 
-    /// Receives frames for other addresses too, as long as the socket lives.
+    /// Receives frames for other addresses, too, while the socket exists.
     pub(super) fn set_promiscuous(&self, ifindex: u32) -> io::Result<()> {
         // SAFETY: all zeros is a `packet_mreq`.
         let mut request: libc::packet_mreq = unsafe { zeroed() };
@@ -61,8 +61,7 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
     }
 
-    /// From now on it belongs to an interface, and receives frames of this protocol; of none when
-    /// it is 0.
+    /// Binds it to an interface, to receive frames of a protocol; of none if `protocol` is 0.
     pub(super) fn bind(&self, ifindex: u32, protocol: u16) -> io::Result<()> {
         // SAFETY: all zeros is a `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -75,8 +74,8 @@ impl Socket {
         check(unsafe { libc::bind(self.0.as_raw_fd(), address, size) })
     }
 
-    /// Joins a group of sockets among which the kernel spreads frames; a new group without one.
-    /// Gives the group's number.
+    /// Joins a fanout group, over whose sockets the kernel spreads frames; makes a new group
+    /// without `group`. Returns the group's number.
     pub(super) fn join(&self, group: Option<u16>, fanout: Fanout) -> io::Result<u16> {
         let kind = match fanout {
             Fanout::Hash => libc::PACKET_FANOUT_HASH,
@@ -86,7 +85,7 @@ impl Socket {
             Fanout::Random => libc::PACKET_FANOUT_RND,
             Fanout::Queue => libc::PACKET_FANOUT_QM,
         };
-        // All of a group ignore what the interface sends, or none.
+        // All sockets of a group must agree on whether they ignore outgoing frames.
         let flags = libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING
             | if group.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
         let value = u32::from(group.unwrap_or(0)) | (kind | flags) << 16;
@@ -101,13 +100,13 @@ impl Socket {
         Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
     }
 
-    /// Bytes of its send buffer, as the kernel counts them: each frame with what it costs.
+    /// Bytes of its send buffer, as the kernel counts them: with the overhead of each frame.
     pub(super) fn send_buffer(&self) -> io::Result<usize> {
         let bytes: c_int = self.get(libc::SOL_SOCKET, libc::SO_SNDBUF)?;
         Ok(bytes.max(0) as usize)
     }
 
-    /// Bytes of it in use (`SIOCOUTQ`).
+    /// Bytes of the send buffer in use (`SIOCOUTQ`).
     pub(super) fn unsent(&self) -> io::Result<usize> {
         let mut bytes: c_int = 0;
         // SAFETY: the kernel writes an integer there.
@@ -115,15 +114,15 @@ impl Socket {
         Ok(bytes.max(0) as usize)
     }
 
-    /// Frames that found no room since the last question.
+    /// Frames dropped for lack of room since the last call.
     pub(super) fn take_drops(&self) -> io::Result<u64> {
-        // The kernel gives three numbers for TPACKET_V3: frames, drops, freezes.
+        // The kernel returns three numbers for TPACKET_V3: frames, drops, freezes.
         let [_frames, drops, _freezes]: [u32; 3] =
             self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(drops.into())
     }
 
-    /// An option whose value is an integer or a structure of integers.
+    /// Sets an option whose value is an integer or a structure of integers.
     pub(super) fn set<T: Copy>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let size = size_of::<T>() as libc::socklen_t;
         let value = std::ptr::from_ref(value).cast();
@@ -141,7 +140,7 @@ impl Socket {
     }
 }
 
-/// Values that any bytes are.
+/// Types for which any bytes are a valid value.
 trait Numbers: Default {}
 
 impl Numbers for c_int {}

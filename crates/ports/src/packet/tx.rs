@@ -1,4 +1,4 @@
-//! Sending a burst with one system call.
+//! Transmission of a burst with one system call.
 
 use std::io;
 
@@ -13,14 +13,14 @@ pub(super) struct Transmitter {
     batch: Batch,
     /// Frames the kernel has copied.
     sent: Vec<Frame>,
-    /// How many the send buffer takes when it is empty, and as far as is known now.
+    /// Number of frames that fit the empty send buffer; `credit` is the known room now.
     most: usize,
     credit: usize,
 }
 
 impl Transmitter {
     pub(super) fn new(socket: Socket) -> Transmitter {
-        // A socket that does not say takes what comes.
+        // If the socket does not report its buffer, there is no limit.
         let most = socket.send_buffer().map_or(usize::MAX, |bytes| bytes.div_ceil(FRAME_COST));
         Transmitter { socket, batch: Batch::default(), sent: Vec::new(), most, credit: most }
     }
@@ -37,7 +37,7 @@ impl Tx for Transmitter {
                 Ok(count) => sent += count,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // The driver or the socket is full: what is left is dropped.
+                    // The driver or the socket is full: the remaining frames are dropped.
                     Some(libc::EAGAIN | libc::ENOBUFS) => {
                         self.credit = 0;
                         break Ok(());
@@ -63,6 +63,6 @@ impl Tx for Transmitter {
     }
 }
 
-/// Most that a frame of one buffer takes of the send buffer (`skb->truesize`): its bytes, headroom
-/// and `skb_shared_info` in a power of two, and the `sk_buff`.
+/// Most bytes of the send buffer that a single-buffer frame takes (`skb->truesize`): its bytes,
+/// headroom and `skb_shared_info` rounded up to a power of two, and the `sk_buff`.
 const FRAME_COST: usize = 8192 + 256;

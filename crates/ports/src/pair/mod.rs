@@ -1,4 +1,5 @@
-//! `pair`: two ports in this process, like veth. What one end sends arrives at the other.
+//! `pair`: two connected ports in this process, like a veth. Frames sent by one end arrive at the
+//! other.
 
 mod rx;
 mod tx;
@@ -20,19 +21,19 @@ pub struct Pair {
     inward: Arc<[Ring]>,
     /// Frames that arrive at the other end.
     outward: Arc<[Ring]>,
-    /// Whether this end is up, and whether the other one is.
+    /// Whether this end and the other end are up.
     up: [Arc<AtomicBool>; 2],
     options: Options,
 }
 
-/// How a pair is made. Both ends are alike.
+/// Options of a pair, for both ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Receive queues of each end.
     pub queues: u32,
-    /// Frames that wait in a queue (veth: 256).
+    /// Most frames that wait in a queue (veth: 256).
     pub ring: usize,
-    /// Largest payload.
+    /// MTU in bytes.
     pub mtu: u32,
     /// Addresses of both ends.
     pub macs: [[u8; 6]; 2],
@@ -46,7 +47,7 @@ impl Default for Options {
 }
 
 impl Pair {
-    /// Both ends.
+    /// Makes both ends.
     pub fn new(options: Options) -> (Pair, Pair) {
         let rings = || -> Arc<[Ring]> {
             (0..options.queues.max(1)).map(|_| Ring::new(options.ring)).collect()
@@ -84,7 +85,7 @@ impl Device for Pair {
         self.options.mtu
     }
 
-    /// As a veth, it has a carrier while both ends are up (`veth_open`, `veth_close`).
+    /// Like a veth, it has a carrier while both ends are up (`veth_open`, `veth_close`).
     fn link(&self) -> bool {
         self.up.iter().all(|up| up.load(Ordering::Acquire))
     }
@@ -110,14 +111,14 @@ impl Drop for Pair {
     }
 }
 
-/// Frames on their way from one end to the other.
+/// A queue of frames from one end to the other.
 #[derive(Debug)]
 struct Ring {
     frames: Mutex<VecDeque<Frame>>,
-    /// Their number, to look at without the lock.
+    /// Their number, readable without the lock.
     len: AtomicUsize,
     capacity: usize,
-    /// Wakes the worker that polls the other side.
+    /// Waker of the worker that polls the queue.
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
@@ -131,12 +132,12 @@ impl Ring {
         }
     }
 
-    /// How many frames fit.
+    /// Number of frames that fit.
     fn room(&self) -> usize {
         self.capacity.saturating_sub(self.len.load(Ordering::Acquire))
     }
 
-    /// Takes what fits, from the front.
+    /// Takes the frames that fit, from the front.
     fn push(&self, frames: &mut Vec<Frame>) {
         let mut ring = self.frames.lock();
         let fits = frames.len().min(self.capacity - ring.len());
@@ -148,7 +149,7 @@ impl Ring {
         }
     }
 
-    /// Appends up to `limit` frames to `out`; gives their number.
+    /// Appends up to `limit` frames to `out`; returns their number.
     fn pop(&self, limit: usize, out: &mut Vec<Frame>) -> usize {
         if self.len.load(Ordering::Acquire) == 0 {
             return 0;

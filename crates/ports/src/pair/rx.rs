@@ -1,4 +1,4 @@
-//! Receiving what the other end sent.
+//! Reception of frames from the other end.
 
 use std::io;
 use std::sync::Arc;

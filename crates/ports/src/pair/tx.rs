@@ -1,4 +1,4 @@
-//! Sending to the other end: the frames themselves, without a copy.
+//! Transmission to the other end, without a copy.
 
 use std::io;
 use std::sync::Arc;

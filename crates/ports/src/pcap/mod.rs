@@ -1,4 +1,4 @@
-//! `pcap`: replays a capture, and writes what is sent to it into another.
+//! `pcap`: replays a capture, and writes frames sent to it into another.
 
 mod rx;
 mod tx;
@@ -17,7 +17,7 @@ use crate::stream::{self, Opened};
 
 pub(crate) use tx::{Capture, End, now_ns};
 
-/// Captures as a port.
+/// A port that replays and writes captures.
 #[derive(Debug)]
 pub struct Pcap {
     options: Options,
@@ -44,7 +44,7 @@ pub enum Timing {
     /// With the pauses of the capture.
     #[default]
     Original,
-    /// So many frames a second.
+    /// At this number of frames per second.
     #[serde(skip)]
     Rate(u64),
     /// As fast as they are taken.
@@ -52,7 +52,8 @@ pub enum Timing {
 }
 
 impl Pcap {
-    /// Opens both captures, which may be FIFOs: what is written to one while it runs arrives.
+    /// Opens both captures. They may be FIFOs: packets written to the input while the port runs
+    /// arrive.
     pub fn new(options: Options) -> io::Result<Pcap> {
         if let Some(path) = &options.input {
             check(path, options.repeat)?;
@@ -64,7 +65,7 @@ impl Pcap {
         Ok(Pcap { options, output })
     }
 
-    /// The capture that is written, and its name.
+    /// The capture to write, and its name.
     fn written(&self) -> Option<(std::path::Display<'_>, &Capture)> {
         Some((self.options.output.as_ref()?.display(), self.output.as_deref()?))
     }
@@ -80,7 +81,7 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        // What is in a capture is to be as it would be on a wire.
+        // Captured frames are to look as on a wire.
         Features {
             rx_frags: true,
             tx_frags: true,
@@ -90,7 +91,7 @@ impl Device for Pcap {
         }
     }
 
-    /// Anything that a capture may hold.
+    /// The largest frame that a capture may hold.
     fn mtu(&self) -> u32 {
         65535
     }
@@ -119,8 +120,8 @@ impl Device for Pcap {
     }
 }
 
-/// Says early that it is no capture; each replay opens it again. Of a stream nothing is known
-/// before it is read, and that can be done once.
+/// Checks early that the input is a capture; each replay opens it again. A stream is not checked,
+/// because it can be read only once.
 fn check(path: &Path, repeat: bool) -> io::Result<()> {
     if stream::is_file(path) {
         return open_file(path).map(drop);
@@ -132,7 +133,7 @@ fn check(path: &Path, repeat: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// A capture that is a file.
+/// Opens a capture in a file.
 fn open_file(path: &Path) -> io::Result<Reader<BufReader<File>>> {
     match stream::open(path).map_err(|error| named(path, &error))? {
         Opened::File(file) => reader(path, file),

@@ -1,4 +1,4 @@
-//! Replaying a capture.
+//! Replay of a capture.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -20,16 +20,16 @@ pub(super) struct Replay {
     path: PathBuf,
     source: Source,
     repeat: bool,
-    /// Frames of this round, to notice a capture without any.
+    /// Frames so far in this pass, to detect an empty capture.
     round: u64,
-    /// The next frame, when it was read too early.
+    /// The next frame and when it is due, if it was read early.
     waiting: Option<(Frame, Instant)>,
     timing: Clock,
     is_finished: bool,
     missed: u64,
 }
 
-/// Where packets come from.
+/// The source of packets.
 enum Source {
     File(Reader<BufReader<File>>),
     Feed(Feed),
@@ -65,7 +65,7 @@ impl Replay {
         })
     }
 
-    /// The next frame and when it is due; `None` at the end, or when nothing is there just now.
+    /// The next frame and when it is due; `None` at the end, or if none is available now.
     fn read(&mut self, pool: &mut Pool) -> io::Result<Option<(Frame, Instant)>> {
         loop {
             let (stamp, frame) = match &mut self.source {
@@ -114,7 +114,7 @@ impl Replay {
 }
 
 impl Clock {
-    /// When a frame with this time stamp is due.
+    /// Time at which a frame with this time stamp is due.
     fn due(&mut self, stamp: u64) -> Instant {
         let now = Instant::now();
         match self {
@@ -127,8 +127,8 @@ impl Clock {
     }
 }
 
-/// A frame of what was captured; none if it is not Ethernet, too short or too long, or there is no
-/// memory.
+/// Makes a frame of a captured packet; `None` if it is not Ethernet, too short or too long, or
+/// there is no memory.
 fn frame_of(pool: &mut Pool, data: &[u8], link_type: u16) -> Option<Frame> {
     if link_type != LINK_TYPE_ETHERNET {
         return None;

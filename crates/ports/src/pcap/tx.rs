@@ -1,4 +1,4 @@
-//! Writing what is sent into a capture. A file is written on the worker's thread: a slow disk slows
+//! Writes sent frames into a capture. A file is written on the worker's thread: a slow disk slows
 //! the worker, a full one is an error of the port. A stream that is read too slowly loses frames.
 
 use std::fmt;
@@ -17,14 +17,15 @@ use towpath_xdp::{Frame, Pool};
 
 use crate::stream::writer::Outlet;
 
-/// A capture that all workers write to, until it cannot be written any more.
+/// A capture that all workers write to, until writing fails.
 #[derive(Debug)]
 pub(crate) struct Capture {
     output: Mutex<Output>,
     pub(crate) end: End,
 }
 
-/// The reason for the end of a file: the disk is full, it is too large, or its reader has gone.
+/// The end of a recording and its reason: the disk is full, the file is too large, or its reader is
+/// gone.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     why: OnceLock<String>,
@@ -37,8 +38,8 @@ impl Capture {
         Ok(Capture { output: Mutex::new(Output::create(path)?), end: End::default() })
     }
 
-    /// Appends frames that pass now; gives how many were written. The others find no room just
-    /// now, or never again: then it has ended.
+    /// Appends frames with the present time; returns the number written. The others find no room
+    /// now, or the recording has ended.
     pub(crate) fn write_all(&self, frames: &[Frame], direction: Direction) -> usize {
         if frames.is_empty() || self.end.why().is_some() {
             return 0;
@@ -53,7 +54,8 @@ impl Capture {
         written
     }
 
-    /// How many frames of one buffer it takes now. One that has ended takes all, to say so.
+    /// Number of single-buffer frames that the capture takes now. After its end it takes all, to
+    /// report the error.
     fn credit(&self) -> usize {
         let mut output = self.output.lock();
         match output.room() {
@@ -76,12 +78,12 @@ impl End {
         self.why.get_or_init(|| error.to_string());
     }
 
-    /// Why it has come, if it has.
+    /// The reason, if the recording has ended.
     pub(crate) fn why(&self) -> Option<&str> {
         self.why.get().map(String::as_str)
     }
 
-    /// So many frames are not written.
+    /// Counts frames that are not written.
     pub(crate) fn lose(&self, frames: usize) {
         self.lost.fetch_add(frames as u64, Ordering::Relaxed);
     }
@@ -105,10 +107,10 @@ impl fmt::Display for End {
     }
 }
 
-/// The file.
+/// The output file.
 struct Output {
     writer: Pcapng<BufWriter<Outlet>>,
-    /// Output interfaces by the ifindex that frames arrived on.
+    /// Ids of the file's interfaces, by ingress ifindex.
     interfaces: Vec<(u32, u32)>,
     buffer: Vec<u8>,
 }
@@ -132,8 +134,8 @@ impl Output {
         Ok(Output { writer, interfaces: Vec::new(), buffer: Vec::new() })
     }
 
-    /// Appends frames that pass now; gives how many were written, and why not all: without an error
-    /// there is no room for more just now.
+    /// Appends frames with the present time; returns the number written, and the error. Fewer
+    /// frames without an error mean that there is no room now.
     fn write_all(&mut self, frames: &[Frame], direction: Direction) -> (usize, Result<(), Error>) {
         let now = now_ns();
         let mut written = 0;
@@ -150,7 +152,7 @@ impl Output {
         }
         let output = self.writer.output_mut();
         if output.get_ref().is_live() {
-            // An error is told of the next frame.
+            // An error is reported with the next frame.
             let _later = output.flush();
         }
         (written, Ok(()))
@@ -194,7 +196,8 @@ impl Output {
     }
 }
 
-/// Most that a frame of one buffer takes in a file: the buffer, the block around it, its options.
+/// Most bytes that a single-buffer frame takes in a file: the buffer, the block around it, its
+/// options.
 const RECORD_BYTES_MAX: usize = BUFFER_BYTES + 256;
 
 /// The time, in nanoseconds since 1970.
@@ -204,7 +207,7 @@ pub(crate) fn now_ns() -> u64 {
 
 pub(super) struct Writer {
     capture: Option<Arc<Capture>>,
-    /// Something was written that may not be in the file yet.
+    /// Written data may not be in the file yet.
     is_dirty: bool,
 }
 
@@ -215,7 +218,7 @@ impl Writer {
 }
 
 impl Tx for Writer {
-    /// Without a capture to write, frames are taken and forgotten.
+    /// Without a capture to write, frames are accepted and discarded.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let Some(capture) = &self.capture else {
             pool.give_all(frames);
@@ -226,7 +229,7 @@ impl Tx for Writer {
         frames.drain(..written).for_each(|frame| pool.give(frame));
         match capture.end.why() {
             Some(why) if !frames.is_empty() => {
-                // The first; the rest is tried again.
+                // This concerns the first frame; the rest is tried again.
                 capture.end.lose(1);
                 Err(io::Error::other(why.to_owned()))
             }
@@ -241,7 +244,7 @@ impl Tx for Writer {
         self.capture.as_ref().map_or(usize::MAX, |capture| capture.credit())
     }
 
-    /// A worker that has nothing to do leaves the capture as it is to be read.
+    /// Flushes the capture when the worker is idle, so that readers find all frames.
     fn reap(&mut self, _pool: &mut Pool) -> bool {
         if let Some(capture) = self.capture.as_ref().filter(|_| self.is_dirty) {
             capture.flush();

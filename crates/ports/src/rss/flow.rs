@@ -1,6 +1,6 @@
-//! The addresses of a packet that its hash covers.
+//! The fields of a packet that the RSS hash covers.
 
-/// The hashed fields: source and destination, and ports behind them.
+/// The hashed fields: source and destination addresses, followed by the ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     bytes: [u8; 36],
@@ -9,7 +9,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Of a frame that begins like this; `None` if it is no IP, or its IP header is not whole.
+    /// Parses the start of a frame; `None` if it is not IP, or its IP header is truncated.
     pub(super) fn parse(frame: &[u8]) -> Option<Flow> {
         let (mut ether_type, mut packet) = (be16(frame, 12)?, frame.get(14..)?);
         for _ in 0..VLANS_MAX {
@@ -80,7 +80,7 @@ impl Flow {
         Flow { bytes, len: addresses.len(), kind }
     }
 
-    /// With the ports of TCP and UDP, if they are there.
+    /// Adds the ports of TCP and UDP, if they are present.
     fn with_ports(mut self, protocol: u8, segment: Option<&[u8]>) -> Flow {
         let kind = match protocol {
             IPPROTO_TCP => L4_TCP,

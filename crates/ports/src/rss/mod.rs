@@ -1,9 +1,10 @@
-//! Receive-side scaling: the hash over a packet's addresses that a NIC makes with Microsoft's
-//! Toeplitz function ("Verifying the RSS Hash Calculation"), and what it covers in the kernel's
-//! terms (`enum xdp_rss_hash_type`).
+//! Receive-side scaling (RSS): the hash over a packet's addresses that NICs compute with
+//! Microsoft's Toeplitz function ("Verifying the RSS Hash Calculation"), and the covered fields in
+//! the kernel's terms (`enum xdp_rss_hash_type`).
 //!
-//! As NICs do it: the outermost addresses; ports of TCP and UDP, unless the packet is a fragment or
-//! they are not there; of a tunnel what is outside. What is no IP has no hash.
+//! As in NICs, the hash covers the outermost addresses, and the ports of TCP and UDP unless the
+//! packet is a fragment or the ports are missing. Tunnels are hashed by their outer headers.
+//! Packets other than IP have no hash.
 
 mod flow;
 
@@ -12,7 +13,7 @@ use towpath_xdp::{Frame, SharedBytes};
 
 use flow::Flow;
 
-/// The hash of a frame; `None` where a NIC makes none.
+/// The hash of a frame; `None` for packets other than IP.
 #[inline]
 pub fn hash(frame: &Frame) -> Option<RxHash> {
     if frame.has_frags() && frame.linear_len() < HEADERS_BYTES {
@@ -21,8 +22,8 @@ pub fn hash(frame: &Frame) -> Option<RxHash> {
     hash_of(frame.shared_linear())
 }
 
-/// Of a frame whose headers may go on in frags: a program may leave no more than an Ethernet header
-/// in front of them.
+/// The hash of a frame whose headers may continue in frags: a program may leave only an Ethernet
+/// header in the linear part.
 #[cold]
 fn hash_across(frame: &Frame) -> Option<RxHash> {
     let mut headers = [0; HEADERS_BYTES];
@@ -31,7 +32,7 @@ fn hash_across(frame: &Frame) -> Option<RxHash> {
     hash_headers(&headers[..len])
 }
 
-/// As [`hash`], of a packet whose headers are in these bytes.
+/// As [`hash`], for a packet whose headers are in these bytes.
 pub fn hash_of(linear: SharedBytes<'_>) -> Option<RxHash> {
     let mut headers = [0; HEADERS_BYTES];
     let len = linear.len().min(HEADERS_BYTES);
@@ -54,7 +55,7 @@ fn toeplitz(input: &[u8]) -> u32 {
     })
 }
 
-/// Contributions of each half byte of the input, by its place and value.
+/// Contributions of each half byte of the input, by position and value.
 static TABLES: [[u32; 16]; 2 * INPUT_BYTES_MAX] = tables();
 
 const fn tables() -> [[u32; 16]; 2 * INPUT_BYTES_MAX] {
@@ -77,7 +78,7 @@ const fn tables() -> [[u32; 16]; 2 * INPUT_BYTES_MAX] {
     tables
 }
 
-/// 32 bits of the key from a bit on.
+/// 32 bits of the key, starting at `bit`.
 const fn key_at(bit: usize) -> u32 {
     let (mut word, mut at) = (0_u64, 0);
     while at < 5 {
@@ -95,10 +96,10 @@ const _: () = assert!(
     INPUT_BYTES_MAX + size_of::<u32>() <= KEY.len(),
     "the key has 32 bits behind each input bit"
 );
-/// Headers behind this are not looked for.
+/// Bytes within which headers are looked for.
 const HEADERS_BYTES: usize = 256;
 
-/// The key that Microsoft publishes hashes for.
+/// The key of Microsoft's published test vectors.
 pub const KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,

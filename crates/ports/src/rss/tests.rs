@@ -23,7 +23,7 @@ const VECTORS: [(&str, &str, u32, u32); 8] = [
     ),
 ];
 
-/// Headers of a packet of a protocol; extension headers or options go in front of its segment.
+/// A packet's headers, with extension headers or options in front of the segment.
 fn packet(from: SocketAddr, to: SocketAddr, protocol: u8, between: &[u8]) -> Vec<u8> {
     let mut segment = between.to_vec();
     segment.extend(from.port().to_be_bytes());
@@ -138,7 +138,7 @@ fn what_is_cut_off_is_not_made_up() {
             };
             assert_eq!(hashed(&whole[..len]), expected, "{len} bytes");
         }
-        // Padding is no port.
+        // Padding is not taken for ports.
         let mut short = whole.clone();
         if from.is_ipv4() {
             short[16..18].copy_from_slice(&23_u16.to_be_bytes());
@@ -160,7 +160,7 @@ fn what_is_cut_off_is_not_made_up() {
     assert_eq!(hashed(&arp), None);
 }
 
-/// A program may leave the headers anywhere, and a NIC would not care.
+/// A program may leave the headers anywhere in frags, which must not change the hash.
 #[test]
 fn headers_in_frags_are_found() {
     for (from, to, _, ports, family) in vectors() {
@@ -174,7 +174,7 @@ fn headers_in_frags_are_found() {
             let hash = hash(&frame).map(|RxHash { value, kind }| (value, kind));
             assert_eq!(hash, Some((ports, family | L4 | L4_TCP)), "{at} bytes in front");
         }
-        // Cut off within the frags, nothing is made up.
+        // Truncated within the frags, no ports are hashed.
         let header = if from.is_ipv4() { 34 } else { 54 };
         let mut cut = Frame::new(&whole[..14]).expect("a frame");
         cut.append(Frame::new(&whole[14..header - 1]).expect("a frame")).expect("room");
@@ -182,7 +182,7 @@ fn headers_in_frags_are_found() {
     }
 }
 
-/// GRE, VXLAN, IPv6 in IPv4: what a NIC that knows none of them sees.
+/// GRE, VXLAN, IPv6 in IPv4: hashed by the outer headers, as by a NIC that does not know them.
 #[test]
 fn of_encapsulated_packets_the_outer_headers_count() {
     let inner = &packet("9.9.9.9:9".parse().unwrap(), "8.8.8.8:8".parse().unwrap(), 6, &[]);

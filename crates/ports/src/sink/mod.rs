@@ -1,4 +1,4 @@
-//! `sink`: takes every frame and forgets it. Nothing arrives.
+//! `sink`: accepts and discards every frame; never receives any.
 
 mod tx;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_xdp::Arena;
 
-/// Where frames end.
+/// A port that discards all frames.
 #[derive(Debug, Default)]
 pub struct Sink;
 
@@ -25,7 +25,7 @@ impl Device for Sink {
         Features { rx_frags: false, ..Features::IN_PROCESS }
     }
 
-    /// Anything fits.
+    /// The largest value, so that every frame fits.
     fn mtu(&self) -> u32 {
         65535
     }

@@ -1,4 +1,4 @@
-//! Giving frames back where they came from.
+//! Returns frames to the pool.
 
 use std::io;
 

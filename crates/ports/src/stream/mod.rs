@@ -1,5 +1,5 @@
-//! Files named by users. A name may belong to a FIFO, a terminal or another device, where the
-//! process at the other end determines the pace.
+//! Files named by users. A name may belong to a FIFO, a terminal or another device, whose peer
+//! process determines the pace.
 //!
 //! Opening one never waits. Each stream has a thread for its data ([`reader`], [`writer`]), so that
 //! no worker waits.
@@ -15,17 +15,17 @@ use std::path::Path;
 /// An opened file or stream.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// A file on a disk: reading and writing it takes no longer than that takes.
+    /// A file on a disk: reads and writes wait for the disk only.
     File(File),
-    /// Anything else; it says "would block" instead of waiting.
+    /// Any other kind, opened non-blocking.
     Stream(File),
 }
 
-/// Opens it to be read; `-` is standard input.
+/// Opens it for reading; `-` is standard input.
 ///
 /// # Errors
 ///
-/// As [`File::open`] gives them, and for what has no contents to read.
+/// The errors of [`File::open`], and an error for files without readable contents.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdin");
     opened(path, OpenOptions::new().read(true))
@@ -35,13 +35,13 @@ pub(crate) fn open(path: &Path) -> io::Result<Opened> {
 ///
 /// # Errors
 ///
-/// The errors of [`File::create`]; the FIFO has no reader.
+/// The errors of [`File::create`], and an error for a FIFO without a reader.
 pub(crate) fn create(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdout");
     opened(path, OpenOptions::new().write(true).create(true).truncate(true))
 }
 
-/// Whether there is a file of that name, or might be one: it can be read more than once.
+/// Whether a regular file has this name, so that it can be read more than once.
 pub(crate) fn is_file(path: &Path) -> bool {
     fs::metadata(named(path, "/dev/stdin")).is_ok_and(|it| it.is_file())
 }
@@ -60,7 +60,7 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Opened> {
     }
 }
 
-/// The system has one number for several things that are not there.
+/// Explains an error number that the system uses for several causes.
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let Ok(kind) = fs::metadata(path).map(|it| it.file_type()) else { return error };
     let why = match error.raw_os_error() {

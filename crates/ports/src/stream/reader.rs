@@ -1,5 +1,5 @@
-//! Reading a capture from a stream whose writer may pause: a thread waits for packets and passes
-//! them on, up to a limit; further packets wait at the writer.
+//! Reads a capture from a stream whose writer may pause: a thread waits for packets and passes them
+//! on, up to a limit; further packets wait at the writer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -25,9 +25,9 @@ pub(crate) struct Arrived {
 /// A capture read as it arrives. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    /// Nothing only while this is dropped.
+    /// `None` only while this is dropped.
     packets: Option<Receiver<Arrived>>,
-    /// The next one, when it was looked for.
+    /// The next packet, if it was fetched already.
     next: Option<Arrived>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -36,13 +36,13 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct Shared {
     waker: Mutex<Option<Arc<Waker>>>,
-    /// Why it ended, if not because it was at its end.
+    /// The error that ended it, if any.
     error: Mutex<Option<Error>>,
     stop: OwnedFd,
 }
 
 impl Feed {
-    /// Starts to read.
+    /// Starts reading.
     pub(crate) fn start(file: File) -> io::Result<Feed> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Shared { waker: Mutex::default(), error: Mutex::default(), stop };
@@ -55,7 +55,7 @@ impl Feed {
             if let Err(error) = theirs.read(input, &sender) {
                 *theirs.error.lock() = Some(error);
             }
-            // The last that is heard of us.
+            // Dropping the sender announces the end.
             drop(sender);
             theirs.wake();
         })?;
@@ -67,7 +67,7 @@ impl Feed {
         *self.shared.waker.lock() = Some(Arc::clone(waker));
     }
 
-    /// Whether something is there, if only the end.
+    /// Whether a packet or the end is available.
     pub(crate) fn is_ready(&mut self) -> bool {
         if self.next.is_none() {
             self.next = match self.receive() {
@@ -79,11 +79,11 @@ impl Feed {
         true
     }
 
-    /// The next packet; nothing when it is not there yet.
+    /// The next packet; `None` if it has not arrived yet.
     ///
     /// # Errors
     ///
-    /// It is no capture, or ends where it should not; at its end there is none, either.
+    /// `Err(None)` at the end, `Err(Some(_))` if the stream is not a capture or is truncated.
     pub(crate) fn next(&mut self) -> Result<Option<Arrived>, Option<Error>> {
         if let Some(packet) = self.next.take() {
             return Ok(Some(packet));
@@ -105,7 +105,7 @@ impl Drop for Feed {
         drop(self.packets.take());
         let _rung = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic has said so itself.
+            // A panic of the thread was already reported.
             let _panicked = thread.join();
         }
     }
@@ -118,7 +118,7 @@ impl Shared {
             let (timestamp_ns, link_type) = (packet.timestamp_ns, packet.link_type);
             let data = packet.data.to_vec();
             if packets.send(Arrived { data, timestamp_ns, link_type }).is_err() {
-                // The receiver has gone.
+                // The receiver is gone.
                 break;
             }
             self.wake();
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Waits for the other end, or until the wait is cancelled. A FIFO without a writer is not at its
+/// A reader that waits for the peer, until it is cancelled. A FIFO without a writer is not at its
 /// end.
 struct Input {
     file: File,
@@ -164,7 +164,7 @@ impl Read for Input {
     }
 }
 
-/// Packets that wait for a worker.
+/// Most packets that wait for a worker.
 const PACKETS_MAX: usize = 1024;
 const BUFFER_BYTES: usize = 1 << 16;
 const _: () = assert!(PACKETS_MAX >= 64, "a burst may wait");

@@ -1,4 +1,4 @@
-//! Writing to a stream whose reader may pause: bytes wait in memory, up to a limit.
+//! Writes to a stream whose reader may pause: bytes wait in memory, up to a limit.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Opened;
 
-/// Where bytes go: to a file at once, to anything else as fast as that takes them.
+/// A destination of bytes: a file, written at once, or a stream, written as fast as it is read.
 #[derive(Debug)]
 pub(crate) enum Outlet {
     File(File),
@@ -30,16 +30,16 @@ impl Outlet {
         }
     }
 
-    /// Whether a process at the other end waits for the data.
+    /// Whether a peer process reads the data as it is written.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self, Outlet::Stream(_))
     }
 
-    /// How many bytes may be added before so much waits to be written that nothing should be.
+    /// Number of bytes that may be added before too many wait to be written.
     ///
     /// # Errors
     ///
-    /// Why nothing is written any more.
+    /// Fails with the error that ended writing, if there was one.
     pub(crate) fn room(&self) -> io::Result<usize> {
         match self {
             Outlet::File(_) => Ok(usize::MAX),
@@ -63,7 +63,7 @@ impl Write for Outlet {
     }
 }
 
-/// A stream and who writes to it. Dropping it waits for the other end, but not for long.
+/// A stream and its writer thread. Dropping it waits for the peer, for a short time.
 #[derive(Debug)]
 pub(crate) struct Stream {
     shared: Arc<Shared>,
@@ -99,7 +99,7 @@ impl Drop for Stream {
 #[derive(Debug)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Rung when there is something to write, or no more will come.
+    /// Eventfd, signalled when there is data to write or the input ended.
     bell: OwnedFd,
 }
 
@@ -108,13 +108,13 @@ struct Waiting {
     bytes: Vec<u8>,
     /// When the input ended.
     closed: Option<Instant>,
-    /// Why nothing is written any more.
+    /// The error that ended writing, if any.
     ended: Option<Errno>,
 }
 
 impl Shared {
     fn ring(&self) {
-        // A full counter is a rung bell too.
+        // The write fails only if the counter is full, which wakes the thread as well.
         let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -126,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// All of these bytes or none.
+    /// Adds all of these bytes or none.
     fn add(&self, bytes: &[u8]) -> io::Result<()> {
         let mut waiting = self.waiting()?;
         if waiting.bytes.len() + bytes.len() > BYTES_MAX {
@@ -141,7 +141,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes what comes, until no more will.
+    /// Writes added bytes until the input ends.
     fn write_to(&self, file: &File) -> Result<(), Errno> {
         let mut bytes = Vec::new();
         loop {
@@ -164,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Gives whether there was time for it.
+    /// Writes all bytes; returns `false` if the time for closing ran out.
     fn write_all(&self, file: &File, mut bytes: &[u8]) -> Result<bool, Errno> {
         while !bytes.is_empty() {
             match rustix::io::write(file, bytes) {
@@ -178,7 +178,7 @@ impl Shared {
                     }
                     let out = PollFd::new(file, PollFlags::OUT);
                     match left {
-                        // The bell has said all it had to say.
+                        // After the input ended, the eventfd is not of interest.
                         Some(_) => self.wait(&[out], left)?,
                         None => self.wait(&[out, PollFd::new(&self.bell, PollFlags::IN)], None)?,
                     }
@@ -196,16 +196,16 @@ impl Shared {
             Err(errno) => return Err(errno),
         }
         let mut count = [0; 8];
-        // Nothing to read when it was not rung.
+        // The read fails if the eventfd was not signalled.
         let _count = rustix::io::read(&self.bell, &mut count);
         Ok(())
     }
 }
 
-/// With so much waiting, what comes is left out.
+/// Waiting bytes above which new frames are left out.
 const FULL_BYTES: usize = 1 << 20;
-/// More than that and what was on its way when it became full.
+/// Most waiting bytes: more than [`FULL_BYTES`] and the frames in progress when that was reached.
 const BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(FULL_BYTES < BYTES_MAX, "what is on its way finds room");
-/// How long the other end has for what is left at the end.
+/// Time for the peer to read the rest at the end.
 const CLOSE_TIME: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// Offload work that the kernel may leave to us.
+/// Offload work that the kernel may leave to this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offloads {
     pub(super) checksum: bool,
@@ -22,7 +22,7 @@ impl Offloads {
     pub(super) const NONE: Offloads = Offloads { checksum: false, tso: false, uso: false };
 }
 
-/// A queue of no interface yet.
+/// Opens a queue without an interface.
 pub(super) fn open() -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
@@ -50,7 +50,7 @@ pub(super) fn set_header(queue: &OwnedFd, bytes: usize) -> io::Result<()> {
     check(unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETVNETHDRSZ as _, &bytes) })
 }
 
-/// Lets the kernel leave us as much as it can.
+/// Lets the kernel leave as much offload work as it supports.
 pub(super) fn set_offloads(queue: &OwnedFd) -> io::Result<Offloads> {
     let set = |flags: c_ulong| {
         // SAFETY: the request takes a number.

@@ -1,9 +1,9 @@
-//! `tap`: an interface of the host whose other end is here. What the host's stack sends through it
-//! arrives, and what leaves by the port is received by the host's stack.
+//! `tap`: an interface of the host whose other end is this port. Frames that the host's stack sends
+//! through it arrive here, and frames that leave by the port are received by the host's stack.
 //!
-//! Each frame crosses with a virtio-net header (`IFF_VNET_HDR`), so that checksums and large
-//! packets (GSO) are left to do in both directions: between two taps nothing is cut and nothing is
-//! summed.
+//! Each frame is exchanged with a virtio-net header (`IFF_VNET_HDR`), so that checksums and
+//! segmentation (GSO) are left to do in both directions: between two taps no packet is segmented or
+//! checksummed.
 
 mod device_unsafe;
 mod rx;
@@ -21,27 +21,27 @@ use crate::host::{self, Interface};
 use crate::{Error, vnet};
 use device_unsafe::Offloads;
 
-/// How a tap is made.
+/// Options of a tap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Name of the interface, 1 to 15 bytes. One that is there already is used if it is a tap.
+    /// Name of the interface, 1 to 15 bytes. An existing interface is used if it is a tap.
     pub name: String,
-    /// Largest payload, 68 to 65521 bytes.
+    /// MTU, 68 to 65521 bytes.
     pub mtu: u32,
-    /// Address of the interface; by default the kernel makes one up.
+    /// Address of the interface; by default the kernel chooses one.
     pub mac: Option<[u8; 6]>,
     /// Queues, 1 to 256: the host's stack spreads flows over them.
     pub queues: u32,
     /// The network namespace it is in: a name that `ip netns` knows, or a path.
     pub netns: Option<String>,
-    /// Keeps the interface when the port goes.
+    /// Keeps the interface when the port is removed.
     pub persist: bool,
     /// Lets the host's stack leave checksums and segmentation to the next sender.
     pub offloads: bool,
 }
 
 impl Options {
-    /// The usual options: one queue, 1500 bytes, offloads, gone with the port.
+    /// Default options: one queue, an MTU of 1500 bytes, offloads, removed with the port.
     pub fn new(name: &str) -> Options {
         Options {
             name: name.to_owned(),
@@ -68,8 +68,8 @@ impl Options {
     }
 }
 
-/// A tap. The interface goes when this and all its queues are dropped, also when the process is
-/// killed.
+/// A tap. The interface is removed when this and all its queues are dropped, also when the process
+/// is killed.
 #[derive(Debug)]
 pub struct Tap {
     queues: Vec<Arc<OwnedFd>>,
@@ -91,7 +91,7 @@ impl Tap {
     fn new_here(options: &Options, is_foreign: bool) -> Result<Tap, Error> {
         let name = &options.name;
         let failed = |step| failed(name, step);
-        // One that is there without anybody at the other end has no carrier.
+        // A tap that no process has open has no carrier.
         if Interface::new(name).is_ok_and(|there| there.has_link()) {
             return Err(Error::InUse { interface: name.clone() });
         }
@@ -137,7 +137,7 @@ impl Device for Tap {
         self.interface.look_at_mtu();
     }
 
-    /// The kernel takes everything, whatever it may leave to us.
+    /// The kernel accepts all offloads, whatever it may leave to this end.
     fn features(&self) -> Features {
         Features {
             rx_frags: true,
@@ -154,7 +154,7 @@ impl Device for Tap {
         self.mac
     }
 
-    /// Numbers of another namespace mean nothing here.
+    /// `None` in another namespace, whose ifindexes are different.
     fn ifindex(&self) -> Option<u32> {
         self.ifindex
     }
@@ -172,7 +172,7 @@ impl Device for Tap {
         Ok(Box::new(rx::Queue::new(queue)))
     }
 
-    /// Workers that have no queue of their own share one: the kernel takes a frame at a time.
+    /// Workers without a queue of their own share one: the kernel takes a frame at a time.
     fn open_tx(&self, worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
         let queue = &self.queues[worker as usize % self.queues.len()];
         Ok(Box::new(tx::Transmitter::new(queue)))
@@ -218,11 +218,11 @@ mod tests {
         let second = Tap::new(&options).expect_err("it is in use");
         assert!(matches!(second, Error::InUse { .. }), "{second}");
         drop(first);
-        // A child of another test may have its descriptor until it runs a program of its own.
+        // A child process of another test may hold its descriptor until it calls `exec`.
         wait_for("nobody has it any more", &|| Tap::new(&options).is_ok());
     }
 
-    /// Ports share the frames of an engine: a thousand taps that kept some would have them all.
+    /// Ports share the frames of an engine: a thousand taps that kept some would hold all of them.
     #[test]
     fn a_queue_without_packets_keeps_no_memory() {
         let options = Options::new(&format!("tpkeep{}", std::process::id() % 100_000));
@@ -233,7 +233,7 @@ mod tests {
         let arena = Arena::new(256).expect("there is memory");
         let (mut pool, mut frames) = (Pool::new(&arena), Vec::new());
         let mut rx = tap.open_rx(0, &arena).expect("it is open");
-        // The host's stack may have sent some by itself.
+        // The host's stack may have sent frames by itself.
         while rx.receive(&mut pool, &mut frames, 64).expect("it is there") > 0 {
             pool.give_all(&mut frames);
         }

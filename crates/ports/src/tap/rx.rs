@@ -1,4 +1,4 @@
-//! Receiving what the host's stack sends: one `readv` a frame, into the frame's own buffers.
+//! Reception of frames from the host's stack: one `readv` per frame, into the frame's own buffers.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ use crate::vnet;
 
 pub(super) struct Queue {
     fd: Arc<OwnedFd>,
-    /// Buffers for the next frame, while it is received: one for its linear part, the rest for
-    /// frags, as it may be long. A thousand taps that kept theirs would have all memory there is.
+    /// Buffers for the next frame while it is received: one for its linear part, the rest for
+    /// frags, as it may be long. They are not kept, because a thousand taps would hold all memory.
     buffers: Vec<Frame>,
-    /// Frames whose header contradicted itself.
+    /// Number of frames with an inconsistent header.
     malformed: u64,
 }
 
@@ -25,7 +25,7 @@ impl Queue {
         Queue { fd: Arc::clone(fd), buffers: Vec::with_capacity(1 + FRAGS_MAX), malformed: 0 }
     }
 
-    /// Reads the next frame into the buffers; gives its length and its header.
+    /// Reads the next frame into the buffers; returns its length and its header.
     fn read(&mut self) -> Result<(usize, [u8; vnet::BYTES_WITH_BUFFERS]), Errno> {
         let mut header = [0; vnet::BYTES_WITH_BUFFERS];
         let mut slices: [IoSliceMut<'_>; 2 + FRAGS_MAX] =
@@ -42,7 +42,7 @@ impl Queue {
         Ok((bytes.saturating_sub(header.len()), header))
     }
 
-    /// The frame of `len` bytes that is in the buffers; those it does not need stay.
+    /// The frame of `len` bytes that is in the buffers; unused buffers stay.
     fn take(&mut self, len: usize) -> Option<Frame> {
         let linear = len.min(LINEAR_BYTES_MAX);
         let frags = (len - linear).div_ceil(BUFFER_BYTES);
@@ -58,7 +58,7 @@ impl Queue {
         Some(frame)
     }
 
-    /// Reads one frame; `None` when there is none.
+    /// Reads one frame; `None` if there is none.
     fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
             let (len, header) = match self.read() {
@@ -96,13 +96,13 @@ impl Queue {
         while count < limit {
             let missing = 1 + FRAGS_MAX - self.buffers.len();
             if pool.take_many(missing, &mut self.buffers) < missing {
-                // It stays in the tap until there is memory again.
+                // The frame stays in the tap until there is memory again.
                 break;
             }
             match self.next() {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
-                // What was received comes first; the error will be there again.
+                // Received frames are returned first; the error will occur again.
                 Err(_later) if count > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -137,7 +137,7 @@ impl Rx for Queue {
     }
 }
 
-/// Says what an error of a tap's queue means.
+/// Explains an error of a tap's queue.
 fn gone(errno: Errno) -> io::Error {
     match errno {
         Errno::BADFD => io::Error::new(io::ErrorKind::NotConnected, "the interface was deleted"),

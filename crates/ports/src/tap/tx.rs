@@ -1,6 +1,6 @@
-//! Sending to the host's stack: one `writev` a frame, with what is left to do to it in front. A tag
-//! that was taken off, and is told as a hint, is in its place again: the stack has no other way to
-//! learn of it.
+//! Transmission to the host's stack: one `writev` per frame, with its offload work in the header. A
+//! VLAN tag that was stripped, and is kept as a hint, is inserted again, because the stack has no
+//! other way to get it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ pub(super) struct Transmitter {
     fd: Arc<OwnedFd>,
     /// Frames the kernel has copied.
     sent: Vec<Frame>,
-    /// It took no more, the last time.
+    /// The last write found no room.
     is_full: bool,
 }
 
@@ -67,13 +67,13 @@ impl Transmitter {
     }
 }
 
-/// A tag as it is in a packet.
+/// The bytes of a VLAN tag in a packet.
 fn tag_bytes(VlanTag { protocol, tci }: VlanTag) -> [u8; TAG_BYTES] {
     let ([a, b], [c, d]) = (protocol.to_be_bytes(), tci.to_be_bytes());
     [a, b, c, d]
 }
 
-/// In front of which a tag is.
+/// Bytes of the addresses, which the tag follows.
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
 
@@ -90,7 +90,7 @@ impl Tx for Transmitter {
                     self.is_full = true;
                     break Ok(());
                 }
-                // Deleted, set down, or a frame that the kernel does not believe.
+                // The interface was deleted or is down, or the kernel rejects the frame.
                 Err(errno) => break Err(errno.into()),
             }
         };
@@ -99,7 +99,7 @@ impl Tx for Transmitter {
         result
     }
 
-    /// The kernel's stack takes every frame, and counts its drops. Only a reduced send buffer
+    /// The kernel's stack accepts every frame, and counts its drops. Only a reduced send buffer
     /// (`TUNSETSNDBUF`) refuses frames, until it is writable again.
     fn credit(&mut self) -> usize {
         if self.is_full {

@@ -1,4 +1,4 @@
-//! A bad wire: loss, delay, reordering, duplication and corruption, repeatable by a seed
+//! A faulty wire: loss, delay, reordering, duplication and corruption, reproducible by a seed
 //! (`tc qdisc ... netem`).
 
 use std::collections::VecDeque;
@@ -9,28 +9,28 @@ use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
 
-/// How bad the wire is. Shares are of 1.0.
+/// Faults of the wire. Shares are from 0.0 to 1.0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// Share of frames that are lost.
     pub loss: f64,
-    /// Share of frames of which one bit is inverted.
+    /// Share of frames with one bit inverted.
     pub corrupt: f64,
     /// Share of frames that arrive twice.
     pub duplicate: f64,
-    /// Share of frames that overtake the one before.
+    /// Share of frames that overtake the previous one.
     pub reorder: f64,
-    /// How long a frame is under way.
+    /// Delay of each frame.
     pub delay: Duration,
-    /// Up to so much more, at random.
+    /// Largest random addition to the delay.
     pub jitter: Duration,
     /// The same seed makes the same faults.
     pub seed: u64,
-    /// Frames that are under way at a time, at most; more are lost.
+    /// Most frames in flight at a time; more are lost.
     pub limit: usize,
-    /// Faults on the way in.
+    /// Whether received frames have faults.
     pub on_rx: bool,
-    /// Faults on the way out.
+    /// Whether sent frames have faults.
     pub on_tx: bool,
 }
 
@@ -83,13 +83,13 @@ impl Fault {
 struct Wire {
     fault: Fault,
     random: Rng,
-    /// By the time they arrive.
+    /// Frames in flight, by time of arrival.
     under_way: VecDeque<(Instant, Frame)>,
     removed: u64,
 }
 
 impl Wire {
-    /// Whether something that happens to a share of frames happens to this one.
+    /// Decides at random whether a fault with this share happens.
     fn happens(&mut self, share: f64) -> bool {
         self.random.f64() < share
     }
@@ -101,7 +101,7 @@ impl Wire {
         frame.copy_to(bit / 8, &[byte[0] ^ 1 << (bit % 8)]);
     }
 
-    /// Puts a frame on its way, or among those that have arrived.
+    /// Delays a frame, or adds it to `arrived` at once.
     fn travel(&mut self, frame: Frame, arrived: &mut Vec<Frame>, start: usize, pool: &mut Pool) {
         if !self.fault.has_delay() {
             let overtakes = arrived.len() > start && self.happens(self.fault.reorder);

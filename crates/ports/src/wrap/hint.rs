@@ -1,5 +1,5 @@
-//! Receive metadata in software, as a NIC reports it: its hash, the tag that it took off, and when
-//! it arrived. What the device tells itself is left as it is.
+//! Receive metadata made in software, as by a NIC: hash, stripped VLAN tag, and receive timestamp.
+//! Metadata from the device is left as it is.
 
 use towpath_engine::port::{Features, RxHints};
 use towpath_xdp::frame::ETH_HLEN;
@@ -14,9 +14,9 @@ use crate::rss;
 pub struct Hint {
     /// The hash over addresses ([`rss`]).
     pub hash: bool,
-    /// When it was taken from its queue: nanoseconds of `CLOCK_TAI`, one for each burst.
+    /// The time the frame was taken from its queue: nanoseconds of `CLOCK_TAI`, one for each burst.
     pub timestamp: bool,
-    /// The outer VLAN tag is taken off and told.
+    /// The outer VLAN tag, which is stripped.
     pub vlan: bool,
 }
 
@@ -80,10 +80,10 @@ impl Stage for Teller {
     }
 }
 
-/// Takes the outer tag off a frame that has one.
+/// Strips the outer tag off a frame that has one.
 fn take_tag(frame: &mut Frame) -> Option<VlanTag> {
     if frame.linear_len() < ETH_HLEN + TAG_BYTES {
-        // The rest may be in a frag; without one this is an error.
+        // The tag may be in a frag; without frags this fails.
         frame.pull_data(ETH_HLEN + TAG_BYTES).ok()?;
     }
     let mut bytes = frame.shared_linear_mut();

@@ -1,5 +1,5 @@
-//! A limit to the frames a second: a token bucket. On the way in, frames stay in the queue; on the
-//! way out, what is too much is dropped.
+//! A limit of frames per second: a token bucket. On receive, excess frames stay in the queue; on
+//! transmit they are dropped.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use towpath_xdp::{Frame, Pool};
 
 use super::{Layer, Stage};
 
-/// Frames a second; `None` is no limit.
+/// Limits in frames per second; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit {
-    /// On the way in, for each queue.
+    /// Receive limit of each queue.
     pub rx: Option<u64>,
-    /// On the way out, for each worker.
+    /// Transmit limit of each worker.
     pub tx: Option<u64>,
     /// Frames that may pass at once after a pause.
     pub burst: u32,

@@ -1,6 +1,6 @@
-//! Ports around ports: faults, limits, hints, recordings. A wrapped port is a port of the same
-//! kind, with the same features unless a layer has more; what is around it sees every frame on its
-//! way in and out.
+//! Ports around ports: faults, limits, hints, recordings. A wrapped port has the same kind and
+//! features as the inner one, unless a layer adds features; the layer sees every frame in both
+//! directions.
 
 pub mod fault;
 pub mod hint;
@@ -30,28 +30,28 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     /// Its line in the port's details.
     fn details(&self) -> (&'static str, String);
 
-    /// Why it does not work any more.
+    /// Why the layer failed, if it did.
     fn failure(&self) -> Option<String> {
         None
     }
 }
 
-/// A place that frames pass.
+/// One direction of a queue's or transmitter's layer, which frames pass.
 pub trait Stage: Send {
     /// Most frames that may pass now.
     fn room(&mut self, limit: usize) -> usize {
         limit
     }
 
-    /// Works on frames from `start` on: changes, removes (into `pool`), adds.
+    /// Processes frames from `start` on: may change, remove (into `pool`) and add frames.
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, pool: &mut Pool);
 
-    /// When it has something to let through although nothing comes.
+    /// Time at which it releases a held frame, if it holds any.
     fn due(&self) -> Option<std::time::Instant> {
         None
     }
 
-    /// Whether it lets other frames through than those that came, as a wire does.
+    /// Whether it holds frames back and releases them later, as a wire does.
     fn holds(&self) -> bool {
         false
     }
@@ -203,8 +203,8 @@ struct Transmitter {
 }
 
 impl Tx for Transmitter {
-    /// What the stage removes counts as sent: it is lost on the wire. So is what comes out of one
-    /// that holds frames back and finds no room.
+    /// Frames that the stage removes count as sent: they are lost on the wire. So do frames that a
+    /// holding stage releases and that find no room.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
         let room = self.stage.room(frames.len());
         self.passed.extend(frames.drain(..room));
@@ -214,7 +214,7 @@ impl Tx for Transmitter {
             pool.give_all(&mut self.passed);
             return Ok(());
         }
-        // Frames that don't fit go back to the front, and the sender drops them.
+        // Frames that do not fit return to the front, and the caller drops them.
         frames.splice(0..0, self.passed.drain(..));
         result
     }
@@ -237,7 +237,7 @@ impl Tx for Transmitter {
         if self.stage.due().is_some() {
             let mut none = Vec::new();
             if self.transmit(&mut none, pool).is_ok() {
-                // A device that fails now says so at the next burst.
+                // An error of the device is reported at the next burst.
                 let _failed = self.inner.flush(pool);
             }
             pool.give_all(&mut none);

@@ -1,4 +1,5 @@
-//! Writing down what passes: a capture of a port's frames in both directions, or a line for each.
+//! Records of passing frames: a capture of a port's frames in both directions, or a line of text
+//! for each.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use super::{Layer, Stage};
 use crate::pcap::{Capture, End, now_ns};
 use crate::stream::writer::Outlet;
 
-/// A capture of everything that passes a port.
+/// A capture of all frames that pass a port.
 #[derive(Debug, Clone)]
 pub struct Record {
     capture: Arc<Capture>,
@@ -30,7 +31,7 @@ pub struct Trace {
 }
 
 impl Record {
-    /// Writes into this file (pcapng), which is replaced if it exists; into a FIFO, as fast as it
+    /// Writes into a file (pcapng), which is replaced if it exists. A FIFO is written as fast as it
     /// is read.
     pub fn create(path: &Path) -> io::Result<Record> {
         let capture = Arc::new(Capture::create(path)?);
@@ -63,20 +64,20 @@ struct Recorder {
 
 impl Stage for Recorder {
     fn pass(&mut self, frames: &mut Vec<Frame>, start: usize, _pool: &mut Pool) {
-        // A full disk must not stop the port: the recording ends where the space did.
+        // A full disk must not stop the port; the recording ends.
         let written = self.capture.write_all(&frames[start..], self.direction);
         self.capture.end.lose(frames.len() - start - written);
     }
 }
 
 impl Trace {
-    /// Writes lines about the port of this name into a file, which is replaced if it exists; into a
-    /// FIFO, as fast as it is read.
+    /// Writes lines about the port called `name` into a file, which is replaced if it exists. A
+    /// FIFO is written as fast as it is read.
     pub fn create(name: &str, path: &Path) -> io::Result<Trace> {
         Ok(Trace::new(name, Arc::new(Mutex::new(Outlet::create(path)?))))
     }
 
-    /// Writes lines about the port of this name.
+    /// Writes lines about the port called `name`.
     pub fn new(name: &str, lines: Arc<Mutex<dyn Write + Send>>) -> Trace {
         Trace { lines, end: Arc::default(), name: name.into() }
     }
@@ -125,14 +126,14 @@ impl Stage for Tracer {
             let mut header = [0; ETH_HLEN];
             frame.copy_from(0, &mut header);
             let (len, what) = (frame.len(), describe(&header));
-            // Text has room for more.
+            // Writing to a `String` cannot fail.
             let _fits = writeln!(text, "{seconds}.{micros:06} {name} {way}: {len} bytes, {what}");
         }
         let mut lines = lines.lock();
         if let Err(error) = lines.write_all(text.as_bytes()) {
             end.lose(frames.len());
-            // A reader may only be slow. A full disk, or a reader that has gone, must not stop the
-            // port.
+            // A slow reader is not an error. A full disk, or a reader that is gone, must not stop
+            // the port.
             if error.kind() != io::ErrorKind::WouldBlock {
                 end.come(&error);
             }
@@ -172,7 +173,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(flags, [Some(1), Some(2)]);
 
-        // Where there is no room the capture ends, and frames go on.
+        // Without room the capture ends, and frames pass.
         let record = Record::create(Path::new("/dev/full")).unwrap();
         let mut shown = String::new();
         // It is noticed when a buffer is full.
