@@ -1,9 +1,10 @@
 //! The stop word of a worker: its current run, and whether the run was asked to end.
 //!
-//! The worker writes its run, once a burst; any thread may ask for the end of that run. Who is
-//! asked notices it at a look: functions that call functions of the program look before each call,
-//! the interpreter now and then, and compiled code when the worker's thread is interrupted
-//! ([`towpath_jit::interrupt`]). A request for another run than the one that is on means nothing.
+//! The worker writes its run once per burst; any thread may ask for the end of that run. The
+//! request is noticed at certain points: helpers that call back into the program check before each
+//! call, the interpreter checks periodically, and compiled code checks when the worker's thread is
+//! interrupted ([`towpath_jit::interrupt`]). A request for another run than the current one has no
+//! effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -17,20 +18,20 @@ use crate::standing::Standing;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Brake {
-    /// Number of the run: odd while it lasts, even behind it.
+    /// Number of the run: odd while it lasts, even after it.
     run: AtomicU64,
     /// Number of the program's standing.
     program: AtomicU64,
-    /// The run that is to end.
+    /// Number of the run that is asked to end.
     asked: AtomicU64,
 }
 
-/// The run in progress at the time of a look.
+/// The run in progress when it was read.
 #[derive(Debug, Clone)]
 pub struct Running {
-    /// Its number.
+    /// The run's number.
     pub run: u64,
-    /// Whose it is; `None` when that program is gone meanwhile.
+    /// The program's standing; `None` if the program is gone meanwhile.
     pub standing: Option<Arc<Standing>>,
 }
 
@@ -41,20 +42,20 @@ impl Default for Brake {
 }
 
 impl Brake {
-    /// The worker starts to run a program.
+    /// Notes that the worker starts running a program.
     #[inline]
     pub(crate) fn begin(&self, standing: &Standing) {
         self.program.store(standing.number(), Relaxed);
         self.run.store(self.run.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// It is done.
+    /// Notes the end of the run.
     #[inline]
     pub(crate) fn end(&self) {
         self.run.store(self.run.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// Whether the run that is on is to end: for the worker itself.
+    /// Whether the current run is asked to end; called by the worker.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Relaxed) == self.run.load(Relaxed)
@@ -65,7 +66,7 @@ impl Brake {
         (self.run.load(Relaxed), &raw const self.asked)
     }
 
-    /// Number of the run that is on, if there is one.
+    /// Number of the current run, if there is one.
     pub fn run(&self) -> Option<u64> {
         let run = self.run.load(Acquire);
         (run % 2 == 1).then_some(run)
@@ -75,7 +76,7 @@ impl Brake {
     pub fn running(&self) -> Option<Running> {
         let run = self.run()?;
         let standing = Standing::of(self.program.load(Relaxed));
-        // Otherwise it may be another one's program.
+        // Otherwise the program may belong to another run.
         (self.run() == Some(run)).then_some(Running { run, standing })
     }
 

@@ -1,4 +1,4 @@
-//! Many frames through one program in one call, and what became of each.
+//! Bursts: the verdicts of one program on many frames, run in one call.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ mod masks_unsafe;
 
 pub use masks_unsafe::ActionMasks;
 
-/// The verdicts of a burst. Kept and used again, it allocates only to grow.
+/// The verdicts of a burst. When reused, it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Burst {
     /// The program's return value for each frame.
     pub(crate) returned: Vec<u32>,
     /// The return value, if it is the same for all.
     unanimous: Option<u32>,
-    /// The frames of each action, unless it is.
+    /// The frames of each action; empty if all return values are equal.
     masks: Vec<ActionMasks>,
-    /// Where redirect calls led.
+    /// Targets of redirect calls.
     pub(crate) targets: Targets,
-    /// The maps that targets name.
+    /// The maps that targets refer to.
     pub(crate) maps: Option<Arc<MapSet>>,
-    /// Frames whose run did what no verified program can do, in order.
+    /// Frames whose run faulted, in order: a verified program cannot fault.
     pub(crate) faults: Vec<(u32, Fault)>,
     /// Instructions that the interpreter executed.
     pub(crate) executed: u64,
@@ -37,22 +37,22 @@ impl Burst {
         self.returned.len()
     }
 
-    /// Whether there are none.
+    /// Whether no frames were judged.
     pub fn is_empty(&self) -> bool {
         self.returned.is_empty()
     }
 
-    /// The 32-bit value returned for a frame; 0 (`XDP_ABORTED`) when its run faulted.
+    /// The 32-bit value returned for a frame; 0 (`XDP_ABORTED`) if its run faulted.
     ///
     /// # Panics
     ///
-    /// When there is no such frame.
+    /// If there is no such frame.
     #[inline]
     pub fn returned(&self, frame: usize) -> u32 {
         self.returned[frame]
     }
 
-    /// The value that was returned for each frame; `None` when they differ, or there are none.
+    /// The common return value of all frames; `None` if they differ, or there are no frames.
     #[inline]
     pub fn unanimous(&self) -> Option<u32> {
         self.unanimous
@@ -62,20 +62,20 @@ impl Burst {
     ///
     /// # Panics
     ///
-    /// When there is no such frame.
+    /// If there is no such frame.
     #[inline]
     pub fn action(&self, frame: usize) -> Action {
         Action::from_returned(self.returned(frame))
     }
 
-    /// The frames of each action, where they differ; empty when [`Burst::unanimous`] says what was
-    /// returned for all.
+    /// The frames of each action, if return values differ; empty if [`Burst::unanimous`] is not
+    /// `None`.
     #[inline]
     pub fn masks(&self) -> &[ActionMasks] {
         &self.masks
     }
 
-    /// How many frames there are of each [`Action`].
+    /// Number of frames of each [`Action`].
     #[inline]
     pub fn actions(&self) -> [u64; 5] {
         let mut actions = [0; 5];
@@ -94,11 +94,11 @@ impl Burst {
         actions
     }
 
-    /// Where a redirected frame goes ([`Verdict::target`]).
+    /// The target of a redirected frame ([`Verdict::target`]).
     ///
     /// # Panics
     ///
-    /// When there is no such frame.
+    /// If there is no such frame.
     pub fn target(&self, frame: usize) -> Option<RedirectTarget> {
         if self.action(frame) != Action::Redirect {
             return None;
@@ -106,14 +106,14 @@ impl Burst {
         self.targets.target(frame, self.maps.as_deref())?.with_map(|map| Some(Arc::clone(map)))
     }
 
-    /// Where a frame's last successful redirect call led, whatever its action.
+    /// The target of a frame's last successful redirect call, whatever its action.
     #[inline]
     pub fn last_redirect(&self, frame: usize) -> Option<RedirectTarget<&Map>> {
         self.targets.target(frame, self.maps.as_deref())?.with_map(|map| Some(&**map))
     }
 
-    /// By which rank a frame goes into the queue that it is redirected to: the key of its last
-    /// successful redirect call.
+    /// The rank of a frame in the queue that it is redirected to: the key of its last successful
+    /// redirect call.
     #[inline]
     pub fn rank(&self, frame: usize) -> u32 {
         match self.last_redirect(frame) {
@@ -134,12 +134,12 @@ impl Burst {
         self.targets.are_alike(a, b)
     }
 
-    /// Frames whose run faulted, with why.
+    /// Frames whose run faulted, with the fault.
     pub fn faults(&self) -> &[(u32, Fault)] {
         &self.faults
     }
 
-    /// How many instructions the interpreter executed for all frames; 0 where compiled code ran.
+    /// Number of instructions the interpreter executed for all frames; 0 if compiled code ran.
     pub fn executed(&self) -> u64 {
         self.executed
     }
@@ -148,7 +148,7 @@ impl Burst {
     ///
     /// # Panics
     ///
-    /// When there is no such frame.
+    /// If there is no such frame.
     pub fn verdict(&self, frame: usize) -> Verdict {
         Verdict {
             action: self.action(frame),
@@ -165,7 +165,7 @@ impl Burst {
         Ok(self.verdict(0))
     }
 
-    /// Keeps the maps that targets name.
+    /// Keeps the maps that targets refer to.
     #[inline]
     pub(crate) fn keep_maps(&mut self, maps: &Arc<MapSet>) {
         if !self.maps.as_ref().is_some_and(|known| Arc::ptr_eq(known, maps)) {
@@ -173,7 +173,8 @@ impl Burst {
         }
     }
 
-    /// Forgets the frames for the next burst of that many. The maps stay, most likely for it.
+    /// Prepares for a burst of `frames` frames. The maps are kept, as the next burst most likely
+    /// needs them.
     pub(crate) fn begin(&mut self, frames: usize) {
         self.returned.clear();
         self.returned.resize(frames, 0);
@@ -182,7 +183,7 @@ impl Burst {
         self.executed = 0;
     }
 
-    /// Looks at what the program returned for all frames.
+    /// Evaluates the return values of all frames.
     #[inline]
     pub(crate) fn conclude(&mut self) {
         let first = self.returned.first().copied();

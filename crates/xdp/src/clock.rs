@@ -1,7 +1,7 @@
 //! The clock of programs: the machine's, or one that the caller sets.
 //!
-//! A program that limits rates or ages flows makes sense over a capture only if time passes as it
-//! did when the frames were captured.
+//! Programs that limit rates or age flows work on a capture only if time passes as it did when the
+//! frames were captured.
 
 mod counter_unsafe;
 mod ticks;
@@ -12,7 +12,7 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 
 pub(crate) use ticks::Ticks;
 
-/// The time that software notes of frames, as devices' clocks have it: nanoseconds of `CLOCK_TAI`;
+/// The time for software timestamps of frames, as from devices' clocks: nanoseconds of `CLOCK_TAI`;
 /// 0 on a kernel without it.
 pub fn tai_now() -> u64 {
     clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, in_ns)
@@ -36,8 +36,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// From now on every clock that programs can read shows this time, in nanoseconds, until it is
-    /// set again. 0 means the machine's clocks.
+    /// Sets the time of every clock that programs can read, in nanoseconds, until it is set again.
+    /// 0 means the machine's clocks.
     pub fn set(&self, ns: u64) {
         self.set_ns.store(ns, Ordering::Relaxed);
     }

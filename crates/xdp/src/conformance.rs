@@ -1,9 +1,8 @@
-//! Bare instruction streams over a buffer, in every way of running: what the bpf_conformance suite
-//! asks of a runtime.
+//! Bare instruction streams over a buffer, run by any executor, for the bpf_conformance suite.
 //!
-//! The interpreter runs a stream as it is. Compilers take verified programs only, so there the
-//! stream becomes a function of an XDP program: the buffer is the value of a map, and what the
-//! function returns is stored behind it.
+//! The interpreter runs a stream as it is. Compilers take verified programs only, so for them the
+//! stream becomes a function of an XDP program: the buffer is the value of a map, and the
+//! function's return value is stored behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,24 +22,24 @@ use crate::program::{LoadError, LoadOptions, Program};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConformanceError {
-    /// In the interpreter, or it is no stream of instructions.
+    /// The interpreter failed, or the input is not a stream of instructions.
     #[error(transparent)]
     Interpreter(#[from] interp::ConformanceError),
-    /// The verifier refused it: only what is proved is compiled.
+    /// The verifier refused it; only verified programs are compiled.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It runs, but not in the way asked for.
+    /// It runs, but not by the requested executor.
     #[error("{wanted} does not run it: {why}")]
     NotCompiled {
         /// The requested executor.
         wanted: &'static str,
-        /// Why it does not.
+        /// The reason.
         why: String,
     },
-    /// It went wrong while running.
+    /// The run faulted.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// There was no frame to run it on.
+    /// No frame could be made to run it on.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The buffer could not be read back.
@@ -48,13 +47,13 @@ pub enum ConformanceError {
     Buffer(#[from] Errno),
 }
 
-/// Runs `program` (little-endian slots) with r1 = address of `memory`, r2 = its length, and gives
-/// r0. `memory` is changed as the program changes it.
+/// Runs `program` (little-endian slots) with r1 = address of `memory`, r2 = its length, and returns
+/// r0. `memory` is modified as by the program.
 ///
 /// # Errors
 ///
-/// [`ConformanceError`]; an interpreted stream may do what no verifier would accept, a compiled one
-/// may not.
+/// [`ConformanceError`]; an interpreted stream may be one that no verifier would accept, a compiled
+/// one may not.
 pub fn run(program: &[u8], memory: &mut Vec<u8>, exec: Exec) -> Result<u64, ConformanceError> {
     if exec == Exec::Interp {
         return Ok(run_conformance(program, memory)?);
@@ -134,9 +133,9 @@ fn address(register: u8, offset: i32) -> [Insn; 2] {
     [load, Insn::new(0, 0, 0, 0, offset)]
 }
 
-/// Slots of the wrapper behind the call.
+/// Number of the wrapper's slots after the call.
 const AFTER_CALL: i32 = 5;
-/// Nothing a suite asks for takes LLVM so long.
+/// Longest wait for LLVM, more than any program of a suite takes.
 const TIER2_WAIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

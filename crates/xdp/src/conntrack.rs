@@ -1,10 +1,10 @@
-//! Connections that programs track: a table of our own behind the kernel's conntrack kfuncs.
+//! Connection tracking for programs: the table behind the kernel's conntrack kfuncs.
 //!
-//! The kernel's table is filled by its stack and by programs; here programs fill it
-//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`), and who tests them ([`KnownConnection`]). Entries
-//! are objects of the size of `struct nf_conn`, so that programs read `mark`, `status` and
-//! `timeout` where BTF says; what the table needs of an entry lies behind that. As in the kernel,
-//! an entry is in two chains, one for each direction, and a full table makes room by giving up
+//! The kernel's table is filled by its stack and by programs; this one by programs
+//! (`bpf_xdp_ct_alloc`, `bpf_ct_insert_entry`), and by tests ([`KnownConnection`]). Entries are
+//! objects of the size of `struct nf_conn`, so that programs read `mark`, `status` and `timeout` at
+//! the offsets in BTF; the table's own state of an entry lies behind that. As in the kernel, an
+//! entry is in two chains, one for each direction, and a full table makes room by evicting
 //! connections that are not assured.
 
 use std::hash::{BuildHasher, RandomState};
@@ -24,13 +24,13 @@ use crate::objects::{Class, Hidden, Link, Object, Objects};
 /// Connections by either direction's tuple.
 #[derive(Debug, Default)]
 pub(crate) struct Conntrack {
-    /// Made when the first entry is.
+    /// Allocated with the first entry.
     table: OnceLock<Table>,
-    /// Entries, those not yet inserted included.
+    /// Number of entries, including those not yet inserted.
     count: Count,
 }
 
-/// On cache lines of its own: new connections don't disturb who looks for known ones.
+/// Keeps the counter on its own cache lines, so that new connections do not slow down lookups.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
@@ -45,12 +45,12 @@ struct Table {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) class: Arc<Class>,
-    /// Where `status` and `mark` are in an entry, in bytes.
+    /// Byte offsets of `status` and `mark` in an entry.
     pub(crate) status: Option<u64>,
     pub(crate) mark: Option<u64>,
 }
 
-/// A connection that a host knows: what its stack has entered.
+/// A connection known to a host, as entered by its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownConnection {
     /// TCP or UDP.
@@ -59,7 +59,7 @@ pub struct KnownConnection {
     pub source: SocketAddr,
     /// See `source`.
     pub destination: SocketAddr,
-    /// How long it is known from now on.
+    /// Time until it expires, from now on.
     pub timeout: Duration,
     /// Traffic was seen in both directions (`IPS_ASSURED`, `IPS_SEEN_REPLY`).
     pub is_assured: bool,
@@ -123,7 +123,7 @@ pub(crate) fn address(bytes: &[u8]) -> [u64; 2] {
 }
 
 impl KnownConnection {
-    /// `None` when its ends are of two families.
+    /// The connection's tuple; `None` if its ends are of two address families.
     fn tuple(&self) -> Option<Tuple> {
         let words = |end: SocketAddr| match end.ip() {
             IpAddr::V4(it) => address(&it.octets()),
@@ -139,12 +139,12 @@ impl KnownConnection {
 }
 
 impl Conntrack {
-    /// Enters what the host knows already.
+    /// Adds a connection that the host knows already.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: its ends are of two families. `EEXIST`: it is known, or its opposite is. `ENOMEM`:
-    /// there is no room.
+    /// `EINVAL` if its ends are of two address families, `EEXIST` if it or its reverse is known,
+    /// `ENOMEM` if there is no room.
     pub(crate) fn enter(
         &self,
         known: &KnownConnection,
@@ -167,7 +167,7 @@ impl Conntrack {
             true if self.insert(object, by) => Ok(()),
             true => Err(Errno::EEXIST),
         };
-        // The table has a reference of its own.
+        // The table holds its own reference.
         by.objects.release(object, by.worker);
         result
     }
@@ -188,8 +188,8 @@ impl Conntrack {
         None
     }
 
-    /// Makes an object that is new an entry that is not in the table yet; false when there is no
-    /// room. An entry is assured if the word at `status` says so.
+    /// Turns a new object into an entry that is not in the table yet; `false` if there is no room.
+    /// An entry is assured if the word at `status` says so.
     pub(crate) fn begin(
         &self,
         object: Object<'_>,
@@ -208,8 +208,8 @@ impl Conntrack {
         true
     }
 
-    /// `bpf_ct_insert_entry`: false, and the entry is none any more, when one of its tuples is
-    /// taken. The table has a reference of its own.
+    /// Inserts an entry (`bpf_ct_insert_entry`). If one of its tuples is taken, returns `false`,
+    /// and the entry is invalid from then on. The table holds its own reference.
     pub(crate) fn insert(&self, object: Object<'_>, by: Asking<'_>) -> bool {
         let Some(state) = state(object).filter(|state| state.is(NEW)) else { return false };
         let table = self.table.get_or_init(Table::new);
@@ -237,7 +237,7 @@ impl Conntrack {
         inserted
     }
 
-    /// Sets how long an entry lives, from now or from its insertion.
+    /// Sets an entry's timeout, from now or from its insertion.
     pub(crate) fn set_timeout(&self, object: Object<'_>, timeout_ns: u64, by: Asking<'_>) {
         if let Some(state) = state(object) {
             state.timeout_ns().store(timeout_ns, Relaxed);
@@ -247,7 +247,7 @@ impl Conntrack {
         }
     }
 
-    /// An entry that was never inserted is none any more.
+    /// Invalidates an entry that was never inserted.
     pub(crate) fn abandon(&self, object: Object<'_>) {
         if state(object).is_some_and(|state| state.change(NEW, GONE)) {
             self.count.0.fetch_sub(1, Relaxed);
@@ -271,7 +271,7 @@ impl Conntrack {
         }
     }
 
-    /// Gives up the connections in one of some neighbouring chains that expired or are not assured
+    /// Evicts the expired or unassured connections of one of several neighbouring chains
     /// (`early_drop`).
     #[cold]
     fn make_room(&self, tuple: Tuple, status: Option<u64>, by: Asking<'_>) -> bool {
@@ -298,7 +298,7 @@ impl Conntrack {
     }
 }
 
-/// Sets bits of a new object's field, which has no others around it yet.
+/// Sets bits in a field of a new object, which no other thread accesses yet.
 fn set_bits(object: Object<'_>, offset: Option<u64>, bits: u64) {
     let Some(offset) = offset.map(|offset| offset as usize) else { return };
     if let Some(word) = object.word(offset & !7) {
@@ -317,8 +317,8 @@ impl Table {
         tuple.hash(self.seed) as usize & (CHAINS - 1)
     }
 
-    /// Holds the chains of a tuple and of its reply, in the order of all who hold two; the second
-    /// is `None` when both are one.
+    /// Locks the chains of a tuple and of its reply, in a fixed order; the second is `None` if both
+    /// are the same.
     fn lock_both<T>(&self, tuple: Tuple, work: impl FnOnce(&Link, Option<&Link>) -> T) -> T {
         let (original, reply) = (self.chain_of(tuple), self.chain_of(tuple.reversed()));
         if original == reply {
@@ -331,7 +331,7 @@ impl Table {
         work(original, Some(reply))
     }
 
-    /// The first object of a chain that `wanted` wants, with a reference.
+    /// The first object of a chain that `wanted` accepts, with a reference.
     fn first_of<'a>(
         &self,
         chain: usize,
@@ -357,7 +357,7 @@ fn find<'a>(
     })
 }
 
-/// The entries of a chain and the directions they are in it for.
+/// The entries of a chain, each with the direction it stands for.
 fn walk<'a>(
     chain: &Link,
     objects: &'a Objects,
@@ -367,7 +367,7 @@ fn walk<'a>(
     })
 }
 
-/// Takes an entry out of a chain where it stands for one direction.
+/// Removes an entry from a chain where it stands for one direction.
 fn unlink(chain: &Link, object: Object<'_>, is_reply: bool, objects: &Objects) {
     let Some(state) = state(object) else { return };
     let next = state.0.links[usize::from(is_reply)].get(objects);
@@ -401,7 +401,7 @@ impl<'o> State<'o> {
         self.0.words.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// When it goes; 0 before it is inserted.
+    /// Time of expiry; 0 before insertion.
     fn expires_ns(self) -> &'o AtomicU64 {
         &self.0.words[5]
     }
@@ -418,20 +418,21 @@ impl<'o> State<'o> {
         self.0.words[7].store(state, Release);
     }
 
-    /// Whether it was in a state, and is in another one now.
+    /// Changes the state from `from` to `to`; returns whether it was `from`.
     fn change(self, from: u64, to: u64) -> bool {
         self.0.words[7].compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
 }
 
-/// Not inserted; in the table; neither any more.
+/// States of an entry: not inserted; in the table; invalid.
 const NEW: u64 = 0;
 const INSERTED: u64 = 1;
 const GONE: u64 = 2;
 
-/// `nf_conntrack_max` of an ordinary machine.
+/// Most entries: `nf_conntrack_max` of an ordinary machine.
 const ENTRIES_MAX: u64 = 262_144;
-/// A power of two: two entries' directions a chain in a full table.
+/// Number of chains, a power of two: in a full table, each holds two directions of entries on
+/// average.
 const CHAINS: usize = 262_144;
 /// `NF_CT_EVICTION_RANGE`
 const CHAINS_TO_SEARCH: usize = 8;

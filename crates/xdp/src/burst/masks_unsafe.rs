@@ -1,5 +1,5 @@
-//! The frames of each action as bits, so that what is done to some frames of a burst needs no
-//! branch for each of the others.
+//! The frames of each action as bit masks, so that work on some frames of a burst needs no branch
+//! for the others.
 
 #![cfg_attr(
     target_arch = "x86_64",
@@ -12,7 +12,7 @@ use crate::verdict::Action;
 /// has its bit once.
 pub type ActionMasks = [u64; 5];
 
-/// Replaces `masks` by those of what a program returned.
+/// Replaces `masks` by those of a program's return values.
 pub(super) fn fill(masks: &mut Vec<ActionMasks>, returned: &[u32]) {
     let (whole, rest) = returned.as_chunks::<WORD>();
     masks.clear();
@@ -39,12 +39,12 @@ fn of_word(returned: &[u32; WORD]) -> ActionMasks {
         masks[Action::Tx as usize] |= u64::from(tx) << shift;
         masks[Action::Redirect as usize] |= u64::from(redirect) << shift;
     }
-    // Anything else that was returned is XDP_ABORTED.
+    // Every other return value counts as XDP_ABORTED.
     masks[Action::Aborted as usize] = !masks[1..].iter().fold(0, |all, mask| all | mask);
     masks
 }
 
-/// In which places 1 is, 2, 3 and 4.
+/// Bit masks of the positions of the values 1, 2, 3 and 4.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn parts(returned: &[u32; PART]) -> [u16; 4] {
@@ -55,7 +55,7 @@ fn parts(returned: &[u32; PART]) -> [u16; 4] {
     unsafe {
         let low = _mm_packs_epi32(_mm_loadu_si128(four), _mm_loadu_si128(four.add(1)));
         let high = _mm_packs_epi32(_mm_loadu_si128(four.add(2)), _mm_loadu_si128(four.add(3)));
-        // Saturation makes 0 or 255 of what is no byte, and neither is asked for.
+        // Saturation turns values that are not bytes into 0 or 255, which are not searched for.
         let bytes = _mm_packus_epi16(low, high);
         [
             _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(1))) as u16,
@@ -66,7 +66,7 @@ fn parts(returned: &[u32; PART]) -> [u16; 4] {
     }
 }
 
-/// In which places 1 is, 2, 3 and 4.
+/// Bit masks of the positions of the values 1, 2, 3 and 4.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 fn parts(returned: &[u32; PART]) -> [u16; 4] {
@@ -78,7 +78,7 @@ fn parts(returned: &[u32; PART]) -> [u16; 4] {
 
 /// Frames of a word.
 const WORD: usize = u64::BITS as usize;
-/// Frames that are looked at together.
+/// Frames processed together.
 const PART: usize = 16;
 
 #[cfg(test)]

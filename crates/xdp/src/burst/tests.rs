@@ -1,4 +1,4 @@
-//! A burst does to each frame what a run of its own would have done.
+//! Tests that a burst does to each frame what a separate run would have done.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
 }
 
 /// By the packet's first byte: 1 is redirected to interface 5, 2 calls redirect but passes, 3 gets
-/// 4 bytes in front and leaves by the door it came in, anything else is dropped.
+/// 4 bytes in front and is sent back by `XDP_TX`, anything else is dropped.
 fn program(exec: Exec) -> Program {
     let (mov, call, jne) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL, BPF_JMP | BPF_JNE);
     let exit = insn(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
@@ -67,7 +67,7 @@ fn frames_of_a_burst_are_judged_as_if_alone() {
         let program = program(exec);
         let (mut worker, mut burst) = (program.worker(0), Burst::default());
         let (mut together, mut alone) = (frames(), frames());
-        // The second time everything is used again.
+        // The second time all buffers are reused.
         for _ in 0..2 {
             program.run_burst(&mut worker, &mut together, &mut burst).unwrap();
             assert_eq!((burst.len(), burst.faults().len()), (8, 0));

@@ -1,12 +1,12 @@
-//! The processor's counter of time.
+//! The processor's time stamp counter.
 
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "reads a register that only intrinsics read")
 )]
 
-/// Ticks since the machine started, of `CLOCK_MONOTONIC`'s own counter; 0 where there is none to be
-/// read.
+/// Ticks since the machine started, of the counter behind `CLOCK_MONOTONIC`; 0 if there is none
+/// that can be read.
 #[inline(always)]
 pub(super) fn counter() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,12 +1,12 @@
-//! The monotonic clock, by the processor's counter between two readings of it.
+//! The monotonic clock, interpolated by the processor's counter between two readings.
 //!
-//! A reading of the clock takes 23 ns, of which 10 are the counter's. Programs that limit rates or
-//! age flows ask for the time with every frame. So the clock is read every 50 us, and what the
-//! counter has gone on since is added. The kernel's own clock for programs
-//! (`ktime_get_mono_fast_ns`) is made of readings and a counter in the same way.
+//! A reading of the clock takes 23 ns, 10 of them for the counter. Programs that limit rates or age
+//! flows read the time for every frame. So the clock is read every 50 us, and the counter's
+//! progress since then is added. The kernel's own clock for programs (`ktime_get_mono_fast_ns`)
+//! combines readings and a counter in the same way.
 //!
-//! A worker's readings never go back, and are not ahead of the clock: a reading belongs to the
-//! counter's value behind it.
+//! A worker's times never decrease, and are not ahead of the clock, because a reading is paired
+//! with the counter's value after it.
 
 use std::sync::OnceLock;
 
@@ -22,15 +22,15 @@ pub(crate) struct Ticks {
     ticks: u64,
     /// The clock's time at that count.
     ns: u64,
-    /// Ticks behind it in which the clock needn't be read again; 0 while the pace is not known.
+    /// Ticks after it in which the clock need not be read again; 0 while the pace is not known.
     window: u64,
     /// Nanoseconds of a tick, in units of 2^-32.
     pace: u64,
     /// A reading from which the pace is measured: ticks and nanoseconds.
     base: Option<(u64, u64)>,
-    /// Ticks that a reading takes if nothing comes between; 0 while that is not known.
+    /// Ticks that an uninterrupted reading takes; 0 while that is not known.
     quick: u64,
-    /// Whether the clock runs by the counter.
+    /// Whether the kernel's clock uses the counter.
     counts: bool,
 }
 
@@ -63,15 +63,15 @@ impl Ticks {
         self.take(before, now, counter())
     }
 
-    /// Notes what the clock said between two looks at the counter; gives what is to be shown.
+    /// Notes the clock's time, read between two counter values; returns the time to report.
     fn take(&mut self, before: u64, now: u64, after: u64) -> u64 {
-        // The most that was shown so far.
+        // At least the latest time reported so far.
         let now = now.max(self.ns + self.span(self.window));
         (self.ticks, self.ns) = (after, now);
         let took = after.wrapping_sub(before);
         let is_pair = took <= self.quick + self.quick / 4;
         self.quick = match self.quick {
-            // The first one only tells how long one takes.
+            // The first reading only measures how long a reading takes.
             0 => took,
             quick if is_pair => quick.min(took),
             // Should the processor get slower for good, longer readings become usual.
@@ -98,13 +98,13 @@ impl Ticks {
         let since = u128::from(ticks.wrapping_sub(base_ticks));
         let pace = (u128::from(since_ns) << 32).checked_div(since).unwrap_or(0);
         let pace = u64::try_from(pace).unwrap_or(0).min(PACE_MAX);
-        // The clock stood still while the machine slept, or was set: measure again.
+        // After the machine slept, or the clock was set, the pace is measured again.
         let agrees = known == 0 || known.abs_diff(pace) <= known / 1024;
         self.pace = if agrees { pace } else { 0 };
         self.base = Some((ticks, ns));
     }
 
-    /// Nanoseconds of so many ticks, no more than a window has.
+    /// Nanoseconds of `ticks` ticks, at most those of a window.
     #[inline(always)]
     fn span(&self, ticks: u64) -> u64 {
         debug_assert!(ticks <= self.window, "products of more ticks may not fit");
@@ -116,8 +116,8 @@ fn clock() -> u64 {
     now_ns(ClockId::Monotonic)
 }
 
-/// Whether the kernel keeps time by the counter: else it may differ from processor to processor, or
-/// change its pace.
+/// Whether the kernel keeps time by the counter. Otherwise the counter may differ between
+/// processors, or change its pace.
 fn runs_by_counter() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     let asks = || std::fs::read_to_string(SOURCE).is_ok_and(|source| source.trim() == "tsc");
@@ -125,19 +125,19 @@ fn runs_by_counter() -> bool {
 }
 
 const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-/// How long the counter alone is believed.
+/// Time for which the counter alone is used.
 const WINDOW_NS: u64 = 50_000;
 /// Time over which the pace is measured, at first and later.
 const FIRST_MEASURE_NS: u64 = 1_000_000;
 const MEASURE_NS: u64 = 1_000_000_000;
-/// A counter of 4 MHz: with a slower one, a window is few ticks.
+/// Pace of a counter of 4 MHz; with a slower one, a window would have too few ticks.
 const PACE_MAX: u64 = 250 << 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// One that has seen a counter of 4 GHz for a second.
+    /// A calibration that has seen a counter of 4 GHz for a second.
     fn known() -> Ticks {
         let mut ticks = Ticks { counts: true, ..Ticks::new() };
         for ms in 0..3 {

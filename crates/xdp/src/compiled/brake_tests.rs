@@ -1,4 +1,4 @@
-//! Programs that do not return, and programs that take more than they may.
+//! Tests of programs that do not return, and programs that exceed their budget.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn frames(count: usize) -> Vec<Frame> {
     (0..count).map(|_| Frame::new(&[0; 64]).expect("a packet")).collect()
 }
 
-/// Runs it until it is asked to end; gives why it ended.
+/// Runs the program until it is asked to end; returns why it ended.
 fn stopped(program: &Program) -> Vec<Violation> {
     let mut worker = program.worker(0);
     let brake = std::sync::Arc::clone(worker.brake());
@@ -86,7 +86,7 @@ fn a_program_that_does_not_return_ends_when_it_is_asked_to() {
     ];
     let update =
         [&[key][..], &map, &key_address, &value_address, &[call(id::MAP_UPDATE_ELEM)]].concat();
-    // Where nobody looks at what comes of it, LLVM does nothing: the program returns by itself.
+    // LLVM removes calls whose result is unused, so that the program returns by itself.
     let is_useful = |inner: &[Insn]| {
         inner.last().is_some_and(|call| call.imm.cast_unsigned() != id::MAP_LOOKUP_ELEM)
     };
@@ -104,7 +104,7 @@ fn a_program_that_does_not_return_ends_when_it_is_asked_to() {
     }
 }
 
-/// As many updates of an array's value as there is time for, from another value of the map.
+/// A program that updates an array's value, from another value of the map, as often as it has time.
 fn updates(count: i32) -> Vec<Insn> {
     let map = [Insn::new(BPF_LD | BPF_IMM | BPF_DW, 1, PSEUDO_MAP_FD, 0, 0), Insn::default()];
     let key = [

@@ -1,10 +1,10 @@
-//! Which tier runs a program that has both: the one that takes less time for the program's own
-//! frames, measured once.
+//! Choice of the tier that runs a program that has both: the one that takes less time for the
+//! program's own frames, measured once.
 //!
-//! LLVM's code is faster as a rule, not always. As soon as it is there, bursts run on one tier and
-//! the other in turn, with a look at the clock in front and behind, until there are enough of each.
-//! The middle one of each tier's times decides: a burst that was interrupted, or had other frames
-//! than most, counts as one among many. Afterwards a burst costs what it cost before.
+//! LLVM's code is usually faster, but not always. As soon as it is ready, bursts run on the two
+//! tiers in turn, timed before and after, until there are enough of each. The median time of each
+//! tier decides, so that interrupted bursts and bursts with unusual frames have little influence.
+//! Afterwards a burst has no extra cost.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,19 +19,19 @@ pub(crate) struct Choice {
     made: OnceLock<Measured>,
     /// Bursts of the trial so far.
     bursts: AtomicU32,
-    /// Picoseconds for a frame, of each burst on tier 1 and on tier 2.
+    /// Picoseconds per frame, of each burst on tier 1 and on tier 2.
     times: Mutex<[Vec<u64>; 2]>,
 }
 
 /// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measured {
-    /// Picoseconds for a frame on tier 1 and on tier 2.
+    /// Picoseconds per frame on tier 1 and on tier 2.
     times: [u64; 2],
 }
 
 impl Choice {
-    /// The measurements, if the choice is made. One load and a branch.
+    /// The measurements, if the choice is made. Costs one load and a branch.
     #[inline]
     pub(crate) fn made(&self) -> Option<Measured> {
         self.made.get().copied()
@@ -46,23 +46,23 @@ impl Choice {
         }
     }
 
-    /// Notes how long a burst of the trial took.
+    /// Notes the time of a burst of the trial.
     #[cold]
     pub(crate) fn note(&self, tier: Tier, frames: usize, time: Duration) {
         let Some(time) = (time.as_nanos() as u64 * 1000).checked_div(frames as u64) else { return };
         let mut times = self.times.lock();
         times[tier as usize].push(time);
         if times.iter().all(|times| times.len() >= BURSTS) {
-            // Caches and branch predictors have to get used to the code first.
+            // The first bursts are left out, as they warm up caches and branch predictors.
             let times = std::mem::take(&mut *times).map(|all| median(all[WARM_UP..].to_vec()));
-            // Another worker may have been at its last burst, too.
+            // Another worker may have completed the trial, too.
             self.made.get_or_init(|| Measured { times });
         }
     }
 }
 
 impl Measured {
-    /// The faster tier; tier 2 when there is no difference.
+    /// The faster tier; tier 2 if there is no difference.
     pub(crate) fn faster(&self) -> Tier {
         let [one, two] = self.times;
         if two <= one { Tier::Two } else { Tier::One }
@@ -81,9 +81,9 @@ fn median(mut times: Vec<u64>) -> u64 {
     *times.select_nth_unstable(middle).1
 }
 
-/// Bursts on each tier.
+/// Bursts of the trial on each tier.
 const BURSTS: usize = 72;
-/// Of these, how many do not count.
+/// Number of these that do not count.
 const WARM_UP: usize = 8;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Functions that compiled code calls by themselves, without a helper's number and checks: the
-//! verifier has proved what a helper would look at.
+//! Functions that compiled code calls directly, without a helper's number and checks, because the
+//! verifier has proved what a helper would check.
 
 #![expect(unsafe_code, reason = "is called from machine code with addresses and its own state")]
 
@@ -13,7 +13,7 @@ use super::live_unsafe::{call, run_of, run_of_frame, run_of_index};
 use crate::frame::Body;
 use crate::helpers::{self, direct};
 
-/// The functions.
+/// The table of these functions.
 pub(super) const DIRECT: Direct = Direct {
     csum_diff,
     ktime,
@@ -29,7 +29,7 @@ pub(super) const DIRECT: Direct = Direct {
     ring_discard,
 };
 
-/// Functions for helpers that only affect the running frame: they stop no run, and need no
+/// Functions for helpers that only affect the running frame: they never stop a run, and need no
 /// reference to it.
 pub(super) fn of_frame(helper: u32) -> Option<Callee> {
     Some(match helper {
@@ -40,7 +40,7 @@ pub(super) fn of_frame(helper: u32) -> Option<Callee> {
     })
 }
 
-/// Functions for kfuncs that need not know the frame of the run.
+/// Functions for kfuncs that do not depend on the run's frame.
 pub(super) fn of_kfunc(number: u32) -> Option<Callee> {
     let dequeue = helpers::kfunc_number("bpf_packet_dequeue");
     (dequeue == Some(number)).then_some(packet_dequeue)

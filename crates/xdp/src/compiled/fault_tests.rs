@@ -1,7 +1,7 @@
-//! Programs whose proof is wrong, on purpose: what they do must not end the process.
+//! Tests of programs with a deliberately wrong proof, whose faults must not end the process.
 //!
-//! As for guests, a pass of the tests' own stands for the verifier's mistake; here nothing checks
-//! what the code does, and the machine has to notice.
+//! As for guests, a test pass simulates the verifier's mistake. Here no code checks accesses, so
+//! that the machine must detect the fault.
 
 use std::ops::ControlFlow;
 use std::process::Command;
@@ -25,8 +25,9 @@ use crate::program::Shared;
 use crate::program::testing::{linked, load_over, map_def};
 use crate::{Burst, Exec, Frame, LoadOptions, Program};
 
-/// In the first page but one, which the system maps for nobody (`vm.mmap_min_addr`): whatever other
-/// threads map, an access there faults. Not null, whose accesses LLVM takes as never reached.
+/// An address in the second page, which the system never maps (`vm.mmap_min_addr`): whatever other
+/// threads map, an access there faults. Not null, because LLVM treats accesses to null as
+/// unreachable.
 const NOWHERE: u64 = 0x1000;
 
 const PACKET: Pass = Pass::new("packet", "loses the packet's address", |function, _| {
@@ -66,7 +67,7 @@ fn program(insns: &[Insn], maps: &[MapDef], mistakes: &[Pass], exec: Exec) -> Pr
     program
 }
 
-/// A store at slot 8 that only frames of 30 bytes reach; they return 2, shorter ones 1.
+/// A store at slot 8 that only frames of at least 30 bytes reach; they return 2, shorter ones 1.
 fn store() -> Vec<Insn> {
     let mut insns = with_packet(&[Insn::new(BPF_ST | BPF_MEM | BPF_W, 2, 0, 8, 7)]);
     insns[4] = Insn::new(BPF_ALU64 | BPF_ADD, 4, 0, 0, 30);
@@ -99,7 +100,7 @@ fn a_fault_aborts_its_frame_and_the_others_go_on() {
             "{fault}"
         );
 
-        // The interpreter has it from now on, and every frame is right.
+        // The interpreter runs it from now on, correctly.
         assert_eq!(program.stopped(), Some(fault));
         assert_eq!(program.exec(), Exec::Interp);
         let why = program.exec_status().fallback.unwrap_or_default();
@@ -160,13 +161,13 @@ fn records_are_given_back() {
         let program = program(&insns, &[map_def(MapType::Ringbuf, 0, 0, 4096)], &[PACKET], exec);
         let (returned, _) = run(&program, &[60, 60]);
         assert_eq!(returned, [0, 2]);
-        // Behind a record that is never given back nobody would see the second one.
+        // A record that is never released would hide the second one.
         let ring = program.maps().maps()[0].ringbuf().expect("a ring");
         assert_eq!(ring.consume(|_| ControlFlow::Continue(())), 1, "{exec:?}");
     }
 }
 
-/// A program array whose slot 0 leads to [`store`], in a world where packets are missed.
+/// A program array whose slot 0 leads to [`store`], compiled with the wrong packet address.
 struct World {
     shared: Shared,
     array: Arc<Map>,
@@ -188,12 +189,12 @@ impl World {
         World { shared, array, exec, called }
     }
 
-    /// Goes on to slot 0 at once.
+    /// A program that tail-calls slot 0.
     fn caller(&self) -> Program {
         load(&self.shared, &self.array, self.exec, &tail_call())
     }
 
-    /// Has a function go on to slot 0, and adds 4 to the result.
+    /// A program whose function tail-calls slot 0, and which adds 4 to the result.
     fn caller_of_function(&self) -> Program {
         let mut insns = vec![
             Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_CALL, 0, 2),
@@ -235,7 +236,7 @@ fn the_program_that_did_it_is_stopped_and_not_its_caller() {
             let [(1, fault)] = burst.faults() else { panic!("{:?}", burst.faults()) };
             assert_eq!(fault.insn, 8);
             assert_eq!(world.called.stopped(), Some(fault));
-            // The caller goes on as machine code, and enters the interpreter for the other one.
+            // The caller remains machine code, and enters the interpreter for its target.
             assert_eq!((caller.stopped(), caller.exec()), (None, exec));
             let (returned, burst) = run(&caller, &[60, 20]);
             assert_eq!(returned, [2 + added, 1 + added], "{exec:?}: {:?}", burst.faults());
@@ -278,7 +279,7 @@ fn what_others_do_wrong_is_not_hidden() {
     const CHILD: &str = "TOWPATH_TEST_FAULT";
     let name = "compiled::fault_tests::what_others_do_wrong_is_not_hidden";
     if std::env::var_os(CHILD).is_some() {
-        // The handler is there, and then Rust's guard finds the end of the stack.
+        // The fault handler is installed; Rust's guard must still detect a stack overflow.
         let program = program(&store(), &[], &[PACKET], Exec::Jit);
         assert_eq!(run(&program, &[60]).0, [0]);
         assert_ne!(endless(1), 0);
@@ -291,7 +292,7 @@ fn what_others_do_wrong_is_not_hidden() {
     assert!(!output.status.success());
 }
 
-/// Needs a stack without end.
+/// Recurses without end.
 fn endless(depth: u64) -> u64 {
     let space = std::hint::black_box([depth; 512]);
     if space[3] == 0 { 0 } else { endless(depth + 1) + space[7] }

@@ -1,4 +1,4 @@
-//! What compiled code does by itself where the interpreter calls a helper: both tiers beside the
+//! Tests of code that is inlined in place of a helper call: both tiers are compared with the
 //! interpreter.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ const fn call(helper: u32) -> Insn {
     Insn::new(BPF_JMP | BPF_CALL, 0, 0, 0, helper as i32)
 }
 
-/// The program in each way there is to run it, guests' checks and masks included.
+/// The program in each way of running it, with and without guests' checks and masks.
 fn in_all_ways(insns: &[Insn], maps: &[MapDef]) -> Vec<Program> {
     let mut ways = vec![
         (Exec::Interp, Trust::Verified, false),

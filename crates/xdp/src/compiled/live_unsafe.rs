@@ -1,9 +1,10 @@
 //! A burst in compiled code: entering it, and the functions it calls.
 //!
-//! Compiled code knows one pointer, to the [`Machine`]. It is the first field of [`Live`], so the
-//! functions it calls find everything else behind it. Compiled code goes from frame to frame by
-//! itself; the run learns of it at the first call. While compiled code runs no reference to the run
-//! is in use; each function called makes one from the pointer and is done with it when it returns.
+//! Compiled code has one pointer, to the [`Machine`]. That is the first field of [`Live`], so the
+//! functions it calls find the rest of the state behind it. Compiled code advances from frame to
+//! frame by itself; the run is updated at the first call. While compiled code runs, no reference to
+//! the run is in use; each called function makes one from the pointer and drops it before it
+//! returns.
 
 #![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
 
@@ -33,25 +34,25 @@ use crate::worker::{CHAIN_STACK_BYTES, Worker};
 pub(super) const CALLEES: Callees =
     Callees { helper, kfunc, tail_call, catch, probe, guard, direct: super::direct_unsafe::DIRECT };
 
-/// State of a burst that compiled code works on.
+/// State of a burst that compiled code processes.
 #[repr(C)]
 pub(super) struct Live<'a> {
     pub(super) machine: Machine,
     /// The frames of the burst.
     frames: *mut Frame,
-    /// Which of them the run is about; [`NO_FRAME`] before the first call.
+    /// Index of the run's present frame; [`NO_FRAME`] before the first call.
     current: u32,
     /// The program the burst was given to.
     entry: &'a Arc<Compiled>,
     /// Its interpreted form, for callbacks that outlive the run.
     code: &'a Arc<Code>,
-    /// The program that the run was told of last: `machine.target` of that moment.
+    /// The run's present program: `machine.target` at the last update.
     target: *const TailCallTarget,
-    /// Why `machine.stop` is set.
+    /// The reason for which `machine.stop` is set.
     stop: Option<Stop>,
     /// A machine fault, and the faulting code: no more compiled code may run.
     fault: Option<(Fault, Arc<Compiled>)>,
-    /// Callbacks inside each other; each has its own piece of stack.
+    /// Number of nested callbacks; each has its own part of the stack.
     nested: usize,
 }
 
@@ -60,26 +61,26 @@ pub(super) struct Live<'a> {
 pub(crate) struct Judged {
     /// The frames whose run was stopped.
     pub(crate) stops: Vec<(u32, Stop)>,
-    /// The one at which code did what the machine does not allow: frames behind it are not judged.
+    /// The frame at which code caused a machine fault; later frames are not judged.
     pub(crate) fault: Option<CodeStop>,
 }
 
-/// Code that did what the machine does not allow.
+/// A machine fault caused by compiled code.
 #[derive(Debug)]
 pub(crate) struct CodeStop {
-    /// The frame whose run it was.
+    /// Index of the frame that was processed.
     pub(crate) frame: u32,
     pub(crate) fault: Fault,
-    /// Whose code it was: the burst's own program, or one that a tail call led to.
+    /// The program whose code faulted: the burst's own, or the target of a tail call.
     pub(crate) program: Arc<Compiled>,
 }
 
-/// No burst is long enough to have a frame of this number.
+/// An index beyond every burst.
 const NO_FRAME: u32 = u32::MAX;
 
 impl Compiled {
-    /// Runs the program on each frame; `burst` has a place for each, and gets what they return and
-    /// where they are redirected to.
+    /// Runs the program on each frame. `burst` has an entry for each, and receives return values
+    /// and redirect targets.
     pub(crate) fn run_burst<'a>(
         self: &'a Arc<Self>,
         code: &'a Arc<Code>,
@@ -183,15 +184,14 @@ impl Live<'_> {
         (0, End::Fault)
     }
 
-    /// Makes the frame whole that code may have been changing when it was left.
+    /// Restores the consistency of a frame that code may have been changing when it stopped.
     #[cold]
     fn settle(&mut self, frame: u32) {
         // SAFETY: compiled code has returned, and counts no further than there are frames.
         unsafe { &mut *self.frames.add(frame as usize) }.settle();
     }
 
-    /// Notes what the machine did not allow, and which instruction it was; or that nothing is
-    /// wrong, but that the run is to end.
+    /// Notes a machine fault and its instruction; or, after an interrupt, that the run is to end.
     #[cold]
     fn note(&mut self, fault: &CodeFault) -> Stop {
         if fault.is_interrupt() {
@@ -209,9 +209,9 @@ impl Live<'_> {
         violation.into()
     }
 
-    /// The frame that code was at which was entered for those from `first` on and ended in the
-    /// middle. It notes that only for functions it calls, so it may be one of the frames in front
-    /// that returned 0: they are no different from it, aborted.
+    /// The frame that code was processing when it ended early, after it was entered for frames from
+    /// `first` on. Code notes the frame only for functions it calls, so the result may be an
+    /// earlier frame that returned 0; that makes no difference, as both are aborted.
     fn reached(&self, first: usize, returned: &[u32]) -> usize {
         let last = returned.iter().rposition(|&returned| returned != 0);
         let behind = last.map_or(first, |last| first.max(last + 1));
@@ -258,23 +258,23 @@ impl Live<'_> {
         self.landing().map_or(self.code, |landing| &landing.code)
     }
 
-    /// The running program, when a tail call led to it.
+    /// The running program, if a tail call led to it.
     pub(super) fn landing(&self) -> Option<&Landing> {
         // SAFETY: compiled code found it in a slot of a program array, and the worker is not
         // quiescent before the burst is over.
         unsafe { Landing::of(self.machine.target) }
     }
 
-    /// Makes the run about the program that runs now.
+    /// Updates the run with the present program.
     fn turn_to_program(&mut self, run: &mut Run<'_>) {
         self.target = self.machine.target;
         run.turn_to_program(self.landing());
         run.proved = self.program().trust == Trust::Verified;
     }
 
-    /// Ends the run that the current frame's calls made. Ring buffer records stay noted: the frame
-    /// that is turned to may have reserved one already, and none is left of another, but by a run
-    /// that was ended.
+    /// Ends the run of the current frame. Ring buffer records stay noted: the next frame may have
+    /// reserved one already, and none is left of other frames, except of a run that was ended
+    /// early.
     #[inline(always)]
     fn leave_frame(&mut self, run: &mut Run<'_>) {
         if !run.extras.is_empty() {
@@ -283,13 +283,13 @@ impl Live<'_> {
     }
 }
 
-/// Gives up what few runs have.
+/// Releases state that few runs have.
 #[inline(never)]
 fn forget(run: &mut Run<'_>) {
     run.extras.clear();
 }
 
-/// Makes the run about the frame that compiled code is at, and about the program; gives the run.
+/// Updates the run with compiled code's present frame and program; returns the run.
 ///
 /// # Safety
 ///
@@ -324,8 +324,8 @@ unsafe fn next_frame<'r>(live: &mut Live<'_>, run: &mut Run<'r>) {
     run.frame = unsafe { &mut *live.frames.add(index as usize) };
 }
 
-/// The run that compiled code is in, whichever its frame; redirects need [`run_of_index`], memory
-/// of frames [`run_of_frame`].
+/// The run of compiled code, not updated to the present frame; redirects need [`run_of_index`],
+/// access to the frame [`run_of_frame`].
 ///
 /// # Safety
 ///
@@ -335,8 +335,7 @@ pub(super) unsafe fn run_of<'r>(machine: *mut Machine) -> &'r mut Run<'r> {
     unsafe { &mut *(*machine).runtime.cast::<Run<'r>>() }
 }
 
-/// The run that compiled code is in, with the number of the frame that it is at, but about whatever
-/// frame it was about.
+/// The run of compiled code, updated with the present frame's index only.
 ///
 /// # Safety
 ///
@@ -350,7 +349,7 @@ pub(super) unsafe fn run_of_index<'r>(machine: *mut Machine) -> &'r mut Run<'r> 
     run
 }
 
-/// The run that compiled code is in, about the frame that it is at.
+/// The run of compiled code, updated to the present frame.
 ///
 /// # Safety
 ///
@@ -397,7 +396,7 @@ fn kfunc(number: u32) -> Callee {
     of_kfunc(number).or_else(native).unwrap_or(unknown)
 }
 
-/// For what the runtime does not have: the verifier lets no program call it.
+/// Stands for functions that the runtime does not have; the verifier lets no program call them.
 unsafe extern "C" fn unknown(machine: *mut Machine, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     let violation = Violation::UnknownKfunc { name: "that is missing here".into() };
     // SAFETY: called by compiled code, with the machine it was entered with.
@@ -434,7 +433,7 @@ pub(crate) unsafe fn call(
     unsafe { finish(live, result) }
 }
 
-/// Takes what a call does, beside what each does, from what the run has left: before it is done.
+/// Charges a call's variable cost to the run's budget, before the call is made.
 ///
 /// # Safety
 ///
@@ -453,7 +452,7 @@ unsafe fn charge(live: *mut Live<'_>, run: &Run<'_>, args: &[u64; 5]) -> Result<
     Ok(())
 }
 
-/// Gives compiled code a result, or the order to stop.
+/// Returns a result to compiled code, or orders it to stop.
 ///
 /// # Safety
 ///
@@ -494,7 +493,8 @@ unsafe extern "C" fn probe(
     run.load_probe(addr, bytes as u32)
 }
 
-/// Stops the run unless the program may do something: what the interpreter asks of each access.
+/// Stops the run unless an operation is allowed: the check that the interpreter makes for each
+/// access.
 unsafe extern "C" fn guard(
     machine: *mut Machine,
     addr: u64,

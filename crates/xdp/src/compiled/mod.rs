@@ -1,8 +1,8 @@
 //! Programs as machine code: compiling them for the surroundings they run in, and running them.
 //!
 //! Compiled code and the interpreter share frames, maps and helpers; only the program itself runs
-//! differently. What cannot be compiled runs in the interpreter, and [`crate::Program::exec`] says
-//! so.
+//! differently. Programs that cannot be compiled run in the interpreter, as
+//! [`crate::Program::exec`] tells.
 
 #[cfg(test)]
 mod brake_tests;
@@ -44,8 +44,8 @@ pub enum Exec {
     Jit,
     /// As machine code made by Cranelift first, and by LLVM as soon as that is ready.
     Llvm,
-    /// As machine code made by Cranelift first, then by whichever of both is faster for the frames
-    /// that come.
+    /// As machine code made by Cranelift first, then by the faster of the two compilers, measured
+    /// on the program's frames.
     Auto,
 }
 
@@ -61,15 +61,15 @@ impl Exec {
     }
 }
 
-/// How a program is executed at the moment, and why not as it was asked to be.
+/// How a program is executed at present, and why not as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecStatus {
     /// The requested executor.
     pub wanted: Exec,
     /// The current executor.
     pub runs: Exec,
-    /// Why nothing better will run, for a person; `None` when what was asked for runs, or is still
-    /// being compiled.
+    /// Human-readable reason why no better executor will run; `None` if the requested one runs, or
+    /// is still being compiled.
     pub fallback: Option<String>,
     /// The measurements behind the choice of [`Exec::Auto`], once it is made.
     pub measured: Option<String>,
@@ -78,15 +78,15 @@ pub struct ExecStatus {
 /// Machine code of one program.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    /// Tier 1: there from the start, and kept, because tail calls are entered through it.
+    /// Tier 1: available from the start, and kept, because tail calls enter through it.
     program: Arc<towpath_jit::Program>,
-    /// Tier 2, when it was asked for.
+    /// Tier 2, if it was requested.
     upgrade: Option<Arc<Upgrade>>,
-    /// Which of both runs, where that is measured.
+    /// The measured choice between the tiers, with [`Exec::Auto`].
     choice: Option<Choice>,
-    /// Whether it checks what it does; helpers then do too.
+    /// Whether the code checks its accesses; helpers then do so, too.
     trust: Trust,
-    /// Reference to the function that makes a return value of what `bpf_throw` was given.
+    /// Reference to the function that turns the cookie of `bpf_throw` into a return value.
     exception_callback: Option<u64>,
     /// The machine fault that stopped it.
     stopped: OnceLock<Fault>,
@@ -123,13 +123,13 @@ impl Compiled {
         }))
     }
 
-    /// Has it run no more, because of this.
+    /// Stops the program for good, because of `fault`.
     pub(crate) fn stop(&self, fault: &Fault) {
-        // The first reason is the one that is told.
+        // Only the first reason is kept.
         self.stopped.get_or_init(|| fault.clone());
     }
 
-    /// Why it runs no more, if it doesn't. One load and a branch.
+    /// The fault that stopped it, if any. Costs one load and a branch.
     #[inline]
     pub(crate) fn stopped(&self) -> Option<&Fault> {
         self.stopped.get()
@@ -142,8 +142,8 @@ impl Compiled {
         tiers.into_iter().find_map(|tier| tier.origin_of(address))
     }
 
-    /// The best code there is, as far as that is known. Asked for at the start of each burst and
-    /// callback, so that a burst runs on one tier and the next one may run on a better one.
+    /// The best code available. Read at the start of each burst and callback, so that a burst runs
+    /// on one tier and the next one may run on a better one.
     #[inline]
     pub(crate) fn best(&self) -> &towpath_jit::Program {
         let Some(upgraded) = self.upgrade.as_deref().and_then(Upgrade::program) else {
@@ -183,12 +183,12 @@ impl Compiled {
         self.choice.as_ref().and_then(Choice::made)
     }
 
-    /// Where tail calls enter it.
+    /// Address at which tail calls enter it.
     pub(crate) fn entry(&self) -> u64 {
         self.program.entry()
     }
 
-    /// Whether it checks what it does.
+    /// Whether the code checks its accesses.
     pub(crate) fn checks(&self) -> bool {
         self.trust == Trust::Guest
     }
@@ -201,12 +201,12 @@ impl Compiled {
         }
     }
 
-    /// Tier 2, when it was asked for.
+    /// Tier 2, if it was requested.
     pub(crate) fn upgrade(&self) -> Option<&Upgrade> {
         self.upgrade.as_deref()
     }
 
-    /// How long it took to compile what runs.
+    /// Compile time of the code that runs.
     pub(crate) fn compile_time(&self) -> Duration {
         self.best().elapsed()
     }

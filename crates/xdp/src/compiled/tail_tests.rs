@@ -1,4 +1,4 @@
-//! Tail calls, whatever executes the programs on the way.
+//! Tests of tail calls between programs with any combination of executors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const MOV_X: u8 = BPF_ALU64 | BPF_MOV | BPF_X;
 const EXIT: Insn = Insn::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 const ADD_ATOMIC: Insn = Insn::new(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 2, 0, BPF_ADD as i32);
 
-/// Programs over a program array that they share, and a counter that each has for itself.
+/// Programs that share a program array, each with its own counter.
 struct World {
     shared: Shared,
     array: Arc<Map>,
@@ -76,7 +76,7 @@ fn pair(register: u8, what: u8, number: i32) -> [Insn; 2] {
     [Insn::new(BPF_LD | BPF_IMM | BPF_DW, register, what, 0, number), Insn::default()]
 }
 
-/// How often a program ran.
+/// Number of runs of a program.
 fn runs(program: &Program) -> u64 {
     let value = program.maps().map(1).unwrap().user().lookup(&[0; 4], 0).unwrap();
     u64::from_le_bytes(value.bytes().try_into().unwrap())
@@ -127,8 +127,8 @@ fn a_run_makes_33_tail_calls_whoever_makes_them() {
     }
 }
 
-/// Its function `tail` makes a tail call; then it has `bpf_loop` call its function `add`, which
-/// adds 1 to a word on the stack, and returns the word plus what `tail` returned.
+/// A program whose function `tail` makes a tail call; then it has `bpf_loop` call its function
+/// `add`, which adds 1 to a word on the stack, and returns the word plus the result of `tail`.
 fn caller() -> Vec<Insn> {
     let slot = |target: usize, at: usize| (target - at - 1) as i32;
     let (tail, add) = (13, 19);
@@ -187,7 +187,7 @@ fn any_number_of_programs_is_found() {
             world.put(0, program);
             assert_eq!(returned(&a), [100 + number; 2]);
         }
-        // Ids of no program.
+        // Ids that no program has.
         for id in [0, 100_000, u32::MAX] {
             world.array.set_program(0, id).unwrap();
             assert_eq!(returned(&a), [1; 2]);

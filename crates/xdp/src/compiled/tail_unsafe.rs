@@ -1,5 +1,5 @@
-//! Tail calls that compiled code leaves to the runtime: where it does not find the target by
-//! itself, and where that has no machine code.
+//! Tail calls that compiled code leaves to the runtime: those whose target it does not find by
+//! itself, or whose target has no machine code.
 
 #![expect(unsafe_code, reason = "is called from machine code with a pointer to its own state")]
 
@@ -11,14 +11,14 @@ use towpath_jit::{Bridge, Machine};
 use super::live_unsafe::{Live, finish, turn_to_frame};
 use crate::run::Run;
 
-/// Address that compiled code jumps to for a program without machine code; 0 if there can be no
-/// code at all, and so no jump to it.
+/// Address that compiled code jumps to for a program without machine code; 0 if compiled code is
+/// not supported at all.
 pub(crate) fn bridge() -> u64 {
     static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
     BRIDGE.get_or_init(|| Bridge::to(interpret).ok()).as_ref().map_or(0, Bridge::entry)
 }
 
-/// `(map, index)`: address of the target in a slot, or 0.
+/// Callee `(map, index)`: returns the address of the target in a slot, or 0.
 pub(super) unsafe extern "C" fn tail_call(
     machine: *mut Machine,
     map: u64,
@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn tail_call(
     unsafe { finish(live, found.map_err(Stop::from)) }
 }
 
-/// `(frame pointer)`: what the target of a tail call returns, which stopped, when it threw.
+/// Callee `(frame pointer)`: the return value of a stopped tail call's target that threw.
 pub(super) unsafe extern "C" fn catch(
     machine: *mut Machine,
     frame: u64,
@@ -78,7 +78,7 @@ fn interpret_in(live: &mut Live<'_>, run: &mut Run<'_>, frame: u64) -> Result<u6
     let (code, mut tail_calls) = (Arc::clone(&landing.code), live.machine.tail_calls);
     let result = run.interpret_tail_called(&code, frame, &mut tail_calls);
     live.machine.tail_calls = tail_calls;
-    // The interpreter may have gone on to others.
+    // The interpreter may have moved to other programs.
     run.turn_to_program(live.landing());
     result.map_err(|fault| fault.violation.into())
 }

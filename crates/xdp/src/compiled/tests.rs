@@ -1,7 +1,7 @@
-//! Programs of guests: a verifier that is wrong must not matter.
+//! Tests of guests' programs, for which a wrong verifier must be harmless.
 //!
-//! A pass of the tests' own stands for its mistake: it moves each access of one class far away,
-//! behind all other passes and in front of the checks. Were a check missing, the test would crash.
+//! A test pass simulates the verifier's mistake: it moves each access of one class far away, after
+//! all other passes and before the checks. If a check were missing, the test would crash.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ const STACK: Pass = Pass::new("stack", "moves stack accesses", |f, _| {
 const OTHER: Pass = Pass::new("other", "moves accesses to the packet and the rest", |f, _| {
     displace(f, FAR, |alias| matches!(alias, Alias::Other | Alias::Packet));
 });
-/// `if (!value)` where the program says `if (value)`.
+/// Compiles `if (value)` as `if (!value)`.
 const NULL: Pass = Pass::new("null", "turns comparisons with null round", |f, _| {
     for inst in &mut f.insts {
         if let Op::Compare(cond @ (Cond::Eq | Cond::Ne), ..) = &mut inst.op {
@@ -65,8 +65,8 @@ fn displace(function: &mut Function, by: i32, wanted: impl Fn(Alias) -> bool) {
     }
 }
 
-/// Runs a program with a mistake on both tiers, on the first one with and without masks; gives what
-/// happened to the packet and the run.
+/// Runs a program with a mistake on both tiers, on the first one with and without masks; returns
+/// the resulting packet and outcome.
 fn run(
     insns: &[Insn],
     maps: &[MapDef],
@@ -131,7 +131,7 @@ fn packet_accesses_stay_in_the_packet() {
     for mistake in [PACKET, PACKET_NEAR, PACKET_BEFORE] {
         expect_refused(&store, &[], mistake);
     }
-    // Its result is not needed: a load that is gone needs no check.
+    // The result is unused, so the load may be removed and then needs no check.
     let _either = run(&load, &[], Some(PACKET), None);
     let seen = with_packet(&[
         Insn::new(BPF_LDX | BPF_MEM | BPF_B, 5, 2, 13, 0),
@@ -243,7 +243,7 @@ fn time_is_limited() {
     ];
     assert!(run(&insns, &[], None, None).iter().all(|outcome| *outcome == Ok(2)));
     for outcome in run(&insns, &[], None, Some(500)) {
-        // A loop whose result nobody needs may be gone, but its rounds are not.
+        // A loop whose result is unused may be removed, but its rounds still count.
         assert_eq!(outcome, Err(Violation::Budget { limit: 500 }));
     }
 }

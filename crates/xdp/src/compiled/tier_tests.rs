@@ -1,4 +1,4 @@
-//! What happens when a program cannot run as it was asked to, and when it changes tiers.
+//! Tests of programs that cannot run as requested, and of changes between tiers.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::{Burst, Frame, LoadOptions, Program};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Counts the frame in an array and returns how often it was called, modulo 4.
+/// A program that counts frames in an array and returns the count modulo 4.
 fn program(exec: Exec, change: impl FnOnce(&mut Options)) -> Program {
     let insn = Insn::new;
     let (mov, call) = (BPF_ALU64 | BPF_MOV, BPF_JMP | BPF_CALL);
@@ -43,7 +43,7 @@ fn program(exec: Exec, change: impl FnOnce(&mut Options)) -> Program {
 fn status_of(exec: Exec, change: impl FnOnce(&mut Options)) -> ExecStatus {
     let program = program(exec, change);
     program.wait_for_tier2(LONG);
-    // Whatever executes it, it runs.
+    // The program runs with every executor.
     let mut frame = Frame::new(&[0; 60]).unwrap();
     assert_eq!(program.run(&mut program.worker(0), &mut frame).unwrap().returned, 1);
     program.exec_status()
@@ -97,7 +97,7 @@ fn what_compiles_for_too_long_stays_on_tier_1() {
     let status = status_of(Exec::Llvm, |options| options.tier2_limit = Duration::ZERO);
     let why = if has_tier2() { "longer than 0ns" } else { "" };
     assert_falls_back(status, Exec::Jit, why);
-    // And nobody is kept waiting behind it.
+    // Later programs do not wait behind it.
     program(Exec::Llvm, |_| {}).wait_for_tier2(LONG);
 }
 
@@ -155,8 +155,8 @@ fn a_program_may_go_while_it_is_being_compiled() {
     assert_eq!(upgraded, last.exec() == Exec::Llvm);
 }
 
-/// Nobody checks where `bpf_probe_read_kernel` reads, so what a compiler knows of it is only that
-/// it got an address.
+/// `bpf_probe_read_kernel` reads unchecked addresses, so a compiler must assume that it may read
+/// any memory.
 #[test]
 fn callees_see_what_lies_behind_addresses_that_nobody_checks() {
     let insn = Insn::new;
@@ -188,7 +188,7 @@ fn callees_see_what_lies_behind_addresses_that_nobody_checks() {
     }
 }
 
-/// Its prototype names the format and its size only.
+/// The helper's prototype has the format and its size only.
 #[test]
 fn what_is_printed_is_handed_over() {
     let mut insns: Vec<Insn> = (0i16..)

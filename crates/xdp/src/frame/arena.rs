@@ -1,4 +1,4 @@
-//! The memory of all frames of a process: one memfd, cut into buffers.
+//! The memory of all frames of a process: one memfd, divided into buffers.
 //!
 //! A memfd can be shared: with applications (AF_XDP sockets), with guests, with the kernel.
 //! Towpath's records of frames are outside of it, where no other process can write.
@@ -23,7 +23,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Memory for `frames` frames ([`STRIDE_BYTES`] each), in huge pages where there are any.
+    /// Allocates memory for `frames` frames ([`STRIDE_BYTES`] each), in huge pages if available.
     pub fn new(frames: usize) -> std::io::Result<Arc<Arena>> {
         let frames = frames.max(1);
         let memory = Mapping::new(frames * STRIDE_BYTES)?;
@@ -33,21 +33,23 @@ impl Arena {
         Ok(Arc::new(Arena { memory, free: Mutex::new(free), total: frames, tx_timestamps }))
     }
 
-    /// Makes the memory's pages now, rather than at the first touch of each: 20 ms for 64 MiB.
+    /// Allocates the memory's pages now, rather than at the first access to each: 20 ms for 64 MiB.
     ///
     /// # Errors
     ///
-    /// Kernels before 5.14 can't (`MADV_POPULATE_WRITE`), and there may be too little memory: then
-    /// pages come at the first touch.
+    /// Fails with kernels before 5.14 (`MADV_POPULATE_WRITE`), or if there is too little memory;
+    /// pages are then allocated at the first access.
     pub fn populate(&self) -> std::io::Result<()> {
         self.memory.populate()
     }
 
-    /// Gives the memory of free frames back to the system. They can be used again, and read zero.
+    /// Returns the memory of free frames to the system. The frames remain usable, with zeroed
+    /// contents.
     ///
     /// # Errors
     ///
-    /// The memory can't be given back (`fallocate`, `FALLOC_FL_PUNCH_HOLE`), and stays.
+    /// Fails if the system does not support it (`fallocate`, `FALLOC_FL_PUNCH_HOLE`); the memory is
+    /// then kept.
     pub fn trim(&self) -> std::io::Result<()> {
         let free = self.free.lock();
         let base = self.memory.base();
@@ -67,12 +69,12 @@ impl Arena {
         &self.tx_timestamps
     }
 
-    /// Frames there are.
+    /// Total number of frames.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Free frames in the arena. The others are in pools and in flight.
+    /// Number of free frames in the arena. The others are in pools and in flight.
     pub fn free(&self) -> usize {
         let free = self.free.lock();
         free.len() + self.memory.lost_count()
@@ -93,7 +95,7 @@ impl Arena {
         self.memory.base()
     }
 
-    /// Number of the buffer a frame's linear part is in; `None` when it is not the arena's.
+    /// Number of the buffer of a frame's linear part; `None` if it is not in the arena.
     #[inline]
     pub fn index_of(&self, frame: &Frame) -> Option<u32> {
         let offset = frame.head.addr().wrapping_sub(self.memory.base());
@@ -105,7 +107,7 @@ impl Arena {
     pub(super) fn take(&self, count: usize, out: &mut Vec<Frame>) {
         let mut free = self.free.lock();
         if free.len() < count {
-            // Buffers of frames that were dropped and not given back.
+            // Buffers of frames that were dropped without being returned.
             free.extend(Mapping::lost(&self.memory).map(|block| Frame::over(block, 0)));
         }
         let count = count.min(free.len());
@@ -119,9 +121,9 @@ impl Arena {
     }
 }
 
-/// Distance of two buffers. One cache line more than their size: the same bytes of buffers a page
-/// apart would compete for the same few places of a first-level cache, where a burst of headers
-/// does not fit then.
+/// Distance of two buffers: one cache line more than their size. Otherwise the same offsets of
+/// buffers a page apart would compete for the same few sets of a first-level cache, which could not
+/// hold a burst of headers.
 pub const STRIDE_BYTES: usize = BUFFER_BYTES + 64;
 
 #[cfg(test)]

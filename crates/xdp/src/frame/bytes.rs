@@ -17,8 +17,8 @@ impl Body {
         self.copy_from(0, out);
     }
 
-    /// Copies the bytes from `offset` on into `out`, as far as there are any: as
-    /// [`Body::load_bytes`], without the limits that programs have.
+    /// Copies the bytes from `offset` on into `out`, as far as the packet goes: as
+    /// [`Body::load_bytes`], without the limits for programs.
     pub fn copy_from(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
         let mut skip = offset;
@@ -39,8 +39,8 @@ impl Body {
         Ok(())
     }
 
-    /// Copies bytes into the frame from `offset` on, as far as it goes: as [`Body::store_bytes`],
-    /// without the limits that programs have.
+    /// Copies bytes into the frame from `offset` on, as far as the packet goes: as
+    /// [`Body::store_bytes`], without the limits for programs.
     pub fn copy_to(&mut self, offset: usize, bytes: &[u8]) {
         let mut bytes = bytes;
         let mut skip = offset;
@@ -57,7 +57,7 @@ impl Body {
         }
     }
 
-    /// Address of `len` bytes at `offset` when they lie in one buffer (`bpf_xdp_pointer`), else
+    /// Address of `len` bytes at `offset` if they lie in one buffer (`bpf_xdp_pointer`), else
     /// `None`.
     #[inline]
     pub(crate) fn pointer(&self, offset: usize, len: usize) -> Result<Option<u64>, Errno> {
@@ -69,7 +69,7 @@ impl Body {
         self.pointer_in_frags(offset, len)
     }
 
-    /// [`Body::pointer`] for what is not all in the linear part.
+    /// [`Body::pointer`] for ranges that are not entirely in the linear part.
     fn pointer_in_frags(&self, offset: usize, len: usize) -> Result<Option<u64>, Errno> {
         if offset > OFFSET_MAX || len > OFFSET_MAX {
             return Err(Errno::EFAULT);

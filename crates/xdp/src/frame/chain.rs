@@ -1,7 +1,7 @@
-//! A frame's further buffers, the frags (`skb_frag_t`): frames themselves, one behind the other.
+//! A frame's further buffers, the frags (`skb_frag_t`): a chain of frames.
 //!
-//! Each is a part of a buffer, between `data` and `data_end` of the frame it is. So a packet of
-//! many buffers takes no memory but theirs, as with DPDK's mbufs.
+//! Each frag is the part of its buffer between `data` and `data_end`. So a packet of many buffers
+//! takes no memory besides theirs, as with DPDK's mbufs.
 
 use super::metadata::flag;
 use super::{Body, FRAGS_MAX, Frame};
@@ -13,14 +13,14 @@ impl Body {
         self.frag_count as usize
     }
 
-    /// Whether a sender has nothing to do but to send a linear buffer: there are no frags, and no
-    /// work is left. What the receiving port knew of the packet is no work.
+    /// Whether the frame is plain: a linear buffer without frags, offload work or TX metadata. RX
+    /// metadata does not matter.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.has(flag::WORK)
     }
 
-    /// Whether there is more than the linear buffer.
+    /// Whether the packet has frags.
     #[inline]
     pub fn has_frags(&self) -> bool {
         self.has(flag::FRAGS)
@@ -32,8 +32,8 @@ impl Body {
         std::iter::once(self.shared_linear()).chain(frags)
     }
 
-    /// Makes the linear part of `piece` this frame's last frag. Gives the piece back when there
-    /// are [`FRAGS_MAX`] already.
+    /// Appends the linear part of `piece` as the last frag. Returns the piece if there are
+    /// [`FRAGS_MAX`] already.
     pub fn append(&mut self, piece: Frame) -> Result<(), Frame> {
         if self.frag_count() >= FRAGS_MAX {
             return Err(piece);
@@ -43,13 +43,13 @@ impl Body {
         Ok(())
     }
 
-    /// Makes the first `len` bytes of the whole buffer of `piece` ([`Body::buffer`]) this
-    /// frame's last frag: a frag needs neither headroom nor tailroom. Gives the piece back when
-    /// there are [`FRAGS_MAX`] already.
+    /// Appends the first `len` bytes of the whole buffer of `piece` ([`Body::buffer`]) as the last
+    /// frag: a frag needs neither headroom nor tailroom. Returns the piece if there are
+    /// [`FRAGS_MAX`] already.
     ///
     /// # Panics
     ///
-    /// When the buffer is shorter.
+    /// If the buffer is shorter.
     pub fn append_buffer(&mut self, piece: Frame, len: usize) -> Result<(), Frame> {
         assert!(len <= piece.head.len(), "{len} bytes in a buffer of {}", piece.head.len());
         if self.frag_count() >= FRAGS_MAX {
@@ -90,7 +90,7 @@ impl Body {
         body
     }
 
-    /// Bytes were added to a frag, or taken from it.
+    /// Updates the frags' total length after a change of a frag.
     pub(super) fn note_frags(&mut self) {
         let frags_len = self.frags().map(|frag| frag.linear_len() as u32).sum();
         self.frags_len = frags_len;
@@ -108,7 +108,7 @@ impl Body {
         self.frags_len += len as u32;
     }
 
-    /// Takes the first frag out.
+    /// Removes the first frag.
     pub(super) fn pop_frag(&mut self) -> Option<Frame> {
         let mut first = if self.has(flag::FRAGS) { self.next.take()? } else { return None };
         self.next = first.next.take();
@@ -152,8 +152,8 @@ impl Body {
         self.note_frags();
     }
 
-    /// Takes the buffers of all frags out, used and spare ones, and appends those that are the
-    /// arena's.
+    /// Removes the buffers of all frags, used and spare ones, and appends those of the arena to
+    /// `into`.
     #[cold]
     pub(super) fn strip(&mut self, into: &mut Vec<Frame>) {
         if self.has(flag::FRAGS) {

@@ -1,12 +1,13 @@
 //! Frames in an application's memory: the chunks of its UMEM, to receive into.
 //!
-//! The record of a frame is in our memory, as for any other, but the application can write to the
-//! packet at any time. So only programs that check each access at run time, and the application
-//! itself, read such a packet; all other code gets a copy ([`super::Pool::own`]). There is no slice
-//! of it: [`Body::own`] gives none, and its bytes are copied in and out ([`crate::SharedBytes`]).
+//! The record of a frame is in this process's memory, as for any other, but the application can
+//! write to the packet at any time. So only programs that check each access at run time, and the
+//! application itself, read such a packet; all other code gets a copy ([`super::Pool::own`]). No
+//! slice of it can be made: [`Body::own`] returns none, and its bytes are copied in and out
+//! ([`crate::SharedBytes`]).
 //!
-//! Each chunk is either the application's or a frame in use: [`Chunks::take`] never gives the same
-//! one twice. Frames keep the memory alive for as long as they exist.
+//! Each chunk either belongs to the application or is a frame in use: [`Chunks::take`] never
+//! returns the same one twice. Frames keep the memory alive for as long as they exist.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,18 +17,18 @@ use super::metadata::flag;
 use super::{BUFFER_BYTES, Body, Frame, FrameError};
 use crate::memory::Mapping;
 
-/// Memory cut into chunks of [`CHUNK_BYTES`].
+/// Memory divided into chunks of [`CHUNK_BYTES`].
 #[derive(Debug)]
 pub struct Chunks {
     memory: Arc<Mapping>,
-    /// By chunk: whether a frame in it is on its way.
+    /// By chunk: whether a frame in it is in use.
     is_taken: Vec<bool>,
     /// Per chunk: the [`Frame`] to reuse.
     at_rest: Vec<Option<Frame>>,
 }
 
 impl Chunks {
-    /// Maps `len` bytes of a file from `start` on. The file must stay that long: it is sealed.
+    /// Maps `len` bytes of a file from `start` on. The file must be sealed against shrinking.
     pub fn map(file: OwnedFd, start: u64, len: usize) -> io::Result<Chunks> {
         let memory = Arc::new(Mapping::over(file, start, len)?);
         let count = len / CHUNK_BYTES;
@@ -35,7 +36,8 @@ impl Chunks {
         Ok(Chunks { memory, is_taken: vec![false; count], at_rest })
     }
 
-    /// An empty frame in a chunk; `None` when there is one on its way already, or no such chunk.
+    /// An empty frame in a chunk; `None` if a frame in it is in use already, or there is no such
+    /// chunk.
     #[inline]
     pub fn take(&mut self, number: usize) -> Option<Frame> {
         let is_taken = self.is_taken.get_mut(number)?;
@@ -62,8 +64,8 @@ impl Chunks {
         (number < self.is_taken.len()).then_some(number)
     }
 
-    /// A frame is on its way no longer, and its chunk its owner's; gives the chunk's number. A
-    /// frame in other memory is given back.
+    /// Ends the use of a frame and returns its chunk to the application; returns the chunk's
+    /// number. A frame in other memory is returned as the error.
     #[inline]
     pub fn put(&mut self, mut frame: Frame) -> Result<usize, Frame> {
         let Some(number) = self.number_of(&frame) else { return Err(frame) };
@@ -74,7 +76,8 @@ impl Chunks {
         Ok(number)
     }
 
-    /// Numbers of chunks whose frames were dropped since the last call: they can be taken again.
+    /// Appends numbers of chunks whose frames were dropped since the last call, and which can be
+    /// taken again.
     #[inline]
     pub fn take_dropped(&mut self, numbers: &mut Vec<usize>) {
         if !self.memory.has_lost() {
@@ -88,7 +91,7 @@ impl Chunks {
         }
     }
 
-    /// Frames that are on their way.
+    /// Number of frames in use.
     pub fn on_their_way(&self) -> usize {
         self.is_taken.iter().filter(|is_taken| **is_taken).count() - self.memory.lost_count()
     }
@@ -101,10 +104,10 @@ impl Body {
         self.has(flag::EXTERNAL)
     }
 
-    /// The packet is what lies in the buffer already: `len` bytes from `offset` on.
+    /// Makes the `len` bytes at `offset` in the buffer the packet.
     pub fn set_packet(&mut self, offset: usize, len: usize) -> Result<(), FrameError> {
         super::check_sizes(len, 0)?;
-        // There may be no room in front: only who transmits it sees this frame.
+        // There may be no headroom: only transmitters see this frame.
         if offset + len > self.head.len() {
             return Err(FrameError::TooLong(len));
         }
@@ -114,7 +117,7 @@ impl Body {
         Ok(())
     }
 
-    /// Where the packet begins in its buffer.
+    /// Offset of the packet in its buffer.
     #[inline]
     pub fn data_offset(&self) -> usize {
         self.data as usize
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(pool.take_many(2, &mut frames), 2);
         frames.push(pool.take().unwrap());
         assert!(frames.iter().all(|frame| frame.is_external()));
-        // Further buffers of a frame are whole ones.
+        // Further buffers of a frame are whole chunks.
         let long = pool.frame(&[1; 9000]).unwrap().unwrap();
         assert!(long.is_external() && long.frag_count() == 2);
         pool.take_external(&mut external);

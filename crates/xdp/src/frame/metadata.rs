@@ -1,27 +1,27 @@
-//! Metadata in a frame's second cache line, besides offload work ([`super::offload`]): what the
-//! port that received it knows, and what its sender asks for.
+//! Metadata in a frame's second cache line, besides offload work ([`super::offload`]): RX metadata
+//! of the ingress port, and requests of the sender.
 //!
-//! RX metadata is what a device knows of a packet that it received: programs read it with the
-//! kfuncs `bpf_xdp_metadata_rx_*`, and put it right with `bpf_xdp_store_rx_*`. It is the frame's
-//! wherever that is redirected to, over a [`Body::cross`] into another port of this process as
-//! well, which no kernel has yet; helpers that move a frame's edges leave it alone, and a copy has
-//! it, too. Only what is known of the checksum ends where a program may have changed what it is
-//! about ([`Body::distrust_checksum`]).
+//! RX metadata is a device's information about a received packet. Programs read it with the kfuncs
+//! `bpf_xdp_metadata_rx_*`, and correct it with `bpf_xdp_store_rx_*`. It stays with the frame
+//! across redirects, and also across [`Body::cross`] into another port of this process, which no
+//! kernel supports yet; helpers that move a frame's edges leave it alone, and a copy has it, too.
+//! Only the checksum's state ends when a program may have changed the checksummed bytes
+//! ([`Body::distrust_checksum`]).
 
 use super::{Body, Frame};
 
-/// The second line's own part. A field means something while its flag is set.
+/// The metadata fields of the second line. A field is valid while its flag is set.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Metadata {
     timestamp_ns: u64,
     launch_time_ns: u64,
     hash: u32,
-    /// The sum over the packet, where the device gave one.
+    /// The sum over the packet, if the device reported one.
     checksum_sum: u32,
     origin: Origin,
-    /// Where a checksum that is left to do begins, from the start of the buffer: it belongs to
-    /// bytes there, as in the kernel (`skb->csum_start`), wherever a program moves the head.
+    /// Start of a checksum that is left to do, as an offset in the buffer: it belongs to the bytes
+    /// there, as in the kernel (`skb->csum_start`), wherever a program moves the head.
     pub(super) checksum_start: u32,
     pub(super) checksum_offset: u16,
     pub(super) gso_size: u16,
@@ -34,13 +34,13 @@ const _: () = assert!(size_of::<Metadata>() == 48);
 
 /// The flags of a frame.
 pub(super) mod flag {
-    /// There is a next buffer of the packet.
+    /// The packet has a next buffer.
     pub(in super::super) const FRAGS: u32 = 1 << 0;
-    /// There are buffers for frags to come.
+    /// The frame has spare buffers for frags.
     pub(in super::super) const SPARE: u32 = 1 << 1;
     /// A checksum is left to do.
     pub(in super::super) const CHECKSUM: u32 = 1 << 2;
-    /// The frame is several packets in one; which kind, is in [`GSO_KIND`].
+    /// The frame is several packets in one (GSO), of the kind in [`GSO_KIND`].
     pub(in super::super) const GSO: u32 = 1 << 3;
     pub(in super::super) const GSO_ECN: u32 = 1 << 4;
     /// 0 to 2, as in [`super::super::offload::GsoKind`].
@@ -48,9 +48,9 @@ pub(super) mod flag {
     pub(in super::super) const GSO_KIND_SHIFT: u32 = 5;
     /// The frame has a request for its TX timestamp ([`crate::TxTimestamps`]).
     pub(in super::super) const TX_REQUEST: u32 = 1 << 8;
-    /// The sender is to wait until a time.
+    /// The frame has a launch time.
     pub(in super::super) const LAUNCH_TIME: u32 = 1 << 9;
-    /// The port that received the frame says what it knows: what is in the flags behind this.
+    /// The ingress port supports RX hints; the following flags tell which are set.
     pub(in super::super) const RX: u32 = 1 << 10;
     pub(in super::super) const HASH: u32 = 1 << 11;
     pub(in super::super) const TIMESTAMP: u32 = 1 << 12;
@@ -59,18 +59,19 @@ pub(super) mod flag {
     pub(in super::super) const SUM_UNNECESSARY: u32 = 1 << 15;
     /// It has RX metadata, and the port of first arrival is not noted yet.
     pub(in super::super) const NEW: u32 = 1 << 16;
-    /// It is known where it arrived first.
+    /// The port of first arrival is noted.
     pub(in super::super) const ORIGIN: u32 = 1 << 17;
-    /// The port tells hashes, of this frame or of others; so with the next two.
+    /// The ingress port supports hash hints, for this frame or others; the next two flags likewise.
     pub(in super::super) const TELLS_HASH: u32 = 1 << 18;
     pub(in super::super) const TELLS_TIMESTAMP: u32 = 1 << 19;
     pub(in super::super) const TELLS_VLAN: u32 = 1 << 20;
-    /// The buffer is an application's, which may write to it ([`super::super::external`]).
+    /// The buffer belongs to an application, which may write to it ([`super::super::external`]).
     pub(in super::super) const EXTERNAL: u32 = 1 << 24;
-    /// The buffer is the frame's own. Without this and the flag before, it is an arena's.
+    /// The buffer belongs to the frame alone. Without this and the previous flag, it is part of an
+    /// arena.
     pub(in super::super) const OWN_MEMORY: u32 = 1 << 25;
 
-    /// Whose memory the buffer is: as long as the frame lives.
+    /// Owner of the buffer's memory, constant for the frame's lifetime.
     pub(in super::super) const OWNER: u32 = EXTERNAL | OWN_MEMORY;
     pub(in super::super) const OFFLOAD: u32 = CHECKSUM | GSO | GSO_ECN | GSO_KIND;
     pub(in super::super) const TX_METADATA: u32 = TX_REQUEST | LAUNCH_TIME;
@@ -90,9 +91,9 @@ pub(super) mod flag {
 pub struct RxMetadata {
     /// A hash over its addresses.
     pub hash: Option<RxHash>,
-    /// When it arrived, in nanoseconds of the device's clock.
+    /// Receive timestamp, in nanoseconds of the device's clock.
     pub timestamp_ns: Option<u64>,
-    /// A tag that was taken off: it is not in the packet.
+    /// A VLAN tag that was stripped: it is not in the packet.
     pub vlan: Option<VlanTag>,
     /// The state of its checksum.
     pub checksum: RxChecksum,
@@ -110,14 +111,14 @@ impl RxMetadata {
 pub struct Told {
     /// Hashes.
     pub hash: bool,
-    /// Times.
+    /// Receive timestamps.
     pub timestamp: bool,
-    /// Tags that were taken off.
+    /// Stripped VLAN tags.
     pub vlan: bool,
 }
 
 impl Told {
-    /// All of them.
+    /// All hints.
     pub const ALL: Told = Told { hash: true, timestamp: true, vlan: true };
 
     const fn flags(self) -> u32 {
@@ -158,27 +159,27 @@ pub struct VlanTag {
 /// checksum that its sender left to do is an [`super::offload::Offload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RxChecksum {
-    /// Nothing.
+    /// No report.
     #[default]
     None,
     /// The sum over the packet.
     Complete(u32),
-    /// It was right.
+    /// The checksum is valid.
     Unnecessary,
 }
 
-/// Where a frame arrived first.
+/// The port of a frame's first arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Origin {
-    /// Interface number.
+    /// Ifindex.
     pub ifindex: u32,
     /// Receive queue.
     pub queue_index: u32,
 }
 
 impl Body {
-    /// Says what the port that received the frame knows.
+    /// Sets the RX metadata of the ingress port.
     #[inline]
     pub fn set_rx_metadata(&mut self, known: &RxMetadata) {
         let mut flags = flag::RX;
@@ -255,8 +256,8 @@ impl Body {
         self.flags |= flags | if is_new { flag::NEW } else { 0 };
     }
 
-    /// Whether there is no room in front of the packet for what the kernel would note there of a
-    /// frame on its way: its `struct xdp_frame`, and RX metadata behind that.
+    /// Whether there is no headroom for the data that the kernel would store there for a frame in
+    /// flight: its `struct xdp_frame`, and RX metadata behind that.
     pub fn has_no_room_for_hints(&self) -> bool {
         (self.data_meta as usize) < XDP_FRAME_BYTES + HINTS_BYTES
     }
@@ -281,7 +282,7 @@ impl Body {
         })
     }
 
-    /// When the sender is to send it, in nanoseconds of the monotonic clock.
+    /// Sets the launch time, in nanoseconds of `CLOCK_MONOTONIC`.
     #[inline]
     pub fn set_launch_time(&mut self, launch_time_ns: u64) {
         self.metadata.launch_time_ns = launch_time_ns;
@@ -294,7 +295,7 @@ impl Body {
         self.has(flag::LAUNCH_TIME).then_some(self.metadata.launch_time_ns)
     }
 
-    /// The time has come.
+    /// Clears the launch time.
     pub fn clear_launch_time(&mut self) {
         self.flags &= !flag::LAUNCH_TIME;
     }
@@ -306,13 +307,13 @@ impl Body {
         self.flags |= flag::TX_REQUEST;
     }
 
-    /// Whether the frame has such a request.
+    /// Whether the frame has a TX-timestamp request.
     #[inline]
     pub fn has_tx_request(&self) -> bool {
         self.has(flag::TX_REQUEST)
     }
 
-    /// Takes the request, for who is about to end it.
+    /// Takes the request, for the caller to complete it.
     #[inline]
     pub fn take_tx_request(&mut self) -> Option<u16> {
         let is_there = self.has(flag::TX_REQUEST);
@@ -320,8 +321,8 @@ impl Body {
         is_there.then_some(self.tx_request)
     }
 
-    /// Where the frame arrived first. Only of frames with RX metadata is that kept; of others it is
-    /// where they arrived last.
+    /// The port of first arrival. It is kept only for frames with RX metadata; for others this is
+    /// the port of last arrival.
     pub fn origin(&self) -> Origin {
         match self.has(flag::ORIGIN) {
             true => self.metadata.origin,
@@ -329,9 +330,8 @@ impl Body {
         }
     }
 
-    /// The frame goes over to another port of this process: what its sender was asked for ends
-    /// here. What is left to do to it stays, as with veth, and so does what the port that received
-    /// it first knew, where that was.
+    /// Moves the frame to another port of this process: requests to its sender end here. Offload
+    /// work stays, as with veth, and so do RX metadata and the port of first arrival.
     #[inline]
     pub fn cross(&mut self) {
         debug_assert!(!self.has_tx_request(), "it was sent");
@@ -339,14 +339,14 @@ impl Body {
         self.flags |= flag::RX | flag::TELLS;
     }
 
-    /// Becomes as another frame, which this is cut out of: `rx`, and what the port that received
-    /// that knew (`__copy_skb_header`).
+    /// Takes over `rx` and RX metadata from a frame of which this is a segment
+    /// (`__copy_skb_header`).
     pub fn descend_from(&mut self, from: &Frame) {
         self.rx = from.rx;
         self.copy_metadata(from, flag::RX_METADATA | flag::NEW | flag::ORIGIN);
     }
 
-    /// Takes over a part of another frame's second line, and nothing else is left of it.
+    /// Replaces the second line by the part `part` of another frame's.
     pub(super) fn copy_metadata(&mut self, from: &Body, part: u32) {
         let flags = from.flags & part;
         self.flags = self.flags & !flag::METADATA | flags;

@@ -4,9 +4,9 @@
 //! metadata and pushed headers go) and tailroom behind, and up to 17 further buffers, the frags.
 //! Offsets are kept, not pointers; the buffers never move while the frame lives.
 //!
-//! The record of a frame is two cache lines. The first is all that programs, and senders of plain
-//! frames, look at. The second ([`metadata`], [`offload`], the chain of frags) is neither read nor
-//! written while the first's flags say that there is nothing in it.
+//! The record of a frame is two cache lines. Programs, and senders of plain frames, access only the
+//! first. The second ([`metadata`], [`offload`], the chain of frags) is neither read nor written
+//! while the first's flags say that it is empty.
 
 mod adjust;
 pub mod arena;
@@ -32,11 +32,11 @@ pub use own::{OwnFrame, OwnFrameMut};
 pub use pool::Pool;
 pub use scatter_unsafe::{scatter, scatter_by_masks};
 
-/// One packet: a linear buffer, its metadata and its frags. The handle is one pointer and owns the
-/// frame: it is moved, never copied, and everything about the frame is behind it.
+/// One packet: a linear buffer, its metadata and its frags. The handle is one pointer, which owns
+/// the frame: it is moved, never copied.
 ///
 /// Its memory may be lent ([`external`]), so its bytes are copied in and out ([`SharedBytes`]).
-/// [`Body::own`] gives slices of a frame in memory of ours.
+/// [`Body::own`] gives slices of a frame in this process's memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Frame(Box<Body>);
@@ -46,15 +46,16 @@ pub struct Frame(Box<Body>);
 #[repr(C, align(64))]
 pub struct Body {
     head: Block,
-    /// First byte of metadata; equals `data` when there is none.
+    /// Offset of the first byte of metadata; equals `data` if there is none.
     data_meta: u32,
-    /// First byte of the packet.
+    /// Offset of the first byte of the packet.
     data: u32,
-    /// One past the last byte of the linear part.
+    /// Offset behind the last byte of the linear part.
     data_end: u32,
-    /// Where the frame arrived.
+    /// The ingress queue.
     pub rx: RxInfo,
-    /// Where it will leave, for programs of devmap entries; on its way into a queue its rank there.
+    /// The egress ifindex, for programs of devmap entries; for a frame redirected into a queue, its
+    /// rank there.
     pub egress_ifindex: u32,
     /// Bytes in frags.
     frags_len: u32,
@@ -64,11 +65,11 @@ pub struct Body {
     frag_count: u16,
     /// Number of its request for a TX timestamp ([`flag::TX_REQUEST`]).
     tx_request: u16,
-    /// The next buffer of the packet this is a buffer of, the first included ([`flag::FRAGS`]).
+    /// The packet's next buffer, also in frags ([`flag::FRAGS`]).
     next: Option<Frame>,
     /// Buffers that held frags and may again ([`flag::SPARE`]).
     spare: Option<Frame>,
-    /// Means what the flags say.
+    /// Fields of the second line, valid as the flags say.
     metadata: Metadata,
 }
 
@@ -85,25 +86,25 @@ const _: () = assert!(offset_of!(Body, rx.queue_index) == offset_of!(Packet, rx_
 const _: () = assert!(offset_of!(Body, egress_ifindex) == offset_of!(Packet, egress_ifindex));
 const _: () = assert!(offset_of!(Body, frags_len) == offset_of!(Packet, frags_len));
 
-/// Where a frame arrived (`xdp_rxq_info`).
+/// The ingress queue of a frame (`xdp_rxq_info`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct RxInfo {
-    /// Interface number.
+    /// Ifindex.
     pub ifindex: u32,
     /// Receive queue.
     pub queue_index: u32,
-    /// Size of a frag's buffer; 0 when the port cannot grow frags.
+    /// Size of a frag's buffer; 0 if the port does not support growing frags.
     pub frag_size: u32,
 }
 
-/// A packet that does not fit a frame.
+/// Error for a packet that does not fit a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Shorter than an Ethernet header.
     #[error("a frame has at least {ETH_HLEN} bytes, this one has {0}")]
     TooShort(usize),
-    /// More than a linear buffer and 17 frags hold.
+    /// Longer than a linear buffer and 17 frags.
     #[error("a frame has at most {FRAME_BYTES_MAX} bytes, this one has {0}")]
     TooLong(usize),
     /// Metadata of a length the kernel refuses.
@@ -114,7 +115,7 @@ pub enum FrameError {
     Metadata(usize),
 }
 
-/// A frame without a packet, in memory of its own: [`Body::refill`] puts one in.
+/// A frame without a packet, in memory of its own; [`Body::refill`] adds one.
 impl Default for Frame {
     fn default() -> Self {
         Frame::over(Block::new(BUFFER_BYTES), flag::OWN_MEMORY)
@@ -151,7 +152,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// A copy in one buffer, which is as large as it takes, in memory of its own.
+    /// A copy in one buffer of sufficient size, in memory of its own.
     fn linear_copy(from: &Frame) -> Frame {
         let metadata = from.metadata_len();
         let size = (HEADROOM_BYTES + from.len() + TAILROOM_BYTES).next_multiple_of(64);
@@ -188,8 +189,8 @@ impl Frame {
 }
 
 impl Body {
-    /// Puts another packet into the same buffers; everything but `rx` and `egress_ifindex` starts
-    /// afresh. On an error the frame is unchanged.
+    /// Puts another packet into the same buffers; everything except `rx` and `egress_ifindex` is
+    /// reset. On an error the frame is unchanged.
     pub fn refill(&mut self, bytes: &[u8], metadata: usize) -> Result<(), FrameError> {
         check_sizes(bytes.len(), metadata)?;
         let (linear, rest) = bytes.split_at(bytes.len().min(LINEAR_BYTES_MAX));
@@ -206,15 +207,15 @@ impl Body {
         Ok(())
     }
 
-    /// Forgets the packet, and all that was said about it but `rx` and `egress_ifindex`: what
-    /// follows is an empty frame with the usual headroom. The second line is not touched.
+    /// Removes the packet and all metadata except `rx` and `egress_ifindex`: the frame is empty,
+    /// with the usual headroom. The second line is not accessed.
     #[inline]
     pub fn clear(&mut self) {
         self.begin(0);
     }
 
-    /// [`Body::clear`], and so many bytes are there then. Stores are what receiving waits for:
-    /// there are no more than it takes.
+    /// [`Body::clear`], with `len` bytes of packet afterwards. It makes as few stores as possible,
+    /// because reception waits for stores.
     #[inline]
     fn begin(&mut self, len: usize) {
         let stays = flag::OWNER | flag::SPARE;
@@ -230,7 +231,7 @@ impl Body {
     }
 
     /// Room for a linear packet behind the usual headroom ([`LINEAR_BYTES_MAX`] bytes), for a port
-    /// to receive into; [`Body::set_linear`] says how much of it came.
+    /// to receive into; [`Body::set_linear`] sets the received length.
     #[inline]
     pub fn room(&mut self) -> SharedBytesMut<'_> {
         self.head.shared_mut().part(HEADROOM_BYTES..BUFFER_BYTES - TAILROOM_BYTES)
@@ -242,11 +243,11 @@ impl Body {
         self.head.shared_mut()
     }
 
-    /// The packet is the first `len` bytes of [`Body::room`]; metadata and frags are gone.
+    /// Makes the first `len` bytes of [`Body::room`] the packet; metadata and frags are removed.
     ///
     /// # Panics
     ///
-    /// When there is not so much room.
+    /// If `len` exceeds the room.
     #[inline]
     pub fn set_linear(&mut self, len: usize) {
         assert!(len <= LINEAR_BYTES_MAX, "{len} bytes in a linear buffer");
@@ -257,14 +258,14 @@ impl Body {
     ///
     /// # Panics
     ///
-    /// When it is longer.
+    /// If the packet is longer.
     #[inline]
     pub fn fill(&mut self, packet: &[u8]) {
         self.room().part(0..packet.len()).write(packet);
         self.set_linear(packet.len());
     }
 
-    /// Becomes a copy of the linear part of another frame, with all that is known about it.
+    /// Becomes a copy of the linear part of another frame, with its metadata.
     fn copy_linear(&mut self, from: &Body) {
         self.clear();
         let bytes = from.data_meta as usize..from.data_end as usize;
@@ -273,19 +274,19 @@ impl Body {
         self.copy_context(from);
     }
 
-    /// Takes over where another frame arrived and leaves, and its second line, for the same packet.
+    /// Takes over ingress, egress and the second line of another frame with the same packet.
     fn copy_context(&mut self, from: &Body) {
         (self.rx, self.egress_ifindex) = (from.rx, from.egress_ifindex);
-        // A request for a TX timestamp is answered for one frame, not for its copies.
+        // A TX-timestamp request belongs to one frame, not to its copies.
         self.copy_metadata(from, flag::METADATA & !flag::TX_REQUEST);
         if self.has(flag::CHECKSUM) {
-            // Its place is one in the buffer, and may be cut off.
+            // Its position is an offset in the buffer, and may have been cut off.
             let moved = from.data.wrapping_sub(self.data);
             self.metadata.checksum_start = self.metadata.checksum_start.wrapping_sub(moved);
         }
     }
 
-    /// Bytes of the packet, frags included, metadata not.
+    /// Length of the packet in bytes, with frags, without metadata.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
@@ -304,11 +305,11 @@ impl Body {
         self.head.shared().part(self.data_meta as usize..self.data as usize)
     }
 
-    /// The last `len` bytes in front of the packet, where a device may have written something.
+    /// The last `len` bytes in front of the packet, where a device may have written hints.
     ///
     /// # Panics
     ///
-    /// When there are not so many.
+    /// If there are not so many bytes.
     #[inline]
     pub fn in_front_mut(&mut self, len: usize) -> SharedBytesMut<'_> {
         let data = self.data as usize;
@@ -321,7 +322,7 @@ impl Body {
         self.head.shared().part(self.data as usize..self.data_end as usize)
     }
 
-    /// As [`Body::shared_linear`], to change.
+    /// As [`Body::shared_linear`], mutable.
     #[inline]
     pub fn shared_linear_mut(&mut self) -> SharedBytesMut<'_> {
         self.head.shared_mut().part(self.data as usize..self.data_end as usize)
@@ -342,11 +343,11 @@ impl Body {
         bytes
     }
 
-    /// Notes where the frame arrived; gives its length. Its headers, which a program is about to
-    /// read, are on their way into the cache then.
+    /// Sets the frame's ingress; returns its length. Prefetches its headers, which a program is
+    /// about to read.
     #[inline]
     pub fn arrive(&mut self, ifindex: u32, queue_index: u32) -> usize {
-        // A frame that is used again comes from where the last one came, most of the time.
+        // A reused frame mostly has the same ingress as before.
         if (self.rx.ifindex, self.rx.queue_index) != (ifindex, queue_index) {
             (self.rx.ifindex, self.rx.queue_index) = (ifindex, queue_index);
         }
@@ -355,27 +356,27 @@ impl Body {
         self.len()
     }
 
-    /// A packet is about to be put into it.
+    /// Prefetches the record, as a packet is about to be put into the frame.
     #[inline]
     pub(crate) fn expect_writes(&self) {
         prefetch_to_write(&raw const *self);
         self.head.prefetch_to_write(HEADROOM_BYTES);
     }
 
-    /// Says by which rank it is to go into a queue ([`crate::FrameQueue`]).
+    /// Sets its rank for a queue ([`crate::FrameQueue`]).
     #[inline]
     pub fn set_rank(&mut self, rank: u32) {
         self.egress_ifindex = rank;
     }
 
-    /// Forgets that rank, and gives it.
+    /// Takes the rank.
     #[inline]
     pub(crate) fn take_rank(&mut self) -> u32 {
         std::mem::take(&mut self.egress_ifindex)
     }
 
-    /// Address of what is known of the frame: what a program that holds it knows it by. Compiled
-    /// code reads a [`Packet`] there.
+    /// Address of the frame's record, by which a program that holds the frame refers to it.
+    /// Compiled code reads a [`Packet`] there.
     #[inline]
     pub(crate) fn address(&self) -> u64 {
         std::ptr::from_ref(self).expose_provenance() as u64
@@ -386,7 +387,7 @@ impl Body {
         self.head.addr() + self.data as u64
     }
 
-    /// Moves the metadata in front of the packet, if a helper has moved one and not yet the other.
+    /// Restores `data_meta <= data`, if a helper was stopped after it moved only one of them.
     pub(crate) fn settle(&mut self) {
         self.data_meta = self.data_meta.min(self.data);
     }

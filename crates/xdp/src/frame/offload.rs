@@ -1,32 +1,32 @@
-//! Work left for the sender of a frame: a checksum to complete, a large packet to cut.
+//! Offload work of a frame: a checksum to complete, a large packet to segment.
 //!
-//! A tap or a virtual machine may hand over frames whose checksum is not complete, or that are
-//! several packets in one (GSO), and says so in a header: `struct virtio_net_hdr` (virtio 1.3,
-//! 5.1.6). The statement travels with the frame until a port does the work or hands it on.
+//! A tap or a virtual machine may hand over frames with an incomplete checksum, or several packets
+//! in one (GSO), as stated in a header: `struct virtio_net_hdr` (virtio 1.3, 5.1.6). The statement
+//! stays with the frame until a port does the work or hands it on.
 
 use super::Body;
 use super::metadata::{Metadata, flag};
 
-/// The statement, with offsets from the start of the packet.
+/// Offload work, with offsets from the start of the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offload {
     /// A checksum over everything from `start` on is to be stored at `start + offset`, where the
     /// sum of the pseudo header is now (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     pub checksum: Option<Checksum>,
-    /// The frame is several packets in one.
+    /// The frame is several packets in one (GSO).
     pub gso: Option<Gso>,
 }
 
-/// Where a checksum is missing.
+/// Position of a missing checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum {
-    /// First byte that counts (`csum_start`).
+    /// Offset of the first byte it covers (`csum_start`).
     pub start: u16,
-    /// Where the sum goes, from `start` on (`csum_offset`).
+    /// Offset of the checksum field, from `start` on (`csum_offset`).
     pub offset: u16,
 }
 
-/// How a large packet is cut.
+/// How a large packet is segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
     /// The kind of segmentation.
@@ -35,7 +35,7 @@ pub struct Gso {
     pub size: u16,
     /// Bytes of headers, which each packet repeats (`hdr_len`); a hint.
     pub header: u16,
-    /// TCP only: segments keep the ECN bit off but in the first (`VIRTIO_NET_HDR_GSO_ECN`).
+    /// TCP only: only the first segment keeps the CWR bit (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
 }
 
@@ -46,14 +46,14 @@ pub enum GsoKind {
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
-    /// UDP datagrams in one, cut at the UDP payload (USO).
+    /// Several UDP datagrams in one, segmented at the UDP payload (USO).
     UdpL4,
 }
 
 impl Body {
-    /// Work that the sender of this frame left, and that its transmitter must do or hand on.
-    /// Offsets are from where the packet starts now; a checksum whose bytes were cut off the head
-    /// is no work any more.
+    /// Offload work that the sender of this frame left, and that its transmitter must do or hand
+    /// on. Offsets are from the packet's present start; a checksum whose start was cut off the head
+    /// is dropped.
     #[inline]
     pub fn offload(&self) -> Option<Offload> {
         if self.has(flag::CHECKSUM | flag::GSO) { self.work() } else { None }
@@ -77,7 +77,7 @@ impl Body {
         (checksum.is_some() || gso.is_some()).then_some(Offload { checksum, gso })
     }
 
-    /// States what is left to do on the way out.
+    /// Sets the frame's offload work.
     #[inline]
     pub fn set_offload(&mut self, offload: Option<Offload>) {
         self.flags &= !flag::OFFLOAD;

@@ -1,8 +1,8 @@
-//! Slices of a frame: of one whose memory is ours.
+//! Slices of a frame in memory that only this process writes.
 //!
-//! A [`Body`] has none, since its buffers may be lent ([`super::external`]) and their owner may
-//! write to them at any time. [`Body::own`] looks once, and what it gives is the only type with
-//! slices; where it gives none, bytes are copied.
+//! A [`Body`] gives no slices, because its buffers may be lent ([`super::external`]) and their
+//! owner may write to them at any time. [`Body::own`] checks once, and returns the only type with
+//! slices; if it returns `None`, bytes must be copied.
 
 use super::metadata::flag;
 use super::{BUFFER_BYTES, Body, HEADROOM_BYTES, TAILROOM_BYTES};
@@ -20,7 +20,7 @@ use super::{BUFFER_BYTES, Body, HEADROOM_BYTES, TAILROOM_BYTES};
 #[derive(Debug, Clone, Copy)]
 pub struct OwnFrame<'f>(&'f Body);
 
-/// As [`OwnFrame`], to write to its first buffer.
+/// As [`OwnFrame`], with write access to its first buffer.
 #[derive(Debug)]
 pub struct OwnFrameMut<'f>(&'f mut Body);
 
@@ -60,21 +60,20 @@ impl<'f> OwnFrameMut<'f> {
 }
 
 impl Body {
-    /// The frame as slices, if all its buffers are memory of ours.
+    /// The frame as slices, if none of its buffers is lent.
     #[inline]
     pub fn own(&self) -> Option<OwnFrame<'_>> {
         let is_lent = self.is_external() || self.frags().any(|frag| frag.is_external());
         (!is_lent).then_some(OwnFrame(self))
     }
 
-    /// The first buffer as a slice to write to, if it is memory of ours.
+    /// The first buffer as a mutable slice, if it is not lent.
     #[inline]
     pub fn own_mut(&mut self) -> Option<OwnFrameMut<'_>> {
         (!self.is_external()).then_some(OwnFrameMut(self))
     }
 
-    /// The packet, if it is nothing but linear bytes in memory of ours: no metadata in front, no
-    /// frags, no work left to do.
+    /// The packet, if it is plain and not lent: no frags and no work left to do.
     #[inline]
     pub fn plain_linear(&self) -> Option<&[u8]> {
         let is_plain = self.flags & (flag::WORK | flag::EXTERNAL) == 0;
@@ -100,7 +99,7 @@ impl Body {
         &self.head.bytes()[from as usize..to as usize]
     }
 
-    /// Apart, so that it makes nothing larger that looks at bytes of ours.
+    /// A separate function, so that the fast path stays small.
     #[cold]
     #[inline(never)]
     fn copied_linear(&self) -> Vec<u8> {

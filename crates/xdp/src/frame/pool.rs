@@ -1,4 +1,4 @@
-//! A worker's frames: taken from the arena many at a time, given back the same way.
+//! A worker's free frames, exchanged with the arena in batches.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ impl Pool {
         }
     }
 
-    /// Where its frames come from.
+    /// The arena of its frames.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// A frame without a packet; `None` when the arena is used up.
+    /// A frame without a packet; `None` if the arena is used up.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         if let Some(frame) = self.external.pop() {
@@ -40,7 +40,7 @@ impl Pool {
         self.take_own()
     }
 
-    /// A frame of the arena's.
+    /// A frame of the arena.
     #[inline]
     fn take_own(&mut self) -> Option<Frame> {
         if self.free.is_empty() {
@@ -49,8 +49,8 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Appends up to `count` frames without packets to `out`; gives their number, which is less
-    /// only when the arena is used up.
+    /// Appends up to `count` frames without packets to `out`; returns their number, which is less
+    /// only if the arena is used up.
     #[inline]
     pub fn take_many(&mut self, count: usize, out: &mut Vec<Frame>) -> usize {
         if self.external.is_empty() {
@@ -71,8 +71,8 @@ impl Pool {
         taken
     }
 
-    /// Takes frames from the arena. Another thread may have used them: what is written first of
-    /// each is fetched for all of them at once.
+    /// Takes frames from the arena. Another thread may have used them, so the cache lines written
+    /// first are prefetched for all of them.
     #[cold]
     fn refill(&mut self, count: usize) {
         let before = self.free.len();
@@ -86,7 +86,7 @@ impl Pool {
         if frame.has(flag::FRAGS | flag::SPARE | flag::TX_REQUEST) {
             self.take_from(&mut frame);
         }
-        // Other memory is not for everybody: it goes back where it came from.
+        // Frames in other memory are dropped, which returns it to its owner.
         if !frame.has(flag::OWNER) {
             self.free.push(frame);
         }
@@ -108,14 +108,14 @@ impl Pool {
         }
     }
 
-    /// Takes frames' frags, and drops those in other memory ([`Pool::give`]).
+    /// Takes frames' frags, and drops frames in other memory ([`Pool::give`]).
     #[cold]
     fn take_apart(&mut self, frames: &mut Vec<Frame>) {
         frames.iter_mut().for_each(|frame| self.take_from(frame));
         frames.retain(|frame| !frame.has(flag::OWNER));
     }
 
-    /// Takes a frame's frags. A request for its TX timestamp gets the answer that it was not sent.
+    /// Takes a frame's frags. A request for its TX timestamp is answered as not sent.
     #[cold]
     fn take_from(&mut self, frame: &mut Frame) {
         frame.strip(&mut self.free);
@@ -141,8 +141,7 @@ impl Pool {
         Ok(Some(frame))
     }
 
-    /// A second frame with the same packet, and all that is known about it; `None` when the arena
-    /// is used up.
+    /// A copy of a frame with its metadata; `None` if the arena is used up.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take_own()?;
         if frame.head.len() <= BUFFER_BYTES {
@@ -169,14 +168,14 @@ impl Pool {
         self.external.append(frames);
     }
 
-    /// Gives back what of it was not used.
+    /// Returns the unused frames in application memory.
     #[inline]
     pub fn take_external(&mut self, frames: &mut Vec<Frame>) {
         frames.append(&mut self.external);
     }
 
-    /// Replaces a frame in an application's memory by a copy: from the arena, or in memory of its
-    /// own when that is used up.
+    /// Replaces a frame in an application's memory by a copy in the arena, or in memory of its own
+    /// if the arena is used up.
     pub fn own(&mut self, frame: &mut Frame) {
         if frame.is_external() {
             let copy = self.copy(frame).unwrap_or_else(|| Frame::linear_copy(frame));
@@ -184,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// Makes a frame linear. Where its buffer is too small, it moves to a larger one of its own,
+    /// Linearises a frame. If its buffer is too small, the packet moves to a larger one of its own,
     /// with the usual headroom and tailroom (`pskb_expand_head`, `skb_linearize`).
     pub fn linearize(&mut self, frame: &mut Frame) {
         let len = frame.len();
@@ -194,7 +193,7 @@ impl Pool {
         }
     }
 
-    /// Puts a copy in the place of a frame, which is then the one that is sent.
+    /// Replaces a frame by its copy, which takes over a TX-timestamp request.
     fn replace(&mut self, frame: &mut Frame, mut copy: Frame) {
         if let Some(number) = frame.take_tx_request() {
             copy.set_tx_request(number);
@@ -202,18 +201,18 @@ impl Pool {
         self.give(std::mem::replace(frame, copy));
     }
 
-    /// Free frames held.
+    /// Number of free frames held.
     pub fn len(&self) -> usize {
         self.free.len()
     }
 
-    /// Whether it holds none.
+    /// Whether it holds no free frames.
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()
     }
 }
 
-/// Frames go back to the arena.
+/// Returns the frames to the arena.
 impl Drop for Pool {
     fn drop(&mut self) {
         self.arena.give(self.free.len(), &mut self.free);
@@ -222,5 +221,5 @@ impl Drop for Pool {
 
 /// Frames moved between a pool and its arena at a time.
 const BATCH: usize = 128;
-/// More than this many free frames go back.
+/// Most free frames kept; the rest is returned to the arena.
 const KEEP: usize = 1024;

@@ -1,4 +1,4 @@
-//! Bringing bytes from the frags into the linear part, where a program can reach them directly.
+//! Moves bytes from the frags into the linear part, where a program can access them directly.
 
 use towpath_bpf::Errno;
 
@@ -8,8 +8,8 @@ use super::{Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 impl Body {
     /// `bpf_xdp_pull_data`: makes the first `len` bytes of the packet linear.
     ///
-    /// Tailroom is used first; when it is too small the packet and its metadata move down into the
-    /// headroom, by no more than is needed.
+    /// Tailroom is used first; if it is too small, the packet and its metadata move down into the
+    /// headroom, by no more than needed.
     pub fn pull_data(&mut self, len: usize) -> Result<(), Errno> {
         let linear = self.linear_len();
         if len > self.len() {

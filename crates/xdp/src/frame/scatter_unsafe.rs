@@ -1,19 +1,18 @@
-//! Scattering a burst's frames to several queues, without a branch that depends on which.
+//! Scatters a burst's frames to several queues, without a branch that depends on the queue.
 //!
-//! A hash decides the queue of a frame, so a branch on it would be mispredicted half of the time;
-//! and `Vec::push` to one of several vectors waits for the length that the push before has stored.
-//! Beside this, that costs 4 processor cycles more for each frame.
+//! A hash decides the queue of a frame, so a branch on it would be mispredicted half of the time,
+//! and `Vec::push` to one of several vectors waits for the length that the previous push stored.
+//! The code here saves 4 processor cycles per frame.
 
 #![expect(unsafe_code, reason = "safe code looks at lengths and capacities for every frame")]
 
 use super::Frame;
 
-/// Moves each frame to the end of one of `queues`: the one that `place` says. `frames` is empty
-/// afterwards.
+/// Moves each frame to the end of the queue chosen by `place`. `frames` is empty afterwards.
 ///
 /// # Panics
 ///
-/// When there is no such queue. Frames are lost then, to their pool too.
+/// If there is no such queue. Frames are then leaked.
 #[inline(always)]
 pub fn scatter(
     frames: &mut Vec<Frame>,
@@ -34,7 +33,7 @@ pub fn scatter(
 ///
 /// # Panics
 ///
-/// When a frame has no bit or two, or there is a bit without a frame.
+/// If a frame has no bit or several, or there is a bit without a frame.
 #[inline]
 pub fn scatter_by_masks<const QUEUES: usize>(
     frames: &mut Vec<Frame>,
@@ -78,7 +77,7 @@ fn are_partition<const QUEUES: usize>(masks: &[[u64; QUEUES]], count: usize) -> 
         })
 }
 
-/// Every frame is written to both, and only one of them goes on.
+/// Writes every frame to both queues, and advances only one of them.
 #[inline(always)]
 fn scatter_two(
     frames: &mut Vec<Frame>,
@@ -143,9 +142,9 @@ fn scatter_any<const QUEUES: usize>(
     }
 }
 
-/// So many queues are counted without clearing room for all that there may be.
+/// Most queues that are counted without clearing counters for all possible queues.
 const FEW: usize = 8;
-/// Values of a place.
+/// Number of possible queues.
 const PLACES: usize = 1 << u8::BITS;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Moving many frames from one vector's end to another's, all at once: `extend(drain(..))` moves
-//! one after the other, which takes half a nanosecond for each.
+//! Moves many frames from one vector's end to another's at once: `extend(drain(..))` moves one
+//! after the other, at half a nanosecond each.
 
 #![expect(unsafe_code, reason = "no safe function moves a part of a vector in one piece")]
 
@@ -9,7 +9,7 @@ use super::Frame;
 ///
 /// # Panics
 ///
-/// When there are not so many.
+/// If there are not so many frames.
 #[inline]
 pub(super) fn move_last(from: &mut Vec<Frame>, count: usize, to: &mut Vec<Frame>) {
     assert!(count <= from.len(), "{count} of {} frames", from.len());

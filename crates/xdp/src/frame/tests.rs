@@ -83,7 +83,7 @@ fn a_frame_is_refilled_in_place() {
     assert_eq!(frame.len(), 60);
 }
 
-/// `skb->csum_start` belongs to bytes, not to a distance from wherever the head is.
+/// `skb->csum_start` refers to bytes in the buffer, not to an offset from the present head.
 #[test]
 fn a_checksum_left_to_do_stays_with_its_bytes() {
     let checksum = |start| Some(Checksum { start, offset: 16 });

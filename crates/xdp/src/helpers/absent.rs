@@ -1,9 +1,9 @@
-//! Helpers of a host's stack, which Towpath doesn't have: no tasks or cgroups to look up, no
-//! sockets of the kernel's own types, no keys, no flow table, no security associations.
+//! Helpers for parts of a host's stack that Towpath does not have: tasks and cgroups, the kernel's
+//! own socket types, keys, a flow table, and security associations.
 //!
-//! Each answer is the kernel's own for "there is no such thing", so programs take the way they take
-//! there. What is never reachable without an object (releasing one, say) is here too: the verifier
-//! types it, and no run gets that far.
+//! Each result is the kernel's own for "there is no such object", so programs behave as there.
+//! Functions that need an object, e.g. to release one, are also listed: the verifier types them,
+//! and no run reaches them.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -86,14 +86,14 @@ fn no_data(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(Errno::ENODATA.to_reg())
 }
 
-/// `bpf_xdp_flow_lookup(ctx, fib_tuple, opts, opts_len)`: `opts->error` says why there is nothing.
+/// `bpf_xdp_flow_lookup(ctx, fib_tuple, opts, opts_len)`: sets `opts->error` to the reason.
 fn flow_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, _, opts, len, _] = args;
     let error = if len as u32 == FLOW_OPTS_BYTES { Errno::ENOENT } else { Errno::EINVAL };
     write_error(call, opts, 0, error)
 }
 
-/// `bpf_xdp_get_xfrm_state(ctx, opts, opts_size)`: `opts->error` says why there is nothing.
+/// `bpf_xdp_get_xfrm_state(ctx, opts, opts_size)`: sets `opts->error` to the reason.
 fn xfrm_state(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, opts, len, ..] = args;
     let error = if len as u32 >= XFRM_OPTS_BYTES { Errno::ENOENT } else { Errno::EINVAL };

@@ -35,7 +35,7 @@ impl<'r> Call<'_, 'r> {
         copy(len, || self.run.grant(addr, len as u64, false))
     }
 
-    /// As [`Call::read`], from an address the verifier did not look at.
+    /// As [`Call::read`], from an address that the verifier did not check.
     pub(crate) fn read_unproved(&self, addr: u64, len: usize) -> Result<Bytes, Stop> {
         copy(len, || Ok(self.run.grant_unproved(addr, len as u64, false)?))
     }
@@ -60,8 +60,8 @@ impl<'r> Call<'_, 'r> {
     }
 }
 
-/// Copies the `len` bytes of a grant. It is asked for before anything is allocated: `len` may be a
-/// register's content.
+/// Copies the `len` bytes of a grant, which is requested before any allocation, as `len` may be an
+/// arbitrary register value.
 fn copy(len: usize, grant: impl FnOnce() -> Result<Grant, Box<Violation>>) -> Result<Bytes, Stop> {
     if len == 0 {
         return Ok(Bytes::zeroed(0));

@@ -47,8 +47,8 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_xdp_ct_alloc(ctx, tuple, tuple_size, opts, opts_size)`: an entry that lives ten seconds
-/// once it is inserted.
+/// `bpf_xdp_ct_alloc(ctx, tuple, tuple_size, opts, opts_size)`: an entry that expires ten seconds
+/// after its insertion.
 #[inline(always)]
 fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let made = request(call, args)?.and_then(|tuple| {
@@ -70,7 +70,8 @@ fn alloc(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_ct_insert_entry(nfct)`: the entry, now in the table too, or 0 when its place is taken.
+/// `bpf_ct_insert_entry(nfct)`: the entry, which is now in the table, or 0 if one of its tuples is
+/// taken.
 #[inline(always)]
 fn insert(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let addr = args[0];
@@ -108,7 +109,7 @@ fn set_timeout(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_ct_set_status(nfct, status)` and `bpf_ct_change_status`: some bits may only be set, others
-/// are the table's.
+/// are reserved for the table.
 #[inline(always)]
 fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let Some(offset) = connection(call).status else { return Ok(0) };
@@ -123,14 +124,15 @@ fn set_status(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// `bpf_ct_set_nat_info(nfct, addr, port, manip)`: accepted; no stack of ours translates addresses.
+/// `bpf_ct_set_nat_info(nfct, addr, port, manip)`: accepted without effect; there is no stack here
+/// that translates addresses.
 #[inline(always)]
 fn set_nat_info(_call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let known = args[3] <= 1;
     Ok(status(if known { Ok(()) } else { Err(Errno::EINVAL) }))
 }
 
-/// The tuple a program asks about, or why it may not.
+/// The tuple of a program's request, or the error for it.
 fn request(call: &Call<'_, '_>, args: [u64; 5]) -> Result<Result<Tuple, Errno>, Stop> {
     let [_, tuple, tuple_len, opts, opts_len] = args;
     let (tuple_len, opts_len) = (tuple_len as u32 as usize, opts_len as u32 as usize);

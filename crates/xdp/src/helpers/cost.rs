@@ -1,7 +1,7 @@
 //! Cost of calls in instructions, for programs with limited time.
 //!
-//! Each row of the tables says how much its function does beside what every call takes: it copies
-//! or compares what its arguments say, walks a map, or neither. It is charged before it is done.
+//! Each row of the tables gives a function's cost beyond that of every call: it copies or compares
+//! the memory of its arguments, walks a map, or neither. The cost is charged before the call.
 
 use towpath_bpf::proto::{self, ArgKind, KArg};
 use towpath_maps::Map;
@@ -34,7 +34,7 @@ pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     let map = map_among(run, proto.args, args);
     let bytes = proto.args.iter().zip(args).map(|(arg, &value)| match arg.kind {
         ArgKind::MapKey => map.map_or(0, |map| u64::from(map.key_size())),
-        // Read out of the program's memory, and written into the map, or the other way round.
+        // Copied from the program's memory into the map, or vice versa.
         ArgKind::MapValue => map.map_or(0, |map| 2 * u64::from(map.value_size())),
         ArgKind::ConstSize | ArgKind::ConstSizeOrZero | ArgKind::ConstAllocSizeOrZero => {
             u64::from(value as u32)
@@ -44,9 +44,9 @@ pub(super) fn by_arguments(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     bytes.sum::<u64>() / BYTES
 }
 
-/// Arguments of a kfunc that are sizes. Of one that works on a dynptr any number may be: the
-/// largest that can be one is taken for it. Registers behind its parameters hold whatever they
-/// hold.
+/// The cost of a kfunc's size arguments. If it works on a dynptr, any of its arguments may be a
+/// size, so the largest possible one is charged. Registers beyond its parameters hold arbitrary
+/// values.
 fn by_sizes(number: u32, args: &[u64; 5]) -> u64 {
     let Some(proto) = super::kfunc_proto(number) else { return 0 };
     let has_dynptr = proto.params.iter().any(|param| param.kind == KArg::Dynptr);
@@ -59,13 +59,13 @@ fn by_sizes(number: u32, args: &[u64; 5]) -> u64 {
     sizes.max().map_or(0, |size| size / BYTES)
 }
 
-/// The function goes through all of the map, whether there is anything or not. What it calls for
-/// each element is charged there.
+/// The cost of a walk through all slots of the map, used or not. Callbacks for each element are
+/// charged separately.
 pub(super) fn by_elements(run: &Run<'_>, _callee: u32, args: &[u64; 5]) -> u64 {
     run.map_by_handle(args[0]).map_or(0, |map| u64::from(map.max_entries()) / ELEMENTS)
 }
 
-/// The function goes through routes, sockets or text, beside what its arguments say.
+/// The cost of a walk through routes, sockets or text, plus that of the arguments.
 pub(super) fn of_a_walk(run: &Run<'_>, callee: u32, args: &[u64; 5]) -> u64 {
     WALK + by_arguments(run, callee, args)
 }
@@ -75,15 +75,15 @@ fn map_among<'a>(run: &Run<'a>, kinds: &[proto::Arg], args: &[u64; 5]) -> Option
     run.map_by_handle(*args.get(place)?)
 }
 
-/// Of a callee's number: it is a kfunc's.
+/// Flag in a callee's number that marks a kfunc.
 pub(crate) const KFUNC: u32 = 1 << 31;
 /// The cost of every call; the compiler charges it with the instructions around the call.
 pub(crate) const CALL: u64 = towpath_jit::CALL_COST as u64;
-/// Bytes that are copied in the time of an instruction.
+/// Bytes copied in the time of an instruction.
 const BYTES: u64 = 8;
-/// Places of a map that are looked at in the time of an instruction.
+/// Slots of a map visited in the time of an instruction.
 const ELEMENTS: u64 = 4;
-/// Routes, sockets, text.
+/// Cost of a walk through routes, sockets or text.
 const WALK: u64 = 500;
-/// No object is larger.
+/// Largest size of an object.
 const SIZE_MAX: u64 = u32::MAX as u64;

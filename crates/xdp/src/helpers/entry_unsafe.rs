@@ -1,8 +1,8 @@
-//! One function, two ways to call it.
+//! Entry points of helpers, for the interpreter and for compiled code.
 //!
-//! The interpreter finds a helper by its number, calls it through a pointer and looks at its
-//! result. For compiled code there is a function of its own for each helper, with the helper in it:
-//! it knows when it is compiled which helper that is.
+//! The interpreter finds a helper by its number, calls it through a pointer and checks its result.
+//! For compiled code there is a separate function for each helper, into which the helper is
+//! inlined.
 
 #![expect(unsafe_code, reason = "makes a function of nothing but its type")]
 
@@ -24,13 +24,13 @@ pub(crate) struct Helper {
     pub(crate) native: Callee,
     /// The cost of a call beyond the cost of every call.
     pub(crate) cost: Cost,
-    /// It can change where the packet begins and ends (`bpf_helper_changes_pkt_data`).
+    /// Whether it can move the packet's start or end (`bpf_helper_changes_pkt_data`).
     #[cfg_attr(not(test), expect(dead_code, reason = "compiled code knows it; tests compare"))]
     pub(crate) moves: bool,
 }
 
 impl Helper {
-    /// The same with a cost of its own.
+    /// The same helper with its own cost function.
     pub(super) const fn costing(self, cost: Cost) -> Helper {
         Helper { cost, ..self }
     }
@@ -44,7 +44,7 @@ pub(super) trait Function:
 
 impl<F> Function for F where F: Fn(&mut Call<'_, '_>, [u64; 5]) -> Result<u64, Stop> + Copy {}
 
-/// A helper that leaves the packet where it is.
+/// A helper that does not move the packet.
 pub(super) const fn entry<F: Function>(function: F) -> Helper {
     of(function, false)
 }
@@ -63,7 +63,7 @@ const fn of<F: Function>(_function: F, moves: bool) -> Helper {
     }
 }
 
-/// The function of a type that only one function has.
+/// The function of a zero-sized function type.
 fn instance<F: Function>() -> F {
     const { assert!(size_of::<F>() == 0, "a function, and not a pointer to one") };
     // SAFETY: a value of no size is read from nowhere, and `of` was given one, so there are any.

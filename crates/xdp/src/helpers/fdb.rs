@@ -1,6 +1,6 @@
-//! `bpf_fdb_lookup`: behind which port is this Ethernet address?
+//! `bpf_fdb_lookup`: the port behind which an Ethernet address is.
 //!
-//! The kernel has nothing like it; what it does is said in `docs/differences.md`.
+//! The kernel has no such helper; see `docs/differences.md`.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;

@@ -1,4 +1,4 @@
-//! `bpf_fib_lookup`: where would the host send this packet?
+//! `bpf_fib_lookup`: the route by which the host would send a packet.
 //!
 //! Answers from [`crate::host::Host`]. Order of checks, results and what is written to `params`
 //! follow `bpf_ipv4_fib_lookup` and `bpf_ipv6_fib_lookup` in `net/core/filter.c`.
@@ -52,7 +52,7 @@ enum Outcome {
     NoSourceAddress = 9,
 }
 
-/// Looks a packet's route up; returns the result and the changed fields.
+/// Looks up a packet's route; returns the result and the changed fields.
 #[inline(always)]
 fn lookup(
     host: &Host,
@@ -71,7 +71,7 @@ fn lookup(
         return Ok((Outcome::ForwardingDisabled, Answer::default()));
     }
     let names_table = flags & (DIRECT | TBID) == DIRECT | TBID;
-    // The table's number is taken away, whatever comes of it: its place is that of VLAN fields.
+    // The table's number is cleared in any case, because the field is shared with the VLAN fields.
     let refused = |outcome| Ok((outcome, Answer { clears_vlan: names_table, ..Answer::default() }));
     let Some(route) = find(host, index, request, destination, flags) else {
         return refused(Outcome::NotForwarded);
@@ -105,7 +105,7 @@ fn lookup(
     Ok((outcome, answer))
 }
 
-/// The route that wins.
+/// The best route.
 #[inline]
 fn find<'h>(
     host: &'h Host,
@@ -140,7 +140,7 @@ fn find<'h>(
     }
 }
 
-/// The way on.
+/// The result of forwarding by a route.
 #[inline(always)]
 fn forward(
     index: &Index,
@@ -191,8 +191,8 @@ fn select_hop(route: &Route, request: &Request) -> Option<NextHop> {
     None
 }
 
-/// A program's request: fields of `struct bpf_fib_lookup`. Addresses are numbers, and not words
-/// side by side: those would be copied, wider than they were written.
+/// A program's request: fields of `struct bpf_fib_lookup`. Addresses are numbers, not arrays of
+/// words: those would be copied with wider loads than they were written with.
 #[derive(Debug, Clone, Default)]
 struct Request {
     family: u8,
@@ -200,9 +200,9 @@ struct Request {
     ifindex: u32,
     source: Words,
     destination: Words,
-    /// Shares its place with the VLAN fields of the result.
+    /// Number of the table; shares its field with the VLAN fields of the result.
     table: u32,
-    /// Ports in network order, where they matter.
+    /// Ports in network byte order, if they matter.
     ports: u32,
 }
 
@@ -226,7 +226,8 @@ struct Answer {
 }
 
 impl Request {
-    /// Reads each field as wide as programs write it: what is read wider waits for the writes.
+    /// Reads each field with the width that programs write, as a wider load would stall on store
+    /// forwarding.
     #[inline(always)]
     fn read(params: Grant, with_flow: bool) -> Request {
         let family = memory::load(params.part(FAMILY, 1)) as u8;
@@ -252,7 +253,7 @@ impl Request {
         }
     }
 
-    /// An address that never leaves its link (`rt6_need_strict`).
+    /// Whether the destination is an address that never leaves its link (`rt6_need_strict`).
     #[inline(always)]
     fn is_strict(&self) -> bool {
         let is_strict = |Words(high, low): Words| {
@@ -261,7 +262,7 @@ impl Request {
         is_strict(self.source) || is_strict(self.destination)
     }
 
-    /// Any hash will do that is equal for equal addresses and ports.
+    /// A hash that is equal for equal addresses and ports.
     fn flow_hash(&self) -> u32 {
         let Request { source: Words(a, b), destination: Words(c, d), .. } = *self;
         let addresses = [a, b, c, d].into_iter().flat_map(u64::to_be_bytes);
@@ -290,7 +291,7 @@ fn word(params: Grant, at: u64) -> u32 {
 }
 
 impl Answer {
-    /// Writes each field as wide as programs read it.
+    /// Writes each field with the width that programs read.
     #[inline(always)]
     fn write(&self, params: Grant) {
         let put = |at: u64, len: u64, value: u64| memory::store(params.part(at, len), value);

@@ -72,7 +72,7 @@ enum What {
     Text,
     /// `%px`: the address itself.
     Address,
-    /// `%p` and its other forms: a number that stands for the address.
+    /// `%p` and its other forms: a hashed value of the address.
     Pointer,
     /// `%pI4`, `%pi4`: the bytes at the address, the second form with leading zeroes.
     Ipv4 {
@@ -207,8 +207,8 @@ impl What {
     }
 }
 
-/// The printed form of an address, the same until the process ends: 32 bits of a hash
-/// (`ptr_to_id`). NULL and errors are printed as they are (`IS_ERR_OR_NULL`).
+/// The printed form of an address, constant for the process: 32 bits of a hash (`ptr_to_id`). NULL
+/// and errors are printed unchanged (`IS_ERR_OR_NULL`).
 fn stand_in(address: u64) -> u64 {
     static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     match address {
@@ -217,7 +217,7 @@ fn stand_in(address: u64) -> u64 {
     }
 }
 
-/// The first of the numbers that are errors and no addresses (`MAX_ERRNO`).
+/// The lowest value that is an error number and not an address (`MAX_ERRNO`).
 const ERRORS: u64 = u64::MAX - 4094;
 
 fn cut(arg: u64, wide: bool) -> u64 {
@@ -271,7 +271,7 @@ fn text_at(run: &Run<'_>, addr: u64) -> Vec<u8> {
     known
 }
 
-/// Bytes at an address. As in the kernel, what cannot be read prints as zeroes.
+/// Bytes at an address. As in the kernel, unreadable bytes print as zeroes.
 fn bytes_at<const LEN: usize>(run: &Run<'_>, addr: u64) -> [u8; LEN] {
     let mut there = Vec::new();
     run.copy_more(addr, &mut there, LEN);
@@ -328,7 +328,7 @@ mod tests {
         Ok(String::from_utf8(out).unwrap())
     }
 
-    /// Stands for the address of bytes that are all 7.
+    /// The address of bytes that are all 7.
     const PACKET: u64 = 0x7ac_7ac_7ac;
     const MINUS_1: u64 = u64::MAX;
 

@@ -1,9 +1,9 @@
 //! Receive metadata of a frame (`Documentation/networking/xdp-rx-metadata.rst`).
 //!
-//! As with a kernel's driver, `-EOPNOTSUPP` says that the port never knows this, `-ENODATA` that of
-//! this frame it doesn't. Programs put right what is not true of the frame any more, for
-//! those who get it next, with setters that were proposed to the kernel and are not in it; there is
-//! room for what they store here, but they answer as where it has to be in front of the packet.
+//! As with a kernel's driver, `-EOPNOTSUPP` means that the port does not support a hint, `-ENODATA`
+//! that this frame does not have it. Programs correct hints that no longer apply, for later
+//! readers, by setters that were proposed to the kernel but not merged. Here the hints have room of
+//! their own, but the setters return errors as if they had to be stored in front of the packet.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -111,7 +111,7 @@ fn store_tx_checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
     if usize::from(start) + usize::from(offset) + 2 > frame.linear_len() {
         return Ok(Errno::EINVAL.to_reg());
     }
-    // A large packet says by itself which checksums its pieces need.
+    // For a large packet, the segmentation determines the checksums.
     if frame.offload().is_some_and(|offload| offload.gso.is_some()) {
         return Ok(Errno::EBUSY.to_reg());
     }
@@ -119,7 +119,7 @@ fn store_tx_checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
     Ok(0)
 }
 
-/// One hint; why not, if the frame has none.
+/// A hint, or the error if the frame does not have it.
 fn known<T>(
     call: &Call<'_, '_>,
     part: impl FnOnce(RxMetadata) -> Option<T>,
@@ -158,8 +158,8 @@ mod tests {
         ]
     }
 
-    /// Asks for all hints; gives what it got: return values, timestamp, hash and its kind, the
-    /// tag's protocol and value.
+    /// Reads all hints; returns the return values, timestamp, hash and its kind, and the tag's
+    /// protocol and value.
     fn asked(known: Option<(RxMetadata, Told)>) -> ([i32; 3], u64, [u32; 2], [u16; 2]) {
         let mut insns = vec![Insn::new(MOV_X, 6, 1, 0, 0)];
         for (index, arguments) in [[-16, 0], [-8, -4], [-28, -26]].into_iter().enumerate() {
@@ -203,14 +203,14 @@ mod tests {
         linked
     }
 
-    /// As a bound program that the verifier has seen.
+    /// Loads a device-bound, verified program.
     fn verified(insns: &[Insn]) -> crate::Program {
         let mut options = crate::LoadOptions::default();
         options.verifier.device_bound = true;
         crate::Program::from_linked(linked(insns), &options).expect("a good program")
     }
 
-    /// Calls a kfunc with numbers on a frame; gives what it returned.
+    /// Calls a kfunc with numbers on a frame; returns its return value.
     fn called(name: &str, args: [i32; 2], frame: &mut Frame) -> i32 {
         let number = KFUNCS.iter().position(|(kfunc, _)| *kfunc == name).expect("a kfunc");
         let mov = |register, imm| Insn::new(BPF_ALU64 | BPF_MOV, register, 0, 0, imm);
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(ask(&mut frame), answer);
             assert_eq!(ask(&mut frame), answer, "to ask changes nothing");
         }
-        // One that may write a byte, whether it does or not.
+        // A program that may write a byte, whether it does or not.
         let store = verified(&[
             Insn::new(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 0),
             Insn::new(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 4, 0),
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(asked(Some((nothing, Told::ALL))), ([no_data; 3], 0, [0; 2], [0; 2]));
         let sums_only = Some((nothing, Told::default()));
         assert_eq!(asked(sums_only), ([not_supported; 3], 0, [0; 2], [0; 2]));
-        // What crossed a pair may have come from anywhere.
+        // Frames that crossed a pair may come from any port.
         let mut frame = Frame::new(&[0; 64]).expect("a good length");
         frame.cross();
         assert_eq!(frame.told_rx_metadata(), Told::ALL);

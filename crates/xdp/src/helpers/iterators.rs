@@ -1,7 +1,8 @@
-//! Open-coded iterators: state on the program's stack that `new` fills and `next` moves on.
+//! Open-coded iterators: state on the program's stack, initialised by `new` and advanced by `next`.
 //!
-//! `next` gives the address of the current item, which stays valid until the next call; for numbers
-//! and bits that is the state itself, as in the kernel. Tasks and cgroups there are none.
+//! `next` returns the address of the current item, which stays valid until the next call; for
+//! numbers and bits that is the state itself, as in the kernel. Iterators over tasks and cgroups
+//! are empty.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -109,7 +110,7 @@ fn bits_next(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// An iterator over things there are none of.
+/// An iterator that is always empty.
 #[inline(always)]
 fn none_new(_call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)

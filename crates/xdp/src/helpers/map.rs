@@ -1,4 +1,4 @@
-//! Helpers on maps: what a program does with keys and values.
+//! Helpers on maps.
 
 use std::ops::ControlFlow;
 
@@ -76,7 +76,7 @@ fn pop(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(result))
 }
 
-/// `bpf_map_peek_elem(map, value)`: for a bloom filter the value is what is asked for, and stays.
+/// `bpf_map_peek_elem(map, value)`: for a bloom filter the value is the query, and is unchanged.
 #[inline(always)]
 fn peek(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_map_peek_elem", &args, 1)?;
@@ -111,7 +111,8 @@ fn walk(
     map: &Map,
     [handle, callback, context]: [u64; 3],
 ) -> Result<Result<u64, Errno>, Stop> {
-    // Keys of arrays exist only as numbers: the kernel lends the callback a copy, and so do we.
+    // Keys of arrays exist only as numbers, so the callback gets a temporary copy, as in the
+    // kernel.
     let mut lent = call.run.worker.lend(map.key_size() as usize);
     let extra = Extra { addr: lent.addr(), len: u64::from(map.key_size()), writable: false };
     call.run.extras.push(extra);

@@ -1,9 +1,9 @@
-//! Helpers and kfuncs: what a program can call.
+//! Helpers and kfuncs: functions that programs can call.
 //!
 //! Each is a plain function `fn(&mut Call, [u64; 5]) -> Result<u64, Stop>` that takes the registers
-//! r1..r5 and returns r0. The interpreter and compiled code call the same function. Unless what the
-//! program does was proved, a helper trusts no register: [`Call`] checks every map, buffer and size
-//! argument again, and what the verifier should have refused ends the run with a [`Violation`].
+//! r1..r5 and returns r0. The interpreter and compiled code call the same function. Unless the
+//! program was verified, a helper trusts no register: [`Call`] checks every map, buffer and size
+//! argument again, and anything the verifier should have refused ends the run with a [`Violation`].
 //!
 //! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
 //! add a line `(id::NAME, entry(function))` to the group's `TABLE` (`moving(function)` if it can
@@ -148,14 +148,14 @@ pub(crate) fn kfunc(number: u32) -> Option<Helper> {
     BY_NUMBER.get(number as usize).copied()
 }
 
-/// The prototype of the kfunc of that number.
+/// The prototype of the kfunc with this number.
 pub(crate) fn kfunc_proto(number: u32) -> Option<&'static KfuncProto> {
     static BY_NUMBER: LazyLock<Vec<Option<&'static KfuncProto>>> =
         LazyLock::new(|| kfuncs().map(|&(name, _)| towpath_bpf::proto::kfunc(name)).collect());
     BY_NUMBER.get(number as usize).copied().flatten()
 }
 
-/// The number by which [`kfunc`] knows a kfunc.
+/// The number of a kfunc for [`kfunc`].
 pub(crate) fn kfunc_number(name: &str) -> Option<u32> {
     kfuncs().position(|&(known, _)| known == name).map(|number| number as u32)
 }

@@ -19,7 +19,7 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_refcount_acquire_impl", entry(acquire)),
 ];
 
-/// `bpf_kptr_xchg(place, ptr)`: puts a reference into a field and gives back what was there.
+/// `bpf_kptr_xchg(place, ptr)`: stores a reference in a field and returns the previous one.
 #[inline(always)]
 fn kptr_xchg(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [place, new, ..] = args;
@@ -45,28 +45,28 @@ fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// `bpf_refcount_acquire_impl(obj, meta)`: the object again, or 0 when it is about to go.
+/// `bpf_refcount_acquire_impl(obj, meta)`: the object again, or 0 if it is being freed.
 #[inline(always)]
 fn acquire(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let object = call.run.object(args[0]);
     Ok(if object.is_some_and(|object| object.acquire()) { args[0] } else { 0 })
 }
 
-/// One CPU's copy of a per-CPU object. Per-CPU variables of the kernel there are none: they read as
-/// zeros.
+/// One CPU's copy of a per-CPU object. The kernel's per-CPU variables do not exist here, and read
+/// as zeros.
 pub(super) fn percpu_address(call: &Call<'_, '_>, addr: u64, cpu: u64) -> u64 {
     let copy = call.run.surroundings.objects.percpu(addr, cpu);
     copy.unwrap_or_else(|| call.run.worker.unknown_object())
 }
 
-/// Gives up the program's reference to an object.
+/// Releases the program's reference to an object.
 #[inline]
 pub(super) fn give_up(run: &Run<'_>, addr: u64) {
     release_found(run, run.object(addr));
 }
 
-/// Gives up the program's reference to the object that a node is in. Where in it, the kernel's
-/// verifier writes into the call; programs leave that argument 0.
+/// Releases the program's reference to the object that contains a node. The kernel's verifier
+/// writes the node's offset into the call; programs leave that argument 0.
 #[cold]
 pub(super) fn give_up_around(run: &Run<'_>, node: u64) {
     release_found(run, run.surroundings.objects.find(node));

@@ -15,7 +15,8 @@ pub(super) const TABLE: Table = &[(id::SNPRINTF, entry(snprintf).costing(cost::o
 
 pub(super) const KFUNCS: KfuncTable = &[("bpf_stream_vprintk_impl", entry(stream))];
 
-/// `bpf_snprintf(str, str_size, fmt, data, data_len)`: the length the whole text has with its NUL.
+/// `bpf_snprintf(str, str_size, fmt, data, data_len)`: returns the length of the whole text, with
+/// its NUL.
 #[inline(always)]
 fn snprintf(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [out, size, fmt, data, len] = args;
@@ -36,8 +37,8 @@ fn snprintf(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(length)
 }
 
-/// `bpf_stream_vprintk_impl(stream, fmt, args, len, aux)`: into a stream of the running program,
-/// standard output (1) or error (2). A trace that keeps everything has it, too.
+/// `bpf_stream_vprintk_impl(stream, fmt, args, len, aux)`: prints into a stream of the running
+/// program, standard output (1) or error (2). A trace that records all output also gets the text.
 #[inline(always)]
 fn stream(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [stream, fmt, data, len, _] = args;
@@ -54,8 +55,8 @@ fn stream(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     })
 }
 
-/// Formats a line and gives it to `keep`, whose result the program gets. The format is so many
-/// bytes at an address.
+/// Formats a line and passes it to `keep`, whose result the program gets. The format is given by
+/// its address and length.
 pub(super) fn print<'r>(
     call: &mut Call<'_, 'r>,
     (fmt, len): (u64, u64),
@@ -71,7 +72,7 @@ pub(super) fn print<'r>(
 }
 
 impl Call<'_, '_> {
-    /// A line for listeners to programs' output.
+    /// Sends a line to listeners of programs' output.
     pub(super) fn trace(&self, text: &[u8]) {
         let trace = &self.run.surroundings.trace;
         if trace.is_kept() {
@@ -102,7 +103,7 @@ impl AsRef<[u64]> for Words {
     }
 }
 
-/// The arguments at an address; `None` when there are too many or a broken one.
+/// The arguments at an address; `None` if there are too many or the last one is incomplete.
 pub(super) fn words(call: &Call<'_, '_>, data: u64, len: u64) -> Result<Option<Words>, Stop> {
     let len = len as u32 as usize;
     if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len != 0 && data == 0) {

@@ -1,8 +1,8 @@
-//! Reading memory that may not be there (`bpf_probe_read_*`).
+//! Reads of memory that may be inaccessible (`bpf_probe_read_*`).
 //!
-//! The kernel side of our world is what the run may touch: maps, frames, objects. Everything else,
-//! and all of user space, answers `EFAULT` with the destination zeroed, as a bad address does
-//! there.
+//! Kernel memory, here, is the memory that the run may access: maps, frames, objects. Reads of all
+//! other memory, and of user space, return `EFAULT` with the destination zeroed, as for a bad
+//! address in the kernel.
 
 use memchr::memchr;
 use towpath_bpf::Errno;

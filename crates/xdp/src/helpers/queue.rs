@@ -1,8 +1,8 @@
-//! Packets out of queues, for programs that say which leaves next.
+//! Functions of dequeue programs, which choose the packet that leaves next.
 //!
 //! No kernel has these functions: they are those of "xdp: Add packet queueing and scheduling
-//! capabilities" (July 2022), as kfuncs. A packet that a program holds is its worker's; its address
-//! stands for its `struct xdp_md`.
+//! capabilities" (July 2022), as kfuncs. A packet that a program holds belongs to its worker; the
+//! program refers to it by the address of its `struct xdp_md`.
 
 use rustix::time::ClockId;
 use towpath_bpf::Errno;
@@ -22,8 +22,8 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_store_launch_time", entry(store_launch_time)),
 ];
 
-/// `bpf_packet_dequeue(ctx, map, flags, rank)`: null when there is none; `*rank` says why then
-/// (`-ENOENT`, `-EINVAL` for flags, `-EBUSY` when the program holds too many).
+/// `bpf_packet_dequeue(ctx, map, flags, rank)`: null if there is no packet; `*rank` is then the
+/// error (`-ENOENT`, `-EINVAL` for flags, `-EBUSY` if the program holds too many).
 pub(crate) fn dequeue(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_packet_dequeue", &args, 2)?;
     let (address, rank) = packet(call.run, map, args[2]);
@@ -31,8 +31,7 @@ pub(crate) fn dequeue(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, St
     Ok(address)
 }
 
-/// A packet that the program holds from now on, by its address, and its rank; or 0 and why there is
-/// none.
+/// The address and rank of a packet that the program holds from now on; or 0 and the error.
 #[inline]
 pub(crate) fn packet(run: &mut Run<'_>, map: &Map, flags: u64) -> (u64, u64) {
     match take(run, map, flags) {
@@ -62,7 +61,7 @@ fn now(run: &Run<'_>) -> u64 {
 /// `bpf_packet_drop(ctx, pkt)`
 fn drop_packet(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     if let Some(from) = call.run.worker.held.drop_at(args[1]) {
-        // One out of a map of maps is counted by the port alone.
+        // A packet out of an inner map is counted by the port only.
         let map = call.run.maps.maps().iter().find(|map| map.id() == from);
         if let Some(queue) = map.and_then(|map| FrameQueue::of(map)) {
             queue.note_drop();
@@ -74,7 +73,7 @@ fn drop_packet(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 }
 
 /// `bpf_schedule_iface_dequeue(ctx, ifindex, flags)`: `-EINVAL` for flags, `-ENODEV` without such a
-/// port, `-ENOENT` when that has no dequeue program.
+/// port, `-ENOENT` if the port has no dequeue program.
 fn schedule(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let (ifindex, flags) = (args[1] as u32, args[2]);
     if flags != 0 {

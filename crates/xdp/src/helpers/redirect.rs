@@ -1,4 +1,4 @@
-//! Redirects, and whether a frame fits through an interface.
+//! Redirects, and the MTU check of interfaces.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -40,8 +40,8 @@ fn redirect_map(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(to_map(call.run, map, args[1] as u32, args[2]))
 }
 
-/// `bpf_redirect_xsk(ctx, map, key, flags)`: `bpf_redirect_map` that takes XSKMAPs only. Whether a
-/// queue has one socket is found out by who delivers, so a program need not say.
+/// `bpf_redirect_xsk(ctx, map, key, flags)`: `bpf_redirect_map` for XSKMAPs only. The engine
+/// determines itself whether a queue has a single socket.
 fn redirect_xsk(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let map = call.map("bpf_redirect_xsk", &args, 2)?;
     if map.kind().values() != Values::Socket {
@@ -106,12 +106,12 @@ fn check_mtu(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 pub(crate) struct Linear {
     /// Bytes of the linear part.
     pub(crate) len: usize,
-    /// Where it arrived.
+    /// Its ingress ifindex.
     pub(crate) ifindex: u32,
 }
 
-/// The MTU of an interface (0: where the frame arrived), and what `bpf_check_mtu` says about a
-/// packet of `asked` bytes (0: the linear part) that gets `change` longer.
+/// The MTU of an interface (0: the ingress one), and the result of `bpf_check_mtu` for a packet of
+/// `asked` bytes (0: the linear part) that gets `change` bytes longer.
 #[inline]
 pub(crate) fn mtu(
     run: &mut Run<'_>,

@@ -1,4 +1,4 @@
-//! Ring buffers and perf events: what programs send to and receive from user space.
+//! Ring buffers and perf events: data exchanged between programs and user space.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -78,15 +78,15 @@ fn give_back(
     Err(Violation::Argument { function, argument: 1, value: addr, why }.into())
 }
 
-/// Takes a reserved record away from the program and gives it to `finish`; false when the program
-/// has none there.
+/// Takes a reserved record from the program and passes it to `finish`; `false` if the program has
+/// no record at the address.
 #[inline(always)]
 pub(crate) fn commit(
     run: &mut Run<'_>,
     addr: u64,
     finish: fn(&Ringbuf, NonNull<u8>) -> Result<(), Errno>,
 ) -> bool {
-    // Mostly it is the last one.
+    // In most cases it is the last record.
     let record = match run.records.pop_if(|record| record.addr == addr) {
         Some(record) => record,
         None => match run.records.iter().rposition(|record| record.addr == addr) {
@@ -242,8 +242,8 @@ fn ringbuf<'r>(
     })
 }
 
-/// Sizes are bounded by the readable memory behind them; the cap keeps a bad one from being taken
-/// for an address range.
+/// Largest size of a record. Sizes are bounded by the readable memory behind them; this limit keeps
+/// a bad size from being taken for an address range.
 const RECORD_BYTES_MAX: u64 = 1 << 29;
 const INDEX_MASK: u64 = 0xffff_ffff;
 const PACKET_LEN_MASK: u64 = 0xf_ffff << PACKET_LEN_SHIFT;

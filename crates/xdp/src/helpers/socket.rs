@@ -1,6 +1,6 @@
 //! Helpers about sockets of the host ([`crate::host::Socket`]).
 //!
-//! A program gets a copy of what `struct bpf_sock` shows of a socket, and gives it back.
+//! A program gets a copy of the socket's fields in `struct bpf_sock`, and releases it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,8 +26,8 @@ pub(super) const TABLE: Table = &[
     (id::TCP_GEN_SYNCOOKIE, entry(syncookie)),
 ];
 
-/// `bpf_sk_lookup_tcp(ctx, tuple, tuple_size, netns, flags)` and `bpf_skc_lookup_tcp`: there are no
-/// request sockets, which are all that the second one finds more.
+/// `bpf_sk_lookup_tcp(ctx, tuple, tuple_size, netns, flags)` and `bpf_skc_lookup_tcp`: the second
+/// one would also find request sockets, which do not exist here.
 fn lookup_tcp(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     lookup(call, args, Transport::Tcp)
 }
@@ -43,8 +43,8 @@ fn release(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// `bpf_tcp_check_syncookie(sock, iph, iph_len, th, th_len)` and `bpf_tcp_gen_syncookie`: no
-/// listener's queue was ever full here, and before that the kernel makes and takes no cookies.
+/// `bpf_tcp_check_syncookie(sock, iph, iph_len, th, th_len)` and `bpf_tcp_gen_syncookie`: without a
+/// listener whose queue was full, the kernel makes and accepts no cookies, and so it is here.
 fn syncookie(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [socket, .., tcp_bytes] = args;
     let field = |offset: usize| call.run.get(socket + offset as u64, 4);
@@ -54,10 +54,10 @@ fn syncookie(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(if is_right { Errno::ENOENT } else { Errno::EINVAL }.to_reg())
 }
 
-/// Checks are those of `__bpf_sk_lookup` in `net/core/filter.c`.
+/// Looks up a socket, with the checks of `__bpf_sk_lookup` in `net/core/filter.c`.
 fn lookup(call: &mut Call<'_, '_>, args: [u64; 5], transport: Transport) -> Result<u64, Stop> {
     let [_, tuple, bytes, netns, flags] = args;
-    // Other namespaces have no numbers here.
+    // Other namespaces have no ids here.
     if flags != 0 || netns as i32 >= 0 {
         return Ok(0);
     }
@@ -77,7 +77,7 @@ fn lookup(call: &mut Call<'_, '_>, args: [u64; 5], transport: Transport) -> Resu
     let shape = Shape { bytes: SOCK_BYTES, is_counted: true, ..Shape::default() };
     let class = objects.class(shape, domain);
     let made = objects.allocate(&class, run.worker.number() as usize, domain);
-    // As where the kernel has no memory for a reference.
+    // Treated as in the kernel without memory for a reference.
     let Some(object) = made else { return Ok(0) };
     for (at, word) in words.into_iter().enumerate() {
         if let Some(place) = object.word(8 * at) {
@@ -97,7 +97,7 @@ fn addresses_v4(tuple: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     Some(with_ports(address(0)?, address(4)?, ports))
 }
 
-/// The same of IPv6.
+/// Source and destination of a `struct bpf_sock_tuple` of IPv6.
 fn addresses_v6(tuple: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let (addresses, ports) = tuple.split_at_checked(32)?;
     let address = |at: usize| {

@@ -1,4 +1,4 @@
-//! Text: numbers out of it, comparing and searching it.
+//! Strings: conversion to numbers, comparison and search.
 //!
 //! Kernel counterparts: `bpf_strtol` and friends in `kernel/bpf/helpers.c`, and the `bpf_str*`
 //! kfuncs, which read up to [`STRING_BYTES_MAX`] bytes of any memory and answer an error number
@@ -110,7 +110,7 @@ impl Number {
     }
 }
 
-/// The base (`_parse_integer_fixup_radix`) and how long its prefix is.
+/// The base (`_parse_integer_fixup_radix`) and the length of its prefix.
 fn base_of(text: &[u8], base: u64) -> (u64, usize) {
     let is_hex = matches!(text, [b'0', b'x' | b'X', ..]);
     let base = match (base, text) {
@@ -181,7 +181,7 @@ fn strnchr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(find_byte(&text(call, args[0]), count, args[2] as u8, Errno::ENOENT)))
 }
 
-/// `bpf_strchrnul(s, c)`: the end of the text where the character is not in it.
+/// `bpf_strchrnul(s, c)`: the end of the text if it does not contain the character.
 #[inline(always)]
 fn strchrnul(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let found = text(call, args[0])
@@ -219,13 +219,13 @@ fn strnlen(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(len.map(|len| len as i64)))
 }
 
-/// `bpf_strspn(s, accept)`: how long the start of `s` is that has only characters of `accept`.
+/// `bpf_strspn(s, accept)`: length of the initial part of `s` with only characters of `accept`.
 #[inline(always)]
 fn strspn(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(span(&text(call, args[0]), &text(call, args[1]), true)))
 }
 
-/// `bpf_strcspn(s, reject)`: how long the start of `s` is that has none of `reject`.
+/// `bpf_strcspn(s, reject)`: length of the initial part of `s` without characters of `reject`.
 #[inline(always)]
 fn strcspn(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(reply(span(&text(call, args[0]), &text(call, args[1]), false)))
@@ -261,7 +261,7 @@ fn strncasestr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
 struct Text<'a> {
     run: &'a Run<'a>,
     addr: u64,
-    /// Its start, as far as it was looked at: asking for permission costs more than looking.
+    /// Copy of the text read so far, because checking access costs more than reading.
     known: RefCell<Vec<u8>>,
 }
 
@@ -298,19 +298,19 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Makes more of the text known, all that lies in the same piece of memory.
+    /// Reads more of the text, within the same piece of memory.
     #[inline(never)]
     fn extend(&self) -> Result<(), Errno> {
         let mut known = self.known.borrow_mut();
         if known.len() >= STRING_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
-        // Most strings are short: each time twice as much is copied as is known.
+        // Most strings are short, so the copied length doubles each time.
         let most = known.len().max(STEP_BYTES).min(STRING_BYTES_MAX - known.len());
         self.run.copy_more(self.addr, &mut known, most).then_some(()).ok_or(Errno::EFAULT)
     }
 
-    /// The first position from `from` on and before `limit` where `look` finds something; it gets
+    /// The first position from `from` on and before `limit` where `look` finds a match; `look` gets
     /// one piece of the text after another. `limit` is at most [`STRING_BYTES_MAX`].
     #[inline]
     fn find(
@@ -372,14 +372,14 @@ fn compare(
     if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Ok(0) }
 }
 
-/// How many bytes at the start are the same in both and not NUL; whole words are counted.
+/// Length of the common initial part without NUL, in whole words.
 fn alike(first: &[u8], second: &[u8]) -> usize {
     let words = first.as_chunks().0.iter().zip(second.as_chunks().0);
     let goes_on = |(a, b): &(&Word, &Word)| a == b && !has_nul(u64::from_ne_bytes(**a));
     words.take_while(goes_on).count() * WORD_BYTES
 }
 
-/// Bytes that are compared at once.
+/// Bytes compared at once.
 type Word = [u8; WORD_BYTES];
 
 /// Whether one of the bytes is 0.
@@ -421,7 +421,7 @@ fn search(
     let wanted = &wanted[..wanted_len];
     let Some(&first) = wanted.first() else { return Ok(0) };
     let (lower, upper) = (equal(first), first.to_ascii_uppercase());
-    // Where letters count as they are, both are the same.
+    // Without case folding, both are the same.
     let upper = if equal(upper) == lower { upper } else { lower };
     let mut start = 0;
     // Most positions fail at their first byte.
@@ -436,7 +436,7 @@ fn search(
     if limit == STRING_BYTES_MAX { Err(Errno::E2BIG) } else { Err(Errno::ENOENT) }
 }
 
-/// Whether the text goes on with these bytes; `ENOENT` when it ends before.
+/// Whether the text continues with these bytes; `ENOENT` if it ends before.
 fn matches_at(
     text: &Text<'_>,
     start: usize,
@@ -473,7 +473,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 const WORD_BYTES: usize = 8;
-/// Bytes that are copied of a string at first.
+/// Bytes of a string copied at first.
 const STEP_BYTES: usize = 64;
 /// Longest text the `bpf_str*` kfuncs look at (`XATTR_SIZE_MAX`).
 const STRING_BYTES_MAX: usize = 65536;
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(parsed("99999999999999999999", 10), Err(Errno::ERANGE));
     }
 
-    /// A byte of text that ends where memory does.
+    /// A byte of text that ends at the end of memory.
     fn at(text: &[u8], position: usize) -> Result<u8, Errno> {
         text.get(position).copied().ok_or(Errno::EFAULT)
     }
@@ -547,7 +547,7 @@ mod tests {
         Err(Errno::ENOENT)
     }
 
-    /// Texts of few letters, in pieces that end anywhere, with and without an end.
+    /// Random texts of few letters, in pieces of any length, with and without a NUL.
     #[test]
     fn texts_are_what_they_are_byte_by_byte() {
         let program = testing::program(&[], &[]);

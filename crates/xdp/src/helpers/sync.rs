@@ -1,7 +1,7 @@
-//! Read-side sections, disabled preemption and interrupts, and the lock that can fail.
+//! Read-side sections, disabled preemption and interrupts, and the resilient spin lock.
 //!
-//! A worker is never preempted by another program and frees nothing while a program runs, so the
-//! sections are always in force and entering them does nothing.
+//! A worker is never preempted by another program and frees no memory while a program runs, so the
+//! sections are always in force and entering them has no effect.
 
 use towpath_bpf::interp::Stop;
 
@@ -33,8 +33,8 @@ fn save(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// `bpf_res_spin_lock(lock)`: 0 when taken. The verifier allows no second lock that could deadlock
-/// with the first, so it always is.
+/// `bpf_res_spin_lock(lock)`: 0 when taken, which always succeeds, because the verifier allows no
+/// second lock that could deadlock with the first.
 #[inline(always)]
 fn lock(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     memory::lock(call.run.grant_lock("bpf_res_spin_lock", args[0])?);

@@ -1,8 +1,8 @@
 //! SYN cookies made from raw headers (`bpf_tcp_raw_gen_syncookie_ipv4` and its relatives).
 //!
 //! The construction is the kernel's (`net/ipv4/syncookies.c`): a keyed hash of the flow hides the
-//! minute and an index into a table of segment sizes in the sequence number. The key is ours, so
-//! cookies of a kernel are not accepted here, nor ours there.
+//! minute and an index into a table of segment sizes in the sequence number. The key is different,
+//! so cookies of a kernel are not accepted here, or vice versa.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) const TABLE: Table = &[
     (id::TCP_RAW_CHECK_SYNCOOKIE_IPV6, entry(check_v6)),
 ];
 
-/// The secret of all cookies: two keys, made once, random.
+/// The secret of all cookies: two random keys, generated once.
 #[derive(Debug)]
 pub(crate) struct CookieSecret([[u64; 2]; 2]);
 
@@ -32,7 +32,8 @@ impl Default for CookieSecret {
     }
 }
 
-/// `bpf_tcp_raw_gen_syncookie_ipv4(iph, th, th_len)`: the cookie, and above it the segment size.
+/// `bpf_tcp_raw_gen_syncookie_ipv4(iph, th, th_len)`: the cookie in the low 32 bits, and the
+/// segment size above it.
 #[inline(always)]
 fn generate_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     generate(call, args, Family::V4)
@@ -44,7 +45,7 @@ fn generate_v6(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     generate(call, args, Family::V6)
 }
 
-/// `bpf_tcp_raw_check_syncookie_ipv4(iph, th)`: 0 when the ACK carries a cookie of ours.
+/// `bpf_tcp_raw_check_syncookie_ipv4(iph, th)`: 0 if the ACK carries a valid cookie.
 #[inline(always)]
 fn check_v4(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     check(call, args, Family::V4)
@@ -63,7 +64,7 @@ enum Family {
 }
 
 impl Family {
-    /// Where source and destination address lie in the IP header, and how long it is.
+    /// Range of the source and destination addresses in the IP header, and the header's length.
     fn addresses(self) -> (Range<u64>, u64) {
         match self {
             Family::V4 => (12..20, 20),
@@ -71,7 +72,7 @@ impl Family {
         }
     }
 
-    /// Segment sizes a cookie can say (`msstab`).
+    /// Segment sizes that a cookie can encode (`msstab`).
     fn sizes(self) -> [u16; 4] {
         match self {
             Family::V4 => [536, 1300, 1440, 1460],
@@ -79,7 +80,7 @@ impl Family {
         }
     }
 
-    /// Taken when a SYN names none.
+    /// Segment size of a SYN without the option.
     fn default_size(self) -> u16 {
         match self {
             Family::V4 => 536,
@@ -129,7 +130,7 @@ fn check(call: &mut Call<'_, '_>, args: [u64; 5], family: Family) -> Result<u64,
 struct Flow {
     /// Source and destination address.
     addresses: [u64; 4],
-    /// How many words of `addresses` there are.
+    /// Number of words used in `addresses`.
     words: usize,
     ports: u32,
     sequence: u32,
@@ -137,7 +138,8 @@ struct Flow {
 }
 
 impl Flow {
-    /// Reads each field as wide as programs write it: what is read wider waits for the writes.
+    /// Reads each field with the width that programs write, as a wider load would stall on store
+    /// forwarding.
     #[inline(always)]
     fn read(call: &Call<'_, '_>, ip: u64, tcp: Grant, family: Family) -> Result<Flow, Stop> {
         let (range, len) = family.addresses();
@@ -151,8 +153,8 @@ impl Flow {
         Ok(Flow { addresses, words, ports: word(0), sequence: word(4), acknowledged: word(8) })
     }
 
-    /// `cookie_hash` twice: SipHash, as in the kernel, over addresses, ports and a count. The first
-    /// hash is of count 0; each has a key of its own.
+    /// Two `cookie_hash` values: SipHash, as in the kernel, over addresses, ports and a count. The
+    /// first hash is for count 0; each has its own key.
     #[inline(always)]
     fn hashes(&self, secret: &CookieSecret, count: u32) -> [u32; 2] {
         let mut hash = SipHashes::new(secret.0);
@@ -170,10 +172,11 @@ impl Flow {
         base.wrapping_add(sequence).wrapping_add(count << DATA_BITS).wrapping_add(hidden)
     }
 
-    /// `check_tcp_syn_cookie`: what was hidden, if the cookie is at most two minutes old.
+    /// The hidden data, if the cookie is at most two minutes old (`check_tcp_syn_cookie`).
     #[inline(always)]
     fn data(&self, secret: &CookieSecret, sequence: u32, now: u32, cookie: u32) -> Option<u32> {
-        // Most cookies are of this minute, so its hash is made beside the one that tells the age.
+        // Most cookies are of this minute, so its hash is computed together with the one that tells
+        // the age.
         let [base, mut hidden] = self.hashes(secret, now);
         let cookie = cookie.wrapping_sub(base).wrapping_sub(sequence);
         let age = now.wrapping_sub(cookie >> DATA_BITS) & (u32::MAX >> DATA_BITS);
@@ -208,8 +211,8 @@ fn minutes() -> u32 {
     (now.tv_sec / 60) as u32
 }
 
-/// Two hashes at once, SipHash-2-4 of whole words (Aumasson and Bernstein, 2012): each step of one
-/// waits for the step before, so the processor has time for the other.
+/// Two SipHash-2-4 hashes of whole words at once (Aumasson and Bernstein, 2012): each step depends
+/// on the previous one, so interleaving two hashes uses the processor better.
 struct SipHashes([[u64; 4]; 2]);
 
 impl SipHashes {
@@ -235,7 +238,7 @@ impl SipHashes {
         (first[0], second[0]) = (first[0] ^ words[0], second[0] ^ words[1]);
     }
 
-    /// The hashes of `bytes` bytes each: the last block holds nothing but their number.
+    /// The hashes of `bytes` bytes each; the last block holds only their number.
     #[inline(always)]
     fn finish(mut self, bytes: u64) -> [u64; 2] {
         self.words([bytes << 56; 2]);

@@ -1,5 +1,5 @@
-//! The current task: the process and thread of the worker. In the kernel it is the task that the
-//! interrupt hit.
+//! The current task: the process and thread of the worker. In the kernel it is the interrupted
+//! task.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -32,8 +32,8 @@ fn pid_tgid(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(*call.run.pid_tgid.get_or_insert_with(ask))
 }
 
-/// `bpf_get_ns_current_pid_tgid(dev, ino, nsdata, size)`: namespaces of others are not ours to
-/// tell.
+/// `bpf_get_ns_current_pid_tgid(dev, ino, nsdata, size)`: supports the process's own namespace
+/// only.
 #[inline(always)]
 fn ns_pid_tgid(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [_, _, nsdata, size, _] = args;
@@ -63,7 +63,7 @@ fn comm(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// `bpf_get_current_task()` and `_btf`: a task about which nothing is known.
+/// `bpf_get_current_task()` and `_btf`: a task without known contents.
 #[inline(always)]
 fn task(call: &mut Call<'_, '_>, _args: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.run.worker.unknown_object())

@@ -1,4 +1,4 @@
-//! The registry: numbers, names and what the tables of types say must agree.
+//! Tests of the registry: numbers, names and tables of types must agree.
 
 use towpath_bpf::proto::{self, KfuncFlags};
 
@@ -14,7 +14,7 @@ fn every_helper_here_is_one_that_programs_may_call() {
     }
 }
 
-/// Compiled code learns of a move from those helpers only that say they make one.
+/// Compiled code reloads packet pointers only after helpers that declare a move.
 #[test]
 fn what_moves_the_packet_says_so() {
     for proto in proto::helpers() {

@@ -1,4 +1,4 @@
-//! Clocks, random numbers, and which CPU and node this is.
+//! Clocks, random numbers, and the numbers of CPU and node.
 
 use rustix::time::ClockId;
 use towpath_bpf::interp::Stop;
@@ -71,7 +71,7 @@ pub(super) fn monotonic_ns(call: &Call<'_, '_>) -> u64 {
     nanoseconds(call, ClockId::Monotonic)
 }
 
-/// Monotonic time to the tick: what connections count in.
+/// Monotonic time in the resolution of a tick, for connections.
 pub(super) fn coarse_ns(call: &Call<'_, '_>) -> u64 {
     nanoseconds(call, ClockId::MonotonicCoarse)
 }
@@ -90,10 +90,10 @@ fn nanoseconds(call: &Call<'_, '_>, clock: ClockId) -> u64 {
     time(&call.run.surroundings.clock, clock)
 }
 
-/// The time programs are shown.
+/// The time that programs see.
 pub(crate) fn time(clock: &Clock, id: ClockId) -> u64 {
     clock.set_time().unwrap_or_else(|| now_ns(id))
 }
 
-/// `CONFIG_HZ` of the kernel Towpath looks like.
+/// `CONFIG_HZ` of the emulated kernel.
 const HZ: u64 = 250;

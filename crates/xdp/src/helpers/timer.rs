@@ -59,7 +59,7 @@ fn word(call: &Call<'_, '_>, place: u64) -> Result<Word, Stop> {
 fn set_callback(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let code = call.callbacks.code();
     let surroundings = call.run.surroundings;
-    // It runs when others do, with the maps that are its own.
+    // The callback runs later, with the maps of its own program.
     let Some(landing) = surroundings.programs.of_code(&code) else {
         return Ok(Errno::EINVAL.to_reg());
     };
@@ -80,7 +80,7 @@ fn start(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(status(timers.start(word, when, flags & F_ABS != 0, now)))
 }
 
-/// `bpf_timer_cancel(timer)`: 1 when it was waiting.
+/// `bpf_timer_cancel(timer)`: 1 if the timer was pending.
 fn cancel(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(match call.run.surroundings.timers.cancel(args[0]) {
         Ok(waiting) => waiting.into(),
@@ -132,5 +132,5 @@ const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_BOOTTIME: u64 = 7;
 /// `BPF_F_TIMER_ABS`
 const F_ABS: u64 = 1;
-/// `BPF_F_TIMER_CPU_PIN`: a timer runs wherever the next frame does.
+/// `BPF_F_TIMER_CPU_PIN`: ignored, as a timer runs on any worker.
 const F_CPU_PIN: u64 = 2;

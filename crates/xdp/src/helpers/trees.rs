@@ -1,9 +1,10 @@
 //! Ordered trees of objects (`bpf_rbtree_*`).
 //!
 //! A node is `{ parent, left, right, owner }` in the 32 bytes of `struct bpf_rb_node`, a root the
-//! address of the top node in `struct bpf_rb_root`. The kernel balances by colours; we make a
-//! treap, whose priorities come from the nodes' addresses, because it needs no more room and half
-//! the code. Order is the same, shape (`bpf_rbtree_root`, `left`, `right`) was never promised.
+//! address of the top node in `struct bpf_rb_root`. The kernel balances by colours; this is a
+//! treap, whose priorities come from the nodes' addresses, because it needs no more memory and half
+//! the code. The order is the same; the shape (`bpf_rbtree_root`, `left`, `right`) is not
+//! guaranteed by the kernel, either.
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::Stop;
@@ -114,7 +115,7 @@ fn child(call: &mut Call<'_, '_>, args: [u64; 5], side: u64) -> Result<u64, Stop
     Ok(call.run.get(node + side, 8)?)
 }
 
-/// Puts a node in its parent's place; the parent becomes its child.
+/// Rotates a node up: it takes its parent's place, and the parent becomes its child.
 #[inline]
 fn rotate_up(call: &mut Call<'_, '_>, root: u64, node: u64) -> Result<(), Stop> {
     let parent = call.run.get(node + PARENT, 8)?;
@@ -132,7 +133,7 @@ fn rotate_up(call: &mut Call<'_, '_>, root: u64, node: u64) -> Result<(), Stop> 
     replace_child(call, root, above, parent, node)
 }
 
-/// Where `old` hung below `parent` (or, without one, at the root) hangs `new` now.
+/// Replaces the child `old` of `parent` (or, without a parent, the root) by `new`.
 fn replace_child(
     call: &mut Call<'_, '_>,
     root: u64,
@@ -150,7 +151,7 @@ fn replace_child(
     Ok(call.run.put(place, 8, new)?)
 }
 
-/// As good as random, and always the same for a node.
+/// A pseudo-random priority, constant for a node.
 fn priority(node: u64) -> u64 {
     node.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }

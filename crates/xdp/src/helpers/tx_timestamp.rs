@@ -1,8 +1,8 @@
-//! When a frame was sent, for the program that asked.
+//! TX timestamps on request of programs.
 //!
 //! No kernel has these functions. `bpf_devtx_request_tx_timestamp` was proposed ("bpf: Netdev TX
-//! metadata", S. Fomichev, June 2023), with programs at each device that are run when it is done
-//! with a packet; here a ring buffer is told.
+//! metadata", S. Fomichev, June 2023), with programs attached to each device that run when it has
+//! sent a packet; here the timestamp is written to a ring buffer.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_packet_request_tx_timestamp", entry(request_of)),
 ];
 
-/// `bpf_xdp_request_tx_timestamp(ctx, ring, cookie)`: `-EBUSY` when the frame has a request
-/// already, `-ENOMEM` when too many frames are on their way with a request, `-EINVAL` when the map
-/// is no ring buffer of the program's own, `-EOPNOTSUPP` where there are no ports.
+/// `bpf_xdp_request_tx_timestamp(ctx, ring, cookie)`: `-EBUSY` if the frame has a request already,
+/// `-ENOMEM` if too many frames with a request are in flight, `-EINVAL` if the map is not a ring
+/// buffer of the program, `-EOPNOTSUPP` if there are no ports.
 fn request(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let ring = ring(call, "bpf_xdp_request_tx_timestamp", &args)?;
     let requests = call.run.worker.tx_timestamps.as_deref();

@@ -91,7 +91,7 @@ fn write(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
     let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
     if let Err(errno) = check_range(dynptr, offset, len) {
-        // Before the read: a bad length must not make us allocate.
+        // Checked before the read, so that a bad length causes no allocation.
         return Ok(errno.to_reg());
     }
     if dynptr.kind == DynptrKind::Xdp {
@@ -115,9 +115,8 @@ fn data(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     Ok(check_range(dynptr, offset, len).map_or(0, |()| dynptr.addr() + offset))
 }
 
-/// `bpf_dynptr_slice(ptr, offset, buffer, buffer_size)`: a pointer to read from, into the frame
-/// when the bytes lie in one piece, else to the buffer they were copied to; 0 when they can't be
-/// had.
+/// `bpf_dynptr_slice(ptr, offset, buffer, buffer_size)`: a read-only pointer, into the frame if the
+/// bytes lie in one piece, else to the buffer they were copied to; 0 if they are not accessible.
 #[inline(always)]
 fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let [ptr, offset, buffer, len, _] = args;
@@ -145,8 +144,8 @@ fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. What is written to the
-/// buffer the program has to write back itself.
+/// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. The program itself must
+/// write back changes made in the buffer.
 #[inline(always)]
 fn slice_rdwr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let dynptr = Dynptr::load(call, args[0])?;

@@ -9,15 +9,16 @@ pub trait Bridges: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// There is no such bridge, or it does not know the address (any more).
+    /// Fails if there is no such bridge, or it does not know the address (any more).
     fn port_behind(&self, ingress: u32, vlan: u16, mac: [u8; 6]) -> Result<u32, Unknown>;
 }
 
-/// Why there is no port.
+/// Reasons why no port is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// The bridge has not seen the address, or not for long: it would flood a frame to it.
+    /// The bridge does not know the address, or its entry has expired: it would flood a frame to
+    /// it.
     Address,
-    /// The ingress port is below no bridge.
+    /// The ingress port has no bridge above it.
     Bridge,
 }

@@ -23,7 +23,7 @@ fn full(packet: &[u8]) -> Frame {
     frame
 }
 
-/// Nothing is said of the frame, whatever its second line has.
+/// Asserts that the frame has no metadata, whatever bytes its second line has.
 fn assert_bare(frame: &Frame) {
     assert_eq!((frame.rx_metadata(), frame.offload()), (None, None));
     assert_eq!((frame.launch_time(), frame.has_tx_request()), (None, false));
@@ -32,7 +32,7 @@ fn assert_bare(frame: &Frame) {
     assert_eq!(frame.origin(), arrived);
 }
 
-/// Garbage in all of the second line that means something only by a flag.
+/// Fills all fields of the second line that depend on a flag with garbage.
 fn poison(frame: &mut Frame) {
     frame.metadata = Metadata {
         timestamp_ns: u64::MAX,
@@ -112,8 +112,7 @@ fn plain_is_what_leaves_a_sender_no_work() {
     assert!(!frame.is_plain());
 }
 
-/// The next packet in the same buffer has nothing of the one before, and neither does a frame that
-/// comes back from a pool.
+/// The next packet in the same buffer inherits no metadata, and neither does a frame from a pool.
 #[test]
 fn a_recycled_frame_says_nothing() {
     let arena = Arena::new(64).expect("there is memory");
