@@ -1,5 +1,5 @@
-//! Everything that an XDP program can touch: frames, the context, verdicts, helpers and kfuncs; and
-//! loading programs that run on them. Users of the library come in by the crate `towpath`.
+//! Everything that an XDP program can access: frames, the context, verdicts, helpers and kfuncs;
+//! and loading of programs that run on them. Users of the library use the crate `towpath`.
 
 #![deny(unsafe_code)]
 

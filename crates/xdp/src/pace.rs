@@ -1,8 +1,7 @@
-//! The time of a burst, where it is limited, and what of a burst is given up.
+//! Time limits of bursts, and aborting the rest of a burst.
 //!
-//! Programs that are as fast as they should be are asked for the time once a burst. Of others fewer
-//! frames are run between two looks at the clock, so that a burst is over its time by no more than
-//! a part of it, or by what one frame may take.
+//! For fast programs the clock is read once per burst. For slower ones fewer frames run between two
+//! readings, so that a burst exceeds its limit only by a fraction, or by the time of one frame.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,21 +15,21 @@ use crate::standing::Standing;
 #[derive(Debug)]
 pub(crate) struct Pace<'a> {
     standing: &'a Standing,
-    /// Its limit, if it has one.
+    /// Its limit in nanoseconds, if it has one.
     limit_ns: Option<u64>,
     started_ns: u64,
-    /// When it was last looked at the clock.
+    /// Time of the last reading of the clock.
     looked_ns: u64,
     is_over: bool,
 }
 
-/// How a run ended, as far as that matters to the rest of the burst.
+/// The end of a run, as far as it matters to the rest of the burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Returned,
-    /// It did what no verified program can do.
+    /// It faulted, which no verified program can do.
     Fault,
-    /// It took more than it may.
+    /// It exceeded its budget.
     Budget,
     /// It was asked to end.
     Stopped,
@@ -54,7 +53,7 @@ impl End {
 }
 
 impl<'a> Pace<'a> {
-    /// A burst begins.
+    /// Starts a burst.
     #[inline]
     pub(crate) fn new(
         standing: &'a Standing,
@@ -66,7 +65,7 @@ impl<'a> Pace<'a> {
         Pace { standing, limit_ns, started_ns, looked_ns: started_ns, is_over: false }
     }
 
-    /// How many of so many frames are run before the next look.
+    /// Number of the next `frames` frames to run before the clock is read again.
     #[inline]
     pub(crate) fn step(&self, frames: usize) -> usize {
         let Some(limit_ns) = self.limit_ns else { return frames };
@@ -76,8 +75,8 @@ impl<'a> Pace<'a> {
         frames.min((left_ns / 2 / frame_ns.max(1)).max(1) as usize)
     }
 
-    /// So many frames more were run, the last of which ended like that; gives whether the others
-    /// are aborted.
+    /// Notes that `frames` more frames were run, the last of which ended with `end`; returns
+    /// whether the remaining frames are aborted.
     #[inline]
     pub(crate) fn ends(&mut self, frames: usize, end: End, ticks: &mut Ticks) -> bool {
         if end == End::Stopped {
@@ -88,14 +87,14 @@ impl<'a> Pace<'a> {
         let sample_ns = (now_ns - self.looked_ns) / frames.max(1) as u64;
         self.looked_ns = now_ns;
         let known_ns = u64::from(self.standing.frame_ns.load(Relaxed));
-        // Down it goes slowly: what was slow may be so again.
+        // The estimate decreases slowly, as the program may be slow again.
         let frame_ns = sample_ns.max((3 * known_ns + sample_ns) / 4);
         self.standing.frame_ns.store(frame_ns.min(u32::MAX.into()) as u32, Relaxed);
         self.is_over = end == End::Budget || now_ns - self.started_ns > limit_ns;
         self.is_over
     }
 
-    /// The burst is done with.
+    /// Ends the burst.
     #[inline]
     pub(crate) fn finish(self) {
         if self.limit_ns.is_some() {
@@ -104,5 +103,5 @@ impl<'a> Pace<'a> {
     }
 }
 
-/// Of a program that never ran it is thought that so many frames take all the time.
+/// Assumed number of frames that take the whole time, for a program that never ran.
 const FIRST: u64 = 16;

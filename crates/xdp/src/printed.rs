@@ -16,7 +16,7 @@ use towpath_bpf::Errno;
 pub struct Line {
     /// The worker that ran the program.
     pub worker: u32,
-    /// When, since the machine was started (`CLOCK_MONOTONIC`).
+    /// Time of the print (`CLOCK_MONOTONIC`).
     pub time: Duration,
     /// The program's C function.
     pub program: String,
@@ -27,7 +27,7 @@ pub struct Line {
 /// The last lines that programs printed. Bounded: old lines make room for new ones.
 #[derive(Debug)]
 pub struct Trace {
-    /// By worker, so that no two of them meet.
+    /// Lines by worker, so that workers do not contend.
     workers: Box<[Mutex<VecDeque<Line>>]>,
     /// Whether lines are kept; without a listener they are not.
     is_kept: AtomicBool,
@@ -54,8 +54,8 @@ impl Trace {
         }
     }
 
-    /// Keeps lines from now on, or does not: printing costs a program next to nothing then. Either
-    /// way what goes into streams is only there from now on, as in the kernel.
+    /// Sets whether lines are kept; if not, printing costs a program almost nothing. In both cases
+    /// text for streams goes only to the streams from now on, as in the kernel.
     pub fn keep(&self, is_kept: bool) {
         self.has_streams.store(false, Ordering::Relaxed);
         self.is_kept.store(is_kept, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Trace {
     pub fn take_lines(&self) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         for worker in &self.workers {
-            // The lock is held for no longer than that: the worker wants to go on.
+            // The lock is held only for this, so that the worker can continue.
             let taken = std::mem::take(&mut *worker.lock());
             lines.extend(taken);
         }
@@ -85,13 +85,13 @@ impl Trace {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether [`Trace::push`] is of use.
+    /// Whether [`Trace::push`] keeps lines.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
     }
 
-    /// Whether what goes into streams is kept here, too.
+    /// Whether text for streams is kept here, too.
     #[inline]
     pub(crate) fn has_streams(&self) -> bool {
         self.has_streams.load(Ordering::Relaxed)
@@ -117,7 +117,7 @@ impl Trace {
     }
 }
 
-/// A program's standard output and error, as `bpf_stream_vprintk` writes to them.
+/// A program's standard output and error, written by `bpf_stream_vprintk`.
 ///
 /// Kernel counterpart: `kernel/bpf/stream.c`: unread text stays, up to 100 000 bytes of each.
 #[derive(Debug, Default)]
@@ -150,19 +150,19 @@ impl StreamId {
 }
 
 impl Streams {
-    /// Takes at most so many bytes out of a stream, oldest first.
+    /// Takes at most `bytes_max` bytes out of a stream, oldest first.
     pub fn read(&self, stream: StreamId, bytes_max: usize) -> Vec<u8> {
         let mut text = self.stream(stream).text.lock();
         let count = text.len().min(bytes_max);
         text.drain(..count).collect()
     }
 
-    /// Hands over at most so many bytes of a stream, and takes them out if all went well; their
-    /// number.
+    /// Passes at most `bytes_max` bytes of a stream to `hand_over`, and removes them if that
+    /// succeeds; returns their number.
     ///
     /// # Errors
     ///
-    /// The error of `hand_over`: the text stays.
+    /// The error of `hand_over`; the text then stays.
     pub fn hand_over<E>(
         &self,
         stream: StreamId,
@@ -176,7 +176,7 @@ impl Streams {
         Ok(count)
     }
 
-    /// Prints that a stream had no room for, or that came while it was being read.
+    /// Number of prints lost because a stream had no room, or was being read.
     pub fn lost(&self, stream: StreamId) -> u64 {
         self.stream(stream).lost.load(Ordering::Relaxed)
     }
@@ -204,7 +204,7 @@ impl Streams {
     }
 }
 
-/// Lines kept of each worker.
+/// Most lines kept per worker.
 const LINES_MAX: usize = 4096;
 /// `BPF_STREAM_MAX_CAPACITY`
 const STREAM_BYTES_MAX: usize = 100_000;

@@ -1,4 +1,4 @@
-//! The front door: open an object, load a program of it, run it on frames, read its maps.
+//! Programs: loading them from an object, running them on frames, and access to their maps.
 
 #[cfg(feature = "disasm")]
 mod disasm;
@@ -51,7 +51,7 @@ pub(crate) use registry_unsafe::Landing;
 pub use registry_unsafe::Programs;
 pub use shared::Shared;
 
-/// Most timers that are looked at before a burst: what runs for them takes some microseconds.
+/// Most timers that run before a burst, which takes some microseconds.
 pub const DUE_TIMERS_MAX: usize = 8;
 
 /// A program that is ready to run, with its maps.
@@ -59,14 +59,14 @@ pub const DUE_TIMERS_MAX: usize = 8;
 pub struct Program {
     id: u32,
     code: Arc<Code>,
-    /// Its machine code, when it is to be run as such.
+    /// Its machine code, if it is compiled.
     compiled: Option<Arc<Compiled>>,
-    /// How it was to be executed.
+    /// The requested executor.
     wanted: Exec,
-    /// Why it has no machine code, if it was to have some.
+    /// Why it has no machine code, if that was requested.
     refused: Option<Arc<str>>,
     verified: Option<Arc<Verified>>,
-    /// Some path may change what a packet says ([`Verified::changes_packet`]).
+    /// Some path may change the packet's contents ([`Verified::changes_packet`]).
     changes_packet: bool,
     attach: AttachType,
     has_frags: bool,
@@ -76,10 +76,10 @@ pub struct Program {
     surroundings: Arc<Surroundings>,
 }
 
-/// Which program of an object.
+/// Selects a program of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Select<'a> {
-    /// The only one there is.
+    /// The only program of the object.
     #[default]
     Only,
     /// By its C function's name.
@@ -88,7 +88,7 @@ pub enum Select<'a> {
     Section(&'a str),
 }
 
-/// How a program is loaded.
+/// Options for loading a program.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
     /// Workers that will run it at the same time (at least one): the CPUs of per-CPU maps.
@@ -97,9 +97,9 @@ pub struct LoadOptions {
     pub host: Arc<Live>,
     /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
     pub environment: Option<Arc<dyn Environment>>,
-    /// Maps that are there already and stand for the object's of the same name, with what they
-    /// hold. They are of the same workers ([`Shared::domain`]), and as the object defines them
-    /// ([`towpath_maps::shape::difference`]).
+    /// Existing maps to use in place of the object's maps with the same name, with their contents.
+    /// They must belong to the same workers ([`Shared::domain`]), and match the object's
+    /// definitions ([`towpath_maps::shape::difference`]).
     pub existing: BTreeMap<String, Arc<Map>>,
     /// Limits and log level of the verifier.
     pub verifier: verifier::Options,
@@ -109,17 +109,17 @@ pub struct LoadOptions {
     pub unverified: bool,
     /// Bound on one run in the interpreter.
     pub limits: Limits,
-    /// The longest time for a burst, for untrusted programs: beyond it the other frames are
-    /// aborted, and so are frames after one that took too many instructions. A program that does so
-    /// again and again is halted ([`crate::standing`]).
+    /// The longest time for a burst, for untrusted programs: beyond it the remaining frames are
+    /// aborted, as are frames after one that took too many instructions. A program that does so
+    /// repeatedly is halted ([`crate::standing`]).
     pub burst_time: Option<Duration>,
-    /// How programs are to be executed.
+    /// The requested executor.
     pub exec: Exec,
-    /// How they are compiled.
+    /// Options of the compiler.
     pub jit: towpath_jit::Options,
 }
 
-/// State shared by all programs of an object, and all runs, beside maps.
+/// State shared by all programs of an object, and all runs, besides maps.
 #[derive(Debug, Default)]
 pub struct Surroundings {
     /// Interfaces, routes, neighbours and sockets for helpers.
@@ -128,7 +128,7 @@ pub struct Surroundings {
     pub clock: Clock,
     /// Output of programs.
     pub trace: Trace,
-    /// Programs that maps name by id.
+    /// Programs by the ids that maps contain.
     pub programs: Programs,
     /// The secret of the SYN cookies they make.
     pub(crate) cookies: CookieSecret,
@@ -142,8 +142,8 @@ pub struct Surroundings {
 /// Programs of this process whose machine code had to be stopped.
 static STOPS: AtomicU64 = AtomicU64::new(0);
 
-/// How many programs of this process had to be stopped so far ([`Program::stopped`]) or were halted
-/// ([`Standing::halted`]): programs need a check only when this number has changed.
+/// Number of programs of this process that were stopped ([`Program::stopped`]) or halted
+/// ([`Standing::halted`]) so far: programs need a check only when this number has changed.
 pub fn stops() -> u64 {
     STOPS.load(Ordering::Relaxed) + crate::standing::halts()
 }
@@ -174,19 +174,19 @@ impl Program {
         load::from_linked(linked, options)
     }
 
-    /// As [`Program::from_linked`], of a program whose proof is at hand: one proof serves any
-    /// number of ways to run it.
+    /// As [`Program::from_linked`], for a verified program: one proof serves any number of
+    /// executors.
     pub fn from_verified(verified: Verified, options: &LoadOptions) -> Result<Program, LoadError> {
         load::from_verified(verified, options)
     }
 
-    /// Enters a connection that the host knows, for all programs of the object; as a rule only a
-    /// program's own are known.
+    /// Adds a connection known to the host, for all programs of the object; otherwise only
+    /// connections made by programs are known.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: its ends are of two families. `EEXIST`: it is known, or its opposite is. `ENOMEM`:
-    /// there is no room.
+    /// `EINVAL` if its ends are of two address families, `EEXIST` if it or its reverse is known,
+    /// `ENOMEM` if there is no room.
     pub fn enter_connection(&self, known: &KnownConnection) -> Result<(), Errno> {
         let Surroundings { objects, conntrack, clock, .. } = &*self.surroundings;
         let domain = self.maps.domain();
@@ -201,23 +201,22 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// When `number` is not below [`LoadOptions::workers`]: per-CPU maps have no values for it.
+    /// If `number` is not below [`LoadOptions::workers`]: per-CPU maps have no values for it.
     pub fn worker(&self, number: u32) -> Worker {
         let workers = self.maps.domain().workers();
         assert!((number as usize) < workers, "worker {number} of {workers}");
         Worker::new(number)
     }
 
-    /// Runs timers and work items of the object's programs that are due, up to
-    /// [`DUE_TIMERS_MAX`] of them: what is left is due at the next call. Call it where no frames
-    /// come: [`Program::run_burst`] does so before each burst, and [`Program::run`] runs all that
-    /// are due before its frame.
+    /// Runs timers and work items of the object's programs that are due, up to [`DUE_TIMERS_MAX`]
+    /// of them; the rest stays due. To be called when there is no traffic: [`Program::run_burst`]
+    /// does it before each burst, and [`Program::run`] runs all that are due before its frame.
     pub fn run_timers(&self, worker: &mut Worker) -> Result<(), Fault> {
         self.run_due(worker, DUE_TIMERS_MAX, None)
     }
 
-    /// When the first timer of the object's programs is due, in nanoseconds of the monotonic clock;
-    /// `None` when none waits.
+    /// Time at which the first timer of the object's programs is due, in nanoseconds of the
+    /// monotonic clock; `None` if none is pending.
     #[inline]
     pub fn next_timer_ns(&self) -> Option<u64> {
         self.surroundings.timers.next_ns()
@@ -236,13 +235,13 @@ impl Program {
         let now = helpers::time(&self.surroundings.clock, ClockId::Monotonic);
         let mut result = Ok(());
         for due in timers.take_due(now, most) {
-            // One that goes wrong takes no other with it.
+            // A timer that faults does not affect the others.
             result = result.and(self.fire(worker, &due, observer));
         }
         result
     }
 
-    /// Calls a timer's function with its map, key and value: of whichever program it is.
+    /// Calls a timer's function, of any program, with its map, key and value.
     fn fire(
         &self,
         worker: &mut Worker,
@@ -250,7 +249,7 @@ impl Program {
         observer: Option<&dyn Observer>,
     ) -> Result<(), Fault> {
         let Some((key, value)) = due.element() else { return Ok(()) };
-        // A timer has no frame; nothing it may call looks at one.
+        // A timer has no frame, and functions it may call access none.
         let mut none = Frame::default();
         let Callback { code, maps, function } = &due.callback;
         let landing = self.surroundings.programs.of_code(code);
@@ -283,8 +282,8 @@ impl Program {
         verdict
     }
 
-    /// Runs the program in the interpreter, however it is executed otherwise, with an observer.
-    /// Also ends with a fault if it kept a resource that a verified program gives back.
+    /// Runs the program in the interpreter, whatever its executor, with an observer. Also ends with
+    /// a fault if the program kept a resource that a verified program releases.
     pub fn run_observed(
         &self,
         worker: &mut Worker,
@@ -308,8 +307,8 @@ impl Program {
         }
     }
 
-    /// As [`Program::run`] for use inside a burst: the worker still counts as holding addresses
-    /// from maps, until the caller says otherwise ([`towpath_maps::Domain::quiesce`]).
+    /// As [`Program::run`], for use inside a burst: the worker is not quiescent afterwards and may
+    /// hold addresses from maps, until the caller announces it ([`towpath_maps::Domain::quiesce`]).
     pub fn run_busy(&self, worker: &mut Worker, frame: &mut Frame) -> Result<Verdict, Fault> {
         let mut burst = std::mem::take(&mut worker.single);
         self.judge(worker, std::slice::from_mut(frame), &mut burst);
@@ -318,9 +317,9 @@ impl Program {
         result
     }
 
-    /// Runs the program on each frame, in order: the fastest way to run many. Due timers run first;
-    /// an error is a timer's, and the frames are judged all the same. What goes wrong with a frame
-    /// ends the run of that frame only ([`Burst::faults`]).
+    /// Runs the program on each frame, in order, which is the fastest way for many frames. Due
+    /// timers run first; an error is a timer's, and the frames are judged all the same. A fault on
+    /// a frame ends the run of that frame only ([`Burst::faults`]).
     pub fn run_burst(
         &self,
         worker: &mut Worker,
@@ -335,7 +334,7 @@ impl Program {
 
     fn judge(&self, worker: &mut Worker, frames: &mut [Frame], burst: &mut Burst) {
         burst.begin(frames.len());
-        // All frames of one that is halted are aborted.
+        // All frames of a halted program are aborted.
         if self.standing.halted().is_none() {
             self.judge_running(worker, frames, burst);
         }
@@ -365,7 +364,8 @@ impl Program {
         worker.brake.end();
     }
 
-    /// Gives how many frames are done with: all, unless the code had to be stopped.
+    /// Runs compiled code; returns the number of frames judged: all, unless the code had to be
+    /// stopped.
     fn judge_compiled(
         &self,
         compiled: &Arc<Compiled>,
@@ -388,7 +388,7 @@ impl Program {
         frame as usize + 1
     }
 
-    /// Gives how its run ended.
+    /// Runs one frame in the interpreter; returns how its run ended.
     fn interpret(
         &self,
         worker: &mut Worker,
@@ -420,17 +420,16 @@ impl Program {
         }
     }
 
-    /// Runs a dequeue program up to `runs` times for the port of that ifindex, at monotonic time
-    /// `now_ns` (0: it asks). Due timers run first; an error is a timer's. Programs of other types
-    /// are refused.
+    /// Runs a dequeue program up to `runs` times for the port with this ifindex, at monotonic time
+    /// `now_ns` (0: read when needed). Due timers run first; an error is a timer's.
     ///
     /// # Errors
     ///
-    /// A fault of a timer, which no verified program has.
+    /// A fault of a timer, which no verified program can have.
     ///
     /// # Panics
     ///
-    /// When it is a program of another type.
+    /// If the program has another type.
     pub fn dequeue(
         &self,
         worker: &mut Worker,
@@ -449,13 +448,13 @@ impl Program {
         worker.held.now_ns = now_ns;
         self.judge(worker, blanks, burst);
         self.maps.domain().quiesce(worker.number() as usize);
-        // A verified program holds nothing at its end but the packet that it returns.
+        // At its end a verified program holds only the packet that it returns.
         out.faults.append(&mut burst.faults);
         out.take(worker, runs);
         timers
     }
 
-    /// How it is really executed: by the interpreter when it could not be compiled.
+    /// The present executor: the interpreter if it could not be compiled, or was stopped.
     pub fn exec(&self) -> Exec {
         let compiled = self.compiled.as_ref().filter(|compiled| compiled.stopped().is_none());
         compiled.map_or(Exec::Interp, |compiled| compiled.exec())
@@ -467,7 +466,7 @@ impl Program {
         self.compiled.as_ref().and_then(|compiled| compiled.stopped())
     }
 
-    /// How it is executed, and why not as it was asked to be.
+    /// The present executor, and why it is not the requested one.
     pub fn exec_status(&self) -> ExecStatus {
         let (wanted, runs) = (self.wanted, self.exec());
         let measured = self.compiled.as_ref().and_then(|compiled| compiled.measured());
@@ -484,24 +483,24 @@ impl Program {
         ExecStatus { wanted, runs, fallback, measured }
     }
 
-    /// Waits until it runs on tier 2, or it is known that it will not, but no longer than
-    /// `timeout`; tells whether it does. Frames need not wait: they run on tier 1.
+    /// Waits until it runs on tier 2, or cannot, at most for `timeout`; returns whether it does.
+    /// Frames need not wait: they run on tier 1.
     pub fn wait_for_tier2(&self, timeout: Duration) -> bool {
         let upgrade = self.compiled.as_ref().and_then(|compiled| compiled.upgrade());
         upgrade.is_some_and(|upgrade| upgrade.wait(timeout) && upgrade.program().is_some())
     }
 
     /// Whether it may run on a packet that another process can write meanwhile: each access is
-    /// checked as it happens, on the value that is then used. The interpreter does that, and tier 1
-    /// for [`towpath_jit::Trust::Guest`]; tier 2 may load twice what the program loads once, and
-    /// who knows what a program array leads to.
+    /// checked at run time, on the value that is then used. The interpreter does that, and tier 1
+    /// for [`towpath_jit::Trust::Guest`]. Tier 2 may load twice what the program loads once, and
+    /// programs in program arrays are unknown.
     pub fn checks_accesses(&self) -> bool {
         let leads_away = self.maps.maps().iter().any(|map| map.kind().values() == Values::Program);
         let checks = |compiled: &Arc<Compiled>| compiled.checks() && compiled.upgrade().is_none();
         !leads_away && self.compiled.as_ref().is_none_or(checks)
     }
 
-    /// Its machine code as it runs now; `None` in the interpreter.
+    /// Its present machine code; `None` in the interpreter.
     pub fn machine_code(&self) -> Option<&towpath_jit::Program> {
         self.compiled.as_ref().map(|compiled| compiled.best())
     }
@@ -512,17 +511,17 @@ impl Program {
         self.compiled.as_ref()?.origin_of(address)
     }
 
-    /// How long it took to compile; `None` when it was not.
+    /// Compile time; `None` if it was not compiled.
     pub fn compile_time(&self) -> Option<Duration> {
         self.compiled.as_ref().map(|compiled| compiled.compile_time())
     }
 
-    /// Whether bursts are preceded by prefetches of hash buckets, as things are now.
+    /// Whether bursts are preceded by prefetches of hash buckets at present.
     pub fn looks_ahead(&self) -> bool {
         self.compiled.as_ref().is_some_and(|compiled| compiled.looks_ahead())
     }
 
-    /// The fault of compiled code, without an instruction, which the interpreter finds.
+    /// The fault of compiled code, without an instruction; only the interpreter knows that.
     fn fault(&self, stop: Stop) -> Fault {
         let violation = match stop {
             Stop::Violation(violation) => *violation,
@@ -531,7 +530,7 @@ impl Program {
         Fault { program: self.code.name.clone(), insn: 0, source_line: None, violation }
     }
 
-    /// Its id in [`Surroundings::programs`]: what program arrays hold.
+    /// Its id in [`Surroundings::programs`], as stored in program arrays.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -541,12 +540,12 @@ impl Program {
         &self.code.name
     }
 
-    /// Where it may be attached.
+    /// Its attach type.
     pub fn attach(&self) -> AttachType {
         self.attach
     }
 
-    /// Whether it takes frames of several buffers.
+    /// Whether it supports frames of several buffers.
     pub fn has_frags(&self) -> bool {
         self.has_frags
     }
@@ -556,7 +555,7 @@ impl Program {
         &self.maps
     }
 
-    /// How it stands with those it runs among: one that is halted aborts every frame.
+    /// Its standing; a halted program aborts every frame.
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
@@ -571,12 +570,12 @@ impl Program {
         &self.surroundings
     }
 
-    /// The instructions as they run.
+    /// The resolved instructions.
     pub fn code(&self) -> &Arc<Code> {
         &self.code
     }
 
-    /// The proof, unless it was loaded without one.
+    /// The verified form, unless it was loaded without verification.
     pub fn verified(&self) -> Option<&Arc<Verified>> {
         self.verified.as_ref()
     }

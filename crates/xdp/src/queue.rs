@@ -1,7 +1,7 @@
-//! The frames of PIFO_XDP maps: they wait there until a dequeue program takes them out.
+//! Frames of PIFO_XDP maps, which wait there until a dequeue program takes them out.
 //!
-//! A queue owns its frames. The engine sets once the receiver of frames that are left when the map
-//! is freed ([`Keeper`]).
+//! A queue owns its frames. The engine sets, once, the receiver of frames that are left when the
+//! map is freed ([`Keeper`]).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,27 +18,27 @@ mod waits;
 
 pub use waits::Waits;
 
-/// A queue of frames by rank, the lowest first and those of one rank in the order they came.
+/// A queue of frames by rank, the lowest first, frames of one rank in the order of arrival.
 pub struct FrameQueue {
     held: Mutex<Held>,
     keeper: OnceLock<Arc<dyn Keeper>>,
 }
 
-/// Gets the frames of a queue whose map goes.
+/// Receiver of the frames of a queue whose map is freed.
 pub trait Keeper: Send + Sync {
-    /// Takes them, and leaves none.
+    /// Takes all frames, and leaves `frames` empty.
     fn take_over(&self, frames: &mut Vec<Frame>);
 }
 
 struct Held {
     ranks: Ranks,
-    /// By element.
+    /// Frames by element number.
     places: Vec<QueuedFrame>,
     counts: QueueCounts,
     waits: Waits,
 }
 
-/// Where a frame waits, and since when.
+/// A waiting frame, and since when it waits.
 #[derive(Default)]
 struct QueuedFrame {
     frame: Option<Frame>,
@@ -48,9 +48,9 @@ struct QueuedFrame {
 /// Counters of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// Frames in it now, and their bytes.
+    /// Number of frames in it now.
     pub depth: u64,
-    /// See there.
+    /// Bytes of these frames.
     pub bytes: u64,
     /// Frames that came in since the map was made.
     pub enqueued: u64,
@@ -69,20 +69,20 @@ pub struct QueueCounts {
 pub struct QueueStatus {
     /// Its counters.
     pub counts: QueueCounts,
-    /// For how long half of the frames waited that left lately, in nanoseconds; 0 when none did.
+    /// Median waiting time of frames that left recently, in nanoseconds; 0 if none did.
     pub wait_p50_ns: u64,
-    /// For how long all but one in a hundred of them waited at most.
+    /// 99th percentile of the waiting time, in nanoseconds.
     pub wait_p99_ns: u64,
 }
 
 impl FrameQueue {
-    /// The queue of a PIFO_XDP map; `None` of other maps.
+    /// The queue of a PIFO_XDP map; `None` for other maps.
     #[inline]
     pub fn of(map: &Map) -> Option<&FrameQueue> {
         map.pifo()?.packets(FrameQueue::new)
     }
 
-    /// The same, to keep beyond the map.
+    /// The same queue as an [`Arc`], which may outlive the map.
     pub fn shared(map: &Map) -> Option<Arc<FrameQueue>> {
         map.pifo()?.shared_packets(FrameQueue::new)
     }
@@ -93,7 +93,7 @@ impl FrameQueue {
         FrameQueue { held: Mutex::new(held), keeper: OnceLock::new() }
     }
 
-    /// Sets the receiver of frames that are left; the first call counts.
+    /// Sets the receiver of frames that are left; only the first call has an effect.
     #[inline]
     pub fn set_keeper(&self, keeper: &Arc<dyn Keeper>) {
         if self.keeper.get().is_none() {
@@ -101,8 +101,8 @@ impl FrameQueue {
         }
     }
 
-    /// Puts frames in, each by its rank; leaves none. What it refuses is added to `refused`:
-    /// `EOVERFLOW` when it is full, `ERANGE` when the rank is below the window.
+    /// Adds frames by their ranks; `frames` is empty afterwards. Refused frames are added to
+    /// `refused`: `EOVERFLOW` if the queue is full, `ERANGE` if the rank is below the window.
     pub fn push_all(
         &self,
         frames: &mut Vec<Frame>,
@@ -126,7 +126,7 @@ impl FrameQueue {
         }
     }
 
-    /// Takes out the frame that comes next, with its rank.
+    /// Takes out the next frame, with its rank.
     #[inline]
     pub fn pop(&self, now_ns: u64) -> Option<(Frame, u64)> {
         let held = &mut *self.held.lock();
@@ -142,7 +142,7 @@ impl FrameQueue {
         Some((frame, next.rank))
     }
 
-    /// A frame that was taken out was dropped.
+    /// Notes that a frame that was taken out was dropped.
     pub(crate) fn note_drop(&self) {
         self.held.lock().counts.drops_program += 1;
     }
@@ -167,7 +167,7 @@ impl Held {
                 debug_assert!(unused.frame.is_none(), "the element is new");
                 *unused = place;
             }
-            // Elements are counted up before they are used again.
+            // Element numbers count up before they are reused.
             None => self.places.push(place),
         }
         debug_assert!(element < self.places.len(), "elements are dense");

@@ -16,36 +16,36 @@ pub struct Route {
     pub table: u32,
     /// Network address; bits past `prefix_len` are zero.
     pub destination: IpAddr,
-    /// Leading bits of `destination` that count.
+    /// Prefix length: the leading bits of `destination` that are compared.
     pub prefix_len: u8,
     /// The treatment of matching packets.
     pub kind: RouteKind,
     /// Priority; among equal prefixes the smallest wins. Reported as `rt_metric`.
     pub metric: u32,
-    /// Largest packet on this route in bytes, where it counts instead of the interface's. The
-    /// kernel forwards by it only when it is locked (`ip route ... mtu lock 1400`).
+    /// Largest packet on this route in bytes, if set instead of the interface's MTU. The kernel
+    /// forwards by it only when it is locked (`ip route ... mtu lock 1400`).
     pub mtu: Option<u32>,
     /// Encapsulates packets (light-weight tunnel), which programs cannot do.
     pub encapsulates: bool,
     /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Where packets go; several for a multipath route. Unless `kind` is `Unicast` they only tell
-    /// the interface, to lookups that ask for one.
+    /// Next hops of packets; several for a multipath route. Unless `kind` is `Unicast` they only
+    /// give the interface, for lookups that ask for one.
     pub next_hops: Vec<NextHop>,
 }
 
-/// The types of route that lookups tell apart (`RTN_*`).
+/// The types of route that lookups distinguish (`RTN_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RouteKind {
     /// Dropped silently.
     Blackhole,
-    /// Sent to everybody on the link.
+    /// Broadcast on the link.
     Broadcast,
     /// For this host.
     Local,
     /// Refused: administratively prohibited.
     Prohibit,
-    /// As if this table had nothing.
+    /// Treated as if this table had no route.
     Throw,
     /// Sent on by a next hop.
     #[default]
@@ -54,12 +54,12 @@ pub enum RouteKind {
     Unreachable,
 }
 
-/// One way on.
+/// A next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextHop {
     /// Interface packets leave by.
     pub ifindex: u32,
-    /// The router; `None` when the destination is on the link. An IPv4 route may have an IPv6
+    /// The router; `None` if the destination is on the link. An IPv4 route may have an IPv6
     /// gateway.
     pub gateway: Option<IpAddr>,
     /// Share of a multipath route, 1 or more.
@@ -74,7 +74,7 @@ impl Route {
 }
 
 impl RouteKind {
-    /// Whether the look-up itself fails (`fib_props[].error`).
+    /// Whether the lookup itself fails (`fib_props[].error`).
     pub(crate) fn is_refusal(self) -> bool {
         match self {
             RouteKind::Blackhole

@@ -1,7 +1,7 @@
-//! Tables over a [`Host`]: what a look-up at packet rate needs. Made when a host is put in place.
+//! Lookup tables of a [`Host`] for use at packet rate, made when a host is put in place.
 //!
-//! Routes become disjoint ranges of addresses, each with the route that wins there, so that the
-//! longest prefix is found by bisection in an array of addresses. Neighbours are in an open table.
+//! Routes become disjoint ranges of addresses, each with its best route, so that the longest prefix
+//! is found by binary search. Neighbours are in an open-addressing hash table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,23 +12,23 @@ use super::{Host, Interface, Neighbour};
 /// The tables of one host.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Position of each interface by its number; [`NONE`] where there is none.
+    /// Index of each interface by ifindex; [`NONE`] if there is none.
     interfaces: Vec<u32>,
-    /// Their MTUs, or [`NONE`].
+    /// MTUs by ifindex, or [`NONE`].
     mtus: Vec<u32>,
-    /// By table number, in order.
+    /// IPv4 routes by table number, in order; `v6` has the IPv6 routes.
     v4: Vec<(u32, Ranges<u32>)>,
     v6: Vec<(u32, Ranges<u128>)>,
-    /// For each route the one that would win in its place were it not there, or [`NONE`].
+    /// For each route the next best one, or [`NONE`].
     behind: Vec<u32>,
     neighbours: Vec<Option<Neighbour>>,
-    /// There are routes with several next hops.
+    /// Whether there are routes with several next hops.
     pub(crate) multipath: bool,
-    /// There are IPv6 routes with one prefix and one metric.
+    /// Whether there are IPv6 routes with equal prefix and metric.
     equals: bool,
 }
 
-/// Where each range begins, in order and from 0, and the position of its route or [`NONE`].
+/// Start of each range, in order and from 0, and the index of its route or [`NONE`].
 #[derive(Debug)]
 struct Ranges<A> {
     starts: Vec<A>,
@@ -40,7 +40,7 @@ struct Prefix {
     first: u128,
     last: u128,
     len: u8,
-    /// Tables that are looked up as one: the local one comes first.
+    /// Orders tables that are looked up as one: the local table comes first.
     table: std::cmp::Reverse<u32>,
     metric: u32,
     route: u32,
@@ -101,7 +101,7 @@ impl Index {
     pub(crate) fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<[u8; 6]> {
         let mask = self.neighbours.len() - 1;
         let mut at = hash(ifindex, address) as usize;
-        // There is always an empty place.
+        // There is always an empty slot.
         while let Some(known) = &self.neighbours[at & mask] {
             if known.ifindex == ifindex && known.address == address {
                 return Some(known.mac);
@@ -142,7 +142,7 @@ impl Index {
         }
     }
 
-    /// Of IPv6 routes as good as the one that was found, that which leads through an interface
+    /// Among IPv6 routes equal to the found one, the one that leads through an interface
     /// (`rt6_score_route`).
     #[inline]
     pub(crate) fn prefer<'h>(&self, host: &'h Host, found: &'h Route, ifindex: u32) -> &'h Route {
@@ -185,7 +185,7 @@ impl Index {
     }
 }
 
-/// The number under which an IPv4 table is found.
+/// The table number for lookups of an IPv4 table: local and main are one.
 fn v4_table(number: u32) -> u32 {
     if number == TABLE_LOCAL { TABLE_MAIN } else { number }
 }
@@ -270,7 +270,7 @@ fn interfaces(host: &Host) -> Vec<u32> {
     let dense = |interface: &&Interface| interface.ifindex < DENSE_MAX;
     let most = host.interfaces.iter().filter(dense).map(|interface| interface.ifindex as usize);
     let mut positions = vec![NONE; most.max().map_or(0, |most| most + 1)];
-    // Of several with one number the first counts.
+    // Of several interfaces with one ifindex, the first is used.
     for (position, interface) in host.interfaces.iter().enumerate().rev() {
         if let Some(known) = positions.get_mut(interface.ifindex as usize) {
             *known = position as u32;
@@ -316,9 +316,9 @@ fn hash(ifindex: u32, address: IpAddr) -> u64 {
     mixed ^ mixed >> 29
 }
 
-/// No position.
+/// No entry.
 const NONE: u32 = u32::MAX;
-/// Interface numbers below it have a place of their own in the index.
+/// Ifindexes below this are looked up directly.
 const DENSE_MAX: u32 = 1 << 16;
 /// An odd number without a pattern (2^64 / golden ratio).
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -371,7 +371,7 @@ mod tests {
         let mut host = Host::default();
         for _ in 0..400 {
             let (len4, len6) = (next(33) as u8, next(129) as u8);
-            // Few different bytes: prefixes that contain each other.
+            // Few different bytes, so that prefixes contain each other.
             let v4 = Ipv4Addr::from([10, next(3) as u8, next(4) as u8, next(256) as u8]);
             let v6 = Ipv6Addr::from_bits((0x2001 << 112) | u128::from(next(9)) << next(100));
             let (table, metric) = (next(2) as u32, next(3) as u32);
@@ -392,7 +392,7 @@ mod tests {
         for address in [IpAddr::from([255; 4]), [0xff; 16].into(), [0; 4].into()] {
             assert_eq!(index.route(&host, 0, address), best(&host, 0, address), "{address}");
         }
-        // Behind a route is what wins without it.
+        // `behind` has the best route if this one is removed.
         for (position, &behind) in index.behind.iter().enumerate() {
             let mut without = host.clone();
             let route = without.routes.remove(position);

@@ -1,8 +1,8 @@
 //! A host that changes while programs run.
 //!
-//! Readers pay one load and one comparison: each worker keeps the tables it saw last, and asks for
-//! new ones only when their number has changed. What is replaced is freed when the last worker has
-//! looked something up again, or is gone.
+//! Readers pay one load and one comparison: each worker keeps its last tables, and fetches new ones
+//! only when the generation has changed. Replaced tables are freed when the last worker has fetched
+//! new ones, or is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::{Host, Index};
 
-/// The place where programs find their host. Shared by all that are to see the same one.
+/// A replaceable host, shared by all programs that are to see the same one.
 #[derive(Debug)]
 pub struct Live {
     /// The generation of `tables`.
@@ -19,16 +19,16 @@ pub struct Live {
     tables: Mutex<Arc<Tables>>,
 }
 
-/// A host, and what look-ups at packet rate need beside it.
+/// A host with its lookup tables.
 #[derive(Debug)]
 pub struct Tables {
     pub(crate) host: Host,
     pub(crate) index: Index,
-    /// No other tables in this process have it.
+    /// A number unique among all tables of this process.
     generation: u64,
 }
 
-/// The tables a worker saw last.
+/// The tables that a worker used last.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen(Arc<Tables>);
 
@@ -39,8 +39,8 @@ impl Live {
         Live { generation: AtomicU64::new(tables.generation), tables: Mutex::new(tables) }
     }
 
-    /// Puts another host in place of this one; programs see it from their next look-up on. Its
-    /// tables are made here, before anybody waits for them.
+    /// Replaces the host; programs see the new one from their next lookup on. Its tables are made
+    /// before any lock is taken.
     pub fn replace(&self, host: Host) {
         let tables = Arc::new(Tables::new(host));
         let generation = tables.generation;
@@ -48,16 +48,16 @@ impl Live {
         let before = std::mem::replace(&mut *current, tables);
         self.generation.store(generation, Ordering::Release);
         drop(current);
-        // Large tables take time to free: not under the lock.
+        // Large tables take time to free, so they are dropped after the lock is released.
         drop(before);
     }
 
-    /// The host as it is now.
+    /// The present host.
     pub fn current(&self) -> Arc<Tables> {
         Arc::clone(&self.tables.lock())
     }
 
-    /// The tables as they are now.
+    /// The present tables.
     #[inline(always)]
     pub(crate) fn tables<'w>(&self, seen: &'w mut Seen) -> &'w Tables {
         if seen.0.generation != self.generation.load(Ordering::Acquire) {

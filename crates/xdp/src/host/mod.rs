@@ -79,7 +79,7 @@ pub struct Neighbour {
 }
 
 impl Host {
-    /// A host with only a loopback interface: where `BPF_PROG_TEST_RUN` lets frames arrive.
+    /// A host with only a loopback interface, on which `BPF_PROG_TEST_RUN` lets frames arrive.
     pub fn with_loopback() -> Host {
         let loopback = Interface {
             ifindex: 1,
@@ -95,8 +95,8 @@ impl Host {
         Host { interfaces: vec![loopback], ..Host::default() }
     }
 
-    /// Adds interfaces that are not among the host's own: ports that live in this process only.
-    /// Where a number is taken, the host's own interface stays.
+    /// Adds interfaces that the host does not have: ports that exist in this process only. If an
+    /// ifindex is taken, the host's own interface stays.
     pub fn merge(&mut self, ports: impl IntoIterator<Item = Interface>) {
         for port in ports {
             if self.interface(port.ifindex).is_none() {
@@ -105,7 +105,7 @@ impl Host {
         }
     }
 
-    /// The interface of that number.
+    /// The interface with this ifindex.
     pub fn interface(&self, ifindex: u32) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.ifindex == ifindex)
     }
@@ -117,8 +117,8 @@ impl Host {
     }
 }
 
-/// The running kernel's types to link against (`/sys/kernel/btf/vmlinux`), which are read when a
-/// program first asks for one; ours where it publishes none, or some that make no sense.
+/// The running kernel's types to link against (`/sys/kernel/btf/vmlinux`), read when a program
+/// first needs one; built-in types if the kernel publishes none, or invalid ones.
 pub fn kernel_types() -> Env {
     Env::of_kernel(|| std::fs::read("/sys/kernel/btf/vmlinux").ok())
 }

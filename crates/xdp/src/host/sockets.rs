@@ -9,8 +9,8 @@ use super::Host;
 pub struct Socket {
     /// Its transport.
     pub transport: Transport,
-    /// Where it is bound; an address of zeros is all addresses, and that of IPv6 takes IPv4's
-    /// packets, too (`net.ipv6.bindv6only` is 0).
+    /// Local address; an address of zeros means all addresses, and that of IPv6 also accepts IPv4
+    /// packets (`net.ipv6.bindv6only` is 0).
     pub local: SocketAddr,
     /// Its remote end; TCP without one listens.
     pub remote: Option<SocketAddr>,
@@ -29,13 +29,13 @@ pub enum Transport {
     Udp,
 }
 
-/// A packet's look-up: its source and destination.
+/// A lookup for a packet, by its source and destination.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) transport: Transport,
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
-    /// Where it arrived.
+    /// Its ingress ifindex.
     pub(crate) ifindex: u32,
 }
 
@@ -50,8 +50,9 @@ impl Transport {
 }
 
 impl Host {
-    /// The socket that takes a packet: the one that knows most of it, and of equal ones the first
-    /// (`__inet_lookup`, `__udp4_lib_lookup`: those of an address come before those of all).
+    /// The socket for a packet: the most specific one, and of equal ones the first
+    /// (`__inet_lookup`, `__udp4_lib_lookup`: sockets bound to an address come before those of all
+    /// addresses).
     pub(crate) fn socket(&self, wanted: &Wanted) -> Option<&Socket> {
         let scored = self.sockets.iter().rev().filter_map(|it| Some((it.score(wanted)?, it)));
         scored.max_by_key(|(score, _)| *score).map(|(_, socket)| socket)
@@ -59,7 +60,7 @@ impl Host {
 }
 
 impl Socket {
-    /// How well it fits a packet; `None` if it doesn't take it.
+    /// How specifically it matches a packet; `None` if it does not.
     fn score(&self, wanted: &Wanted) -> Option<[u8; 4]> {
         let (local, to) = (self.local, wanted.destination);
         let is_all = local.ip().is_unspecified();
@@ -77,7 +78,7 @@ impl Socket {
         takes.then(|| score.map(u8::from))
     }
 
-    /// As programs see it: `struct bpf_sock`, in 8-byte words.
+    /// The socket as `struct bpf_sock`, in 8-byte words.
     pub(crate) fn words(&self) -> [u64; SOCK_BYTES / 8] {
         let (local_v4, local_v6) = addresses(self.local.ip());
         let remote = self.remote.unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
@@ -114,12 +115,12 @@ impl Socket {
     }
 }
 
-/// Whether a socket of either family is connected to where a packet comes from.
+/// Whether a socket of either family is connected to a packet's source.
 fn same(remote: SocketAddr, source: SocketAddr) -> bool {
     remote.ip().to_canonical() == source.ip() && remote.port() == source.port()
 }
 
-/// An address as both families' fields show it.
+/// An address for the fields of both families.
 fn addresses(address: IpAddr) -> (Ipv4Addr, Ipv6Addr) {
     match address {
         IpAddr::V4(address) => (address, Ipv6Addr::UNSPECIFIED),
@@ -129,7 +130,7 @@ fn addresses(address: IpAddr) -> (Ipv4Addr, Ipv6Addr) {
 
 /// `sizeof(struct bpf_sock)`
 pub(crate) const SOCK_BYTES: usize = 80;
-/// Where `protocol` and `state` are in it.
+/// Offsets of `protocol` and `state` in it.
 pub(crate) const SOCK_PROTOCOL: usize = 12;
 pub(crate) const SOCK_STATE: usize = 72;
 pub(crate) const IPPROTO_TCP: u8 = 6;
@@ -144,7 +145,7 @@ const SOCK_STREAM: u32 = 1;
 const SOCK_DGRAM: u32 = 2;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
-/// No queue is known (`rx_queue_mapping`).
+/// Value for an unknown queue (`rx_queue_mapping`).
 const NO_QUEUE: i32 = -1;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use towpath_bpf::interp::AtomicOp;
 
-/// Permission to touch `len` bytes at `addr`: they belong to memory that outlives the permission,
+/// Permission to access `len` bytes at `addr`: they belong to memory that outlives the permission,
 /// is readable and writable, and was exposed ([`super::Block`], a map's region). The code that made
 /// the grant has decided whether the program may write there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// States that these bytes may be touched.
+    /// Makes a grant for these bytes.
     ///
     /// # Safety
     ///
@@ -34,7 +34,7 @@ impl Grant {
         Grant { addr, len }
     }
 
-    /// Permission for memory that is never given back.
+    /// A grant for memory that is never freed.
     #[cfg(test)]
     pub(crate) fn leaked(len: usize) -> Grant {
         let block = std::mem::ManuallyDrop::new(super::Block::new(len));
@@ -48,11 +48,11 @@ impl Grant {
         self.addr
     }
 
-    /// Permission for a part of it.
+    /// A grant for a part of it.
     ///
     /// # Panics
     ///
-    /// When it is not inside.
+    /// If the part is not inside.
     #[inline(always)]
     pub(crate) fn part(self, offset: u64, len: u64) -> Grant {
         assert!(offset <= self.len && len <= self.len - offset, "a part is inside");
@@ -144,8 +144,8 @@ pub(crate) fn atomic(grant: Grant, op: AtomicOp, operand: u64) -> u64 {
     }
 }
 
-/// Copies a grant's bytes out. `out` is as long as the grant. In pieces as wide as they go: who
-/// reads a number that was written in bytes waits for all of them.
+/// Copies a grant's bytes out. `out` is as long as the grant. Copies in the widest possible pieces,
+/// because later wide loads of bytes written singly would stall.
 pub(crate) fn copy_out(grant: Grant, out: &mut [u8]) {
     assert_eq!(grant.len, out.len() as u64);
     let mut addr = grant.addr;
@@ -190,8 +190,8 @@ pub(crate) fn copy_in(grant: Grant, bytes: &[u8]) {
     }
 }
 
-/// Copies the bytes of one grant into another of the same length; they may overlap. Threads that
-/// race for what isn't the run's own are the program's business, as they are in the kernel.
+/// Copies the bytes of one grant into another of the same length; they may overlap. Data races on
+/// memory shared with other runs are up to the program, as in the kernel.
 #[inline]
 pub(crate) fn transfer(from: Grant, to: Grant) {
     assert_eq!(from.len, to.len);
@@ -201,11 +201,11 @@ pub(crate) fn transfer(from: Grant, to: Grant) {
     unsafe { std::ptr::copy(source, target, to.len as usize) };
 }
 
-/// The bytes of a grant where they are, to look at as long as a helper runs.
+/// The bytes of a grant as a slice, for the duration of a helper.
 ///
 /// # Safety
 ///
-/// No other thread writes there, and the reference is gone before the program, or a helper, does.
+/// No other thread writes there, and the reference ends before the program, or a helper, writes.
 #[inline]
 pub(crate) unsafe fn view<'a>(grant: Grant) -> &'a [u8] {
     let source = with_exposed_provenance_mut::<u8>(grant.addr as usize);
@@ -218,12 +218,12 @@ pub(crate) fn lock(grant: Grant) {
     towpath_maps::fields::spin_lock(word(grant.addr));
 }
 
-/// Gives a lock taken with [`lock`] back.
+/// Releases a lock taken with [`lock`].
 pub(crate) fn unlock(grant: Grant) {
     towpath_maps::fields::spin_unlock(word(grant.addr));
 }
 
-/// Gives back all locks that this thread holds: those of a program that was ended.
+/// Releases all locks that this thread holds, after a program was ended.
 pub(crate) fn unlock_all() {
     towpath_maps::fields::take_held(|lock| {
         // A lock that was taken is in memory that lasts as long as the run, which is not over.

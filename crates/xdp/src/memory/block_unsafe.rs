@@ -15,7 +15,7 @@ use super::{Mapping, SharedBytes, SharedBytesMut};
 #[repr(C)]
 pub(crate) struct Block {
     base: NonNull<u8>,
-    /// The mapping that it is a part of; `None` when it was allocated.
+    /// The mapping that it is a part of; `None` if it was allocated.
     whole: Option<Arc<Mapping>>,
     len: u32,
 }
@@ -27,7 +27,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Where the address of the first byte is in a block, for compiled code.
+    /// Offset of the address field in a block, for compiled code.
     pub(crate) const BASE_OFFSET: usize = std::mem::offset_of!(Block, base);
 
     /// `len` zero bytes (at least one cache line).
@@ -46,7 +46,7 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// They are inside the mapping, and no other block has them until this one is dropped.
+    /// The bytes are inside the mapping, and no other block has them until this one is dropped.
     pub(super) unsafe fn within(base: NonNull<u8>, len: usize, whole: Arc<Mapping>) -> Block {
         let len = u32::try_from(len).expect("blocks are small");
         Block { base, whole: Some(whole), len }
@@ -58,7 +58,7 @@ impl Block {
         self.base.as_ptr() as u64
     }
 
-    /// Asks the processor to fetch the cache line at an offset; changes nothing.
+    /// Prefetches the cache line at an offset; changes nothing.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -78,7 +78,7 @@ impl Block {
         prefetch_to_write(self.base.as_ptr().wrapping_add(offset));
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
@@ -99,14 +99,14 @@ impl Block {
         unsafe { SharedBytes::new(self.base, self.len()) }
     }
 
-    /// As [`Block::shared`], to change.
+    /// As [`Block::shared`], mutable.
     #[inline]
     pub(crate) fn shared_mut(&mut self) -> SharedBytesMut<'_> {
         // SAFETY: as in `bytes`, and the borrow is exclusive.
         unsafe { SharedBytesMut::new(self.base, self.len()) }
     }
 
-    /// The contents, to change.
+    /// The contents, mutable.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and the borrow is exclusive.
@@ -137,7 +137,7 @@ fn layout(len: usize) -> Layout {
 }
 
 const LINE_BYTES: usize = 64;
-/// Asks the processor for a cache line that is about to be written to; changes nothing.
+/// Prefetches a cache line for writing; changes nothing.
 #[inline]
 pub(crate) fn prefetch_to_write<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Memory shared by file descriptor, cut into blocks.
+//! Memory shared by file descriptor, divided into blocks.
 
 #![expect(unsafe_code, reason = "maps memory")]
 
@@ -13,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::Block;
 
-/// A memfd and its mapping. Blocks cut out of it keep it alive.
+/// A memfd and its mapping. Blocks of it keep it alive.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -30,8 +30,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At least `len` zero bytes, in huge pages of the usual size if the machine has set some
-    /// aside, else in ordinary pages that the kernel may join.
+    /// Maps at least `len` zero bytes, in huge pages of the default size if the machine has
+    /// reserved some, else in ordinary pages that the kernel may merge.
     pub(crate) fn new(len: usize) -> std::io::Result<Arc<Mapping>> {
         let huge_len = len.next_multiple_of(HUGE_PAGE_BYTES);
         match Mapping::of(huge_len, true) {
@@ -45,7 +45,7 @@ impl Mapping {
         let memfd = memfd_create("towpath-frames", MemfdFlags::CLOEXEC | kind)?;
         ftruncate(&memfd, len as u64)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // Without POPULATE a missing huge page would show as SIGBUS at the first touch.
+        // Without POPULATE a missing huge page would cause SIGBUS at the first access.
         let flags = if huge { flags | MapFlags::POPULATE } else { flags };
         // SAFETY: a new mapping, wherever the kernel likes.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &memfd, 0) }?;
@@ -54,16 +54,17 @@ impl Mapping {
         Ok(Mapping { base, len, memfd, huge, lost: Mutex::default() })
     }
 
-    /// Makes all of its pages, which else happens at the first touch of each. Huge ones are there.
+    /// Allocates all of its pages, instead of at the first access to each. Huge pages are allocated
+    /// already.
     ///
     /// # Errors
     ///
-    /// Kernels before 5.14 can't (`EINVAL`), and there may be too little memory.
+    /// Fails with kernels before 5.14 (`EINVAL`), or if there is too little memory.
     pub(crate) fn populate(&self) -> std::io::Result<()> {
         if self.huge {
             return Ok(());
         }
-        // In parts: who maps memory meanwhile waits for one of them at most.
+        // In parts, so that threads that map memory meanwhile wait for one part at most.
         for offset in (0..self.len).step_by(HUGE_PAGE_BYTES) {
             let len = HUGE_PAGE_BYTES.min(self.len - offset);
             // SAFETY: a part of the mapping.
@@ -74,8 +75,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Gives whole pages between two offsets back to the system: they read zero from now on. No
-    /// other code uses these bytes.
+    /// Returns whole pages between two offsets to the system: they read zero from now on. No other
+    /// code may use these bytes.
     pub(crate) fn discard(&self, part: Range<usize>) -> std::io::Result<()> {
         let page = if self.huge { HUGE_PAGE_BYTES } else { 4096 };
         let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
@@ -86,8 +87,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// `len` bytes of another process's file from `start` on, which must stay there: `len` is a
-    /// multiple of the page size, and the file is sealed against shrinking.
+    /// Maps `len` bytes of another process's file from `start` on: `len` is a multiple of the page
+    /// size, and the file is sealed against shrinking.
     pub(crate) fn over(file: OwnedFd, start: u64, len: usize) -> std::io::Result<Mapping> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping, wherever the kernel likes.
@@ -97,7 +98,7 @@ impl Mapping {
         Ok(Mapping { base, len, memfd: file, huge: false, lost: Mutex::default() })
     }
 
-    /// All of it as blocks of `size` bytes, `stride` apart. Call it once.
+    /// The whole mapping as blocks of `size` bytes, `stride` apart. To be called once.
     pub(crate) fn blocks(
         self: &Arc<Self>,
         size: usize,
@@ -107,18 +108,18 @@ impl Mapping {
         (0..self.len / stride).map(move |index| self.block(index * stride, size))
     }
 
-    /// Blocks that were dropped, to be used again.
+    /// Takes the blocks that were dropped, for reuse.
     pub(crate) fn lost(self: &Arc<Self>) -> impl Iterator<Item = Block> {
         let lost = std::mem::take(&mut *self.lost.lock());
         lost.into_iter().map(|(offset, len)| self.block(offset, len))
     }
 
-    /// Number of blocks that [`Mapping::lost`] would give.
+    /// Number of blocks that [`Mapping::lost`] would return.
     pub(crate) fn lost_count(&self) -> usize {
         self.lost.lock().len()
     }
 
-    /// Whether [`Mapping::lost`] would give any.
+    /// Whether [`Mapping::lost`] would return any.
     #[inline]
     pub(crate) fn has_lost(&self) -> bool {
         self.lost_count() > 0
@@ -129,7 +130,7 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// When they lie outside.
+    /// If the range exceeds the mapping.
     pub(crate) fn block(self: &Arc<Self>, offset: usize, len: usize) -> Block {
         assert!(offset <= self.len && len <= self.len - offset, "a part of the mapping");
         // SAFETY: in bounds, checked above.

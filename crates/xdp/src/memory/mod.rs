@@ -1,8 +1,8 @@
-//! Memory that programs reach: blocks that never move, and single accesses to them.
+//! Memory that programs access: blocks that never move, and single accesses to them.
 //!
-//! Programs hold real addresses, so memory they see must stay where it is and every access is made
-//! through a raw pointer. All pieces of unsafe code for that are here: [`block_unsafe`] and
-//! [`mapping_unsafe`] own memory, [`access_unsafe`] touches it once the address is checked.
+//! Programs hold real addresses, so their memory must not move, and every access uses a raw
+//! pointer. All unsafe code for that is here: [`block_unsafe`] and [`mapping_unsafe`] own memory,
+//! [`access_unsafe`] accesses it after the address was checked.
 
 mod access_unsafe;
 mod block_unsafe;

@@ -1,10 +1,10 @@
 //! Bytes that another process may change at any time: raw access, never a reference.
 //!
-//! A Rust reference promises that no other code writes (`&`), or that no other code reads (`&mut`).
-//! An application that has its packet memory mapped, a guest, or the kernel filling a buffer keeps
-//! no such promise, whatever they agreed to. So their bytes are only copied in and out here, and
-//! who decides by them decides by its copy. A copy taken while they are written is a mixture of old
-//! and new bytes, which the writer could have put there as well.
+//! A Rust reference guarantees that no other code writes (`&`), or that no other code reads or
+//! writes (`&mut`). An application that has its packet memory mapped, a guest, or the kernel
+//! filling a buffer gives no such guarantee. So their bytes are only copied in and out here, and
+//! decisions are made on a copy. A copy taken during a write is a mixture of old and new bytes,
+//! which the writer could have written itself.
 
 #![expect(unsafe_code, reason = "memory that others write cannot be a slice")]
 
@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// A range of such bytes to read, which stays mapped for `'a`.
+/// A readable range of shared bytes, which stays mapped for `'a`.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedBytes<'a> {
     base: NonNull<u8>,
@@ -20,7 +20,8 @@ pub struct SharedBytes<'a> {
     of: PhantomData<&'a u8>,
 }
 
-/// The same, to write: other processes may write there, but no other code of this process.
+/// A writable range of shared bytes: other processes may write there, but no other code of this
+/// process.
 #[derive(Debug)]
 pub struct SharedBytesMut<'a> {
     base: NonNull<u8>,
@@ -40,13 +41,13 @@ impl<'a> SharedBytes<'a> {
         SharedBytes { base, len, of: PhantomData }
     }
 
-    /// Bytes there are.
+    /// Length in bytes.
     #[inline]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.len == 0
@@ -58,11 +59,11 @@ impl<'a> SharedBytes<'a> {
         self.base.as_ptr()
     }
 
-    /// A part of them.
+    /// A part of the range.
     ///
     /// # Panics
     ///
-    /// When it is not inside.
+    /// If the part is not inside.
     #[inline]
     pub fn part(self, range: Range<usize>) -> SharedBytes<'a> {
         assert!(range.start <= range.end && range.end <= self.len, "a part is inside");
@@ -71,11 +72,11 @@ impl<'a> SharedBytes<'a> {
         SharedBytes { base, len: range.end - range.start, of: PhantomData }
     }
 
-    /// Copies all of them out.
+    /// Copies all bytes out.
     ///
     /// # Panics
     ///
-    /// When `out` has another length.
+    /// If `out` has another length.
     #[inline]
     pub fn read(self, out: &mut [u8]) {
         assert_eq!(self.len, out.len(), "as many bytes as there are");
@@ -83,7 +84,7 @@ impl<'a> SharedBytes<'a> {
         unsafe { self.base.as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), self.len) };
     }
 
-    /// Appends a copy of all of them.
+    /// Appends a copy of all bytes.
     pub fn append_to(self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.len, 0);
@@ -103,41 +104,41 @@ impl<'a> SharedBytesMut<'a> {
         SharedBytesMut { base, len, of: PhantomData }
     }
 
-    /// Bytes there are.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first byte, for system calls, and for who copies in a way of its own.
+    /// Address of the first byte, for system calls and special copy functions.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// The same, for a while.
+    /// Reborrows the range.
     #[inline]
     pub fn by_ref(&mut self) -> SharedBytesMut<'_> {
         SharedBytesMut { base: self.base, len: self.len, of: PhantomData }
     }
 
-    /// The same, to read.
+    /// The same range, readable.
     #[inline]
     pub fn as_shared(&self) -> SharedBytes<'_> {
         SharedBytes { base: self.base, len: self.len, of: PhantomData }
     }
 
-    /// A part of them.
+    /// A part of the range.
     ///
     /// # Panics
     ///
-    /// When it is not inside.
+    /// If the part is not inside.
     #[inline]
     pub fn part(self, range: Range<usize>) -> SharedBytesMut<'a> {
         assert!(range.start <= range.end && range.end <= self.len, "a part is inside");
@@ -146,11 +147,11 @@ impl<'a> SharedBytesMut<'a> {
         SharedBytesMut { base, len: range.end - range.start, of: PhantomData }
     }
 
-    /// Puts other bytes in their place.
+    /// Overwrites all bytes.
     ///
     /// # Panics
     ///
-    /// When `bytes` has another length.
+    /// If `bytes` has another length.
     #[inline]
     pub fn write(self, bytes: &[u8]) {
         assert_eq!(self.len, bytes.len(), "as many bytes as there are");
@@ -158,11 +159,11 @@ impl<'a> SharedBytesMut<'a> {
         unsafe { self.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), self.len) };
     }
 
-    /// Puts a copy of others in their place.
+    /// Overwrites all bytes by a copy of `from`.
     ///
     /// # Panics
     ///
-    /// When those are not as many.
+    /// If `from` has another length.
     #[inline]
     pub fn copy_from(self, from: SharedBytes<'_>) {
         assert_eq!(self.len, from.len, "as many bytes as there are");
@@ -170,11 +171,11 @@ impl<'a> SharedBytesMut<'a> {
         unsafe { self.base.as_ptr().copy_from_nonoverlapping(from.base.as_ptr(), self.len) };
     }
 
-    /// Copies some of them over others, which they may overlap.
+    /// Copies a part of the range to offset `to`; the two may overlap.
     ///
     /// # Panics
     ///
-    /// When they, or their places, are not all inside.
+    /// If source or destination is not inside.
     #[inline]
     pub fn copy_within(self, from: Range<usize>, to: usize) {
         let len = from.end.checked_sub(from.start).expect("a range from front to back");
@@ -183,7 +184,7 @@ impl<'a> SharedBytesMut<'a> {
         unsafe { self.base.as_ptr().add(from.start).copy_to(self.base.as_ptr().add(to), len) };
     }
 
-    /// Makes all of them 0.
+    /// Sets all bytes to 0.
     #[inline]
     pub fn clear(self) {
         // SAFETY: they are that long and writable, by `new`.
@@ -191,14 +192,14 @@ impl<'a> SharedBytesMut<'a> {
     }
 }
 
-/// Bytes of ours, where those of others may be as well.
+/// A slice of this process, where shared bytes are accepted as well.
 impl<'a> From<&'a [u8]> for SharedBytes<'a> {
     fn from(bytes: &'a [u8]) -> SharedBytes<'a> {
         SharedBytes { base: NonNull::from(bytes).cast(), len: bytes.len(), of: PhantomData }
     }
 }
 
-/// The same, to write.
+/// A mutable slice of this process, where shared bytes are accepted as well.
 impl<'a> From<&'a mut [u8]> for SharedBytesMut<'a> {
     fn from(bytes: &'a mut [u8]) -> SharedBytesMut<'a> {
         let len = bytes.len();

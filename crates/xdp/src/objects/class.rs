@@ -1,7 +1,7 @@
-//! Objects of one kind: where their slots come from, and where they go to.
+//! Classes of objects: allocation and reuse of slots of one kind.
 //!
-//! Each worker has slots of its own at hand, and user threads together; a slot whose object went
-//! waits until every worker has been quiescent, and belongs to who gave it up.
+//! Each worker has its own free slots; user threads share a set. The slot of a freed object waits
+//! until every worker has been quiescent, in the set of the thread that released it.
 
 use parking_lot::{Mutex, MutexGuard};
 use towpath_maps::Domain;
@@ -12,15 +12,15 @@ use super::slot_unsafe::{HEADER_BYTES, Slot};
 /// Properties that equal objects share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bytes that programs see, of all copies.
+    /// Bytes visible to programs, of all copies.
     pub(crate) bytes: usize,
     /// Bytes from one CPU's copy to the next; 0 for an ordinary object.
     pub(crate) cpu_stride: usize,
-    /// Bytes behind them that programs do not see.
+    /// Bytes behind them that are hidden from programs.
     pub(crate) hidden_bytes: usize,
-    /// There may be more than one reference.
+    /// Whether there may be more than one reference.
     pub(crate) is_counted: bool,
-    /// Fields that own others.
+    /// Fields that own other objects.
     pub(crate) fields: Vec<Field>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
 pub(crate) struct Class {
     pub(crate) shape: Shape,
     shards: Box<[Shard]>,
-    /// Slots that no shard has had yet.
+    /// Slots that were never in a shard.
     fresh: Mutex<Vec<Slot>>,
 }
 
@@ -43,9 +43,9 @@ struct Shard(Mutex<Lists>);
 struct Lists {
     /// Free ones, last in first out.
     free: Option<Slot>,
-    /// Ones that never were used.
+    /// Slots that were never used.
     fresh: Vec<Slot>,
-    /// Waiting ones, first in first out; `older` came before everything in `newer`.
+    /// Waiting slots, first in first out; all in `older` precede those in `newer`.
     older: Waiting,
     newer: Waiting,
 }
@@ -55,18 +55,19 @@ struct Lists {
 struct Waiting {
     first: Option<Slot>,
     last: Option<Slot>,
-    /// Some time after the last of them was given up. Asking is dear: once for many is enough.
+    /// A tag taken after the last of them was released. Tags are expensive, so one serves many
+    /// slots.
     tag: u64,
 }
 
 impl Class {
-    /// A kind without a slot, for `workers` workers and the users.
+    /// A class without slots, for `workers` workers and user threads.
     pub(super) fn new(shape: Shape, workers: usize) -> Class {
         let shards = (0..=workers).map(|_| Shard::default()).collect();
         Class { shape, shards, fresh: Mutex::default() }
     }
 
-    /// Bytes of an object, with those that programs do not see.
+    /// Bytes of an object, including the hidden part.
     pub(super) fn object_bytes(&self) -> usize {
         self.shape.bytes.next_multiple_of(8) + self.shape.hidden_bytes
     }
@@ -81,7 +82,8 @@ impl Class {
         self.shape.is_counted
     }
 
-    /// A slot for a worker (any other number: a user thread); `more` makes some when there is none.
+    /// A slot for a worker (any other number: a user thread); `more` makes new ones if there is
+    /// none.
     pub(super) fn take(
         &self,
         worker: usize,
@@ -109,13 +111,13 @@ impl Class {
         shard.0.lock()
     }
 
-    /// Gets slots from where there are any: others' free ones first, so that objects which one
-    /// worker makes and another one gives up come back.
+    /// Gets slots from elsewhere: first other workers' free ones, so that objects which one worker
+    /// makes and another one releases are reused.
     #[cold]
     fn refill(&self, lists: &mut Lists, worker: usize, more: impl FnOnce() -> Vec<Slot>) {
         let own = worker.min(self.shards.len() - 1);
         for (_, shard) in self.shards.iter().enumerate().filter(|(at, _)| *at != own) {
-            // Who does the same the other way round must not wait for us.
+            // `try_lock` avoids a deadlock with a worker that does the same in reverse.
             if let Some(mut other) = shard.0.try_lock() {
                 lists.free = other.free.take();
                 if lists.free.is_some() {
@@ -154,7 +156,7 @@ impl Lists {
         }
     }
 
-    /// Frees what waited long enough, and asks readers to move on for the rest.
+    /// Frees slots that waited long enough, and requests a new grace period for the rest.
     #[cold]
     fn reclaim(&mut self, domain: &Domain) {
         for _ in 0..2 {
@@ -178,5 +180,5 @@ impl Lists {
     }
 }
 
-/// Slots that a worker gets at once.
+/// Number of slots that a worker gets at once.
 const REFILL: usize = 32;

@@ -1,10 +1,9 @@
 //! Objects owned by fields: pointers, lists and trees, released with their container
 //! (`bpf_obj_free_fields`).
 //!
-//! Lists and trees are followed by their links, as the kernel follows them. Programs cannot write
-//! links, but a list may change while it is given up, if its lock was never given back. So each
-//! step is looked at: it leads to a node that says it is in this list, and says so no more
-//! afterwards.
+//! Lists and trees are traversed by their links, as in the kernel. Programs cannot write links, but
+//! a list may change while it is released, if its lock was never released. So each step is checked:
+//! it must lead to a node whose owner is this list, and clears the owner.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -13,7 +12,7 @@ use towpath_maps::fields::FieldKind;
 use super::slot_unsafe::Object;
 use super::{Objects, USER};
 
-/// Where the links of a list's node are, in bytes (`struct bpf_list_node`).
+/// Byte offsets of the links in a list's node (`struct bpf_list_node`).
 pub(crate) mod list {
     pub(crate) const NEXT: u64 = 0;
     pub(crate) const PREV: u64 = 8;
@@ -21,7 +20,7 @@ pub(crate) mod list {
     pub(crate) const OWNER: u64 = 16;
 }
 
-/// Where the links of a tree's node are, in bytes (`struct bpf_rb_node`).
+/// Byte offsets of the links in a tree's node (`struct bpf_rb_node`).
 pub(crate) mod tree {
     pub(crate) const PARENT: u64 = 0;
     pub(crate) const LEFT: u64 = 8;
@@ -31,13 +30,14 @@ pub(crate) mod tree {
 }
 
 impl Objects {
-    /// Gives up what a field owned: `place` is the field's address, `content` its first word.
+    /// Releases the objects that a field owned: `place` is the field's address, `content` its first
+    /// word.
     pub(super) fn release_content(&self, kind: FieldKind, place: u64, content: u64) {
         self.each_held(kind, place, content, |object| self.release(object, USER));
     }
 
-    /// Gives up what an object's fields own, and what that owned. Objects can hold others to any
-    /// depth: a work list, no recursion.
+    /// Releases the objects owned by an object's fields, recursively. Objects can be nested to any
+    /// depth, so a work list is used instead of recursion.
     #[cold]
     pub(super) fn bury(&self, object: Object<'_>, worker: usize) {
         let mut work = vec![object];
@@ -56,7 +56,7 @@ impl Objects {
         }
     }
 
-    /// Shows each object that a field owns, which owns them no more.
+    /// Calls a function with each object that a field owned; the field no longer owns them.
     fn each_held<'o>(
         &'o self,
         kind: FieldKind,
@@ -93,8 +93,8 @@ impl Objects {
         }
     }
 
-    /// The object of a node that belonged to `owner` and does no more, and where links of the node
-    /// led.
+    /// Removes a node from `owner`; returns its object and the targets of its links. `None` if it
+    /// did not belong to `owner`.
     fn leave<const LINKS: usize>(
         &self,
         node: u64,
@@ -107,7 +107,7 @@ impl Objects {
         }
         let object = self.find(node)?;
         let word = |offset: u64| object.word((node + offset - object.addr()) as usize);
-        // Who finds it free may put it elsewhere at once: its links are read before.
+        // Links are read first, as the node may be reused at once when it has no owner.
         let links = links.map(|offset| word(offset).map_or(0, |link| link.load(Relaxed)));
         let left = word(owner_offset)?.compare_exchange(owner, 0, AcqRel, Relaxed);
         left.is_ok().then_some((object, links))

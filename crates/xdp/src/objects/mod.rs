@@ -1,11 +1,10 @@
-//! Objects that programs allocate: memory with a count of references, until the last one is given
-//! up.
+//! Objects that programs allocate: reference-counted memory.
 //!
-//! Kernel counterparts: `bpf_obj_new`, `bpf_refcount_acquire`, `bpf_obj_drop` and what frees the
-//! special fields of map values (`bpf_obj_free_fields`). A reference that lives in memory (a kptr,
-//! a place in a list or tree) belongs to that field, and goes with the map value or object that the
-//! field is in. An object's memory outlives its last reference until every worker has been
-//! quiescent; then it serves other objects of its kind, and goes with the programs.
+//! Kernel counterparts: `bpf_obj_new`, `bpf_refcount_acquire`, `bpf_obj_drop` and the function that
+//! frees special fields of map values (`bpf_obj_free_fields`). A reference stored in memory (a
+//! kptr, a place in a list or tree) belongs to that field, and is released with the map value or
+//! object that contains it. An object's memory outlives its last reference until every worker has
+//! been quiescent; then it is reused for other objects of its kind, and is freed with the programs.
 
 mod class;
 mod held;
@@ -35,7 +34,7 @@ use store::Store;
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     store: Store,
-    /// Structures that programs made objects of.
+    /// Structures of which programs made objects.
     known: Mutex<Vec<Known>>,
 }
 
@@ -49,7 +48,7 @@ struct Known {
 }
 
 impl Objects {
-    /// The class of a program's structure; `None` when there is no such thing, or it is too large.
+    /// The class of a program's structure; `None` if it does not exist, or is too large.
     pub(crate) fn class_of(
         &self,
         types: &Arc<Btf>,
@@ -80,8 +79,8 @@ impl Objects {
         self.store.class(shape, domain)
     }
 
-    /// A new, zeroed object with one reference; `None` when there is no room for more. `worker` is
-    /// who makes it.
+    /// A new, zeroed object with one reference; `None` if there is no room for more. `worker` is
+    /// the number of the calling worker.
     #[inline]
     pub(crate) fn allocate(
         &self,
@@ -92,12 +91,12 @@ impl Objects {
         class.take(worker, domain, || self.store.grow(class)).map(Object::of)
     }
 
-    /// The object around an address.
+    /// The object that contains an address.
     pub(crate) fn find(&self, addr: u64) -> Option<Object<'_>> {
         self.store.find(addr)
     }
 
-    /// Where an object at an address would be.
+    /// The chunk of memory that an object at this address would be in.
     pub(crate) fn chunk(&self, addr: u64) -> Option<Arc<Chunk>> {
         self.store.chunk(addr)
     }
@@ -110,8 +109,8 @@ impl Objects {
         (shape.cpu_stride > 0 && offset < shape.bytes as u64).then_some(addr + offset)
     }
 
-    /// Gives up a reference to an object; with the last one the object goes, and what it holds.
-    /// `worker` is who does it.
+    /// Releases a reference to an object; with the last one the object is freed, with the objects
+    /// it owns. `worker` is the number of the calling worker.
     #[inline]
     pub(crate) fn release(&self, object: Object<'_>, worker: usize) {
         if !object.give_up() {
@@ -148,7 +147,7 @@ fn shape(types: &Btf, kernel: &Btf, type_id: u32, cpus: Option<usize>) -> Option
     })
 }
 
-/// Takes over what map values hold when they go.
+/// Releases objects owned by map values that are deleted.
 pub(crate) struct Releaser {
     pub(crate) objects: Arc<Objects>,
     pub(crate) timers: Arc<Timers>,
@@ -172,7 +171,7 @@ impl fmt::Debug for Releaser {
     }
 }
 
-/// Number of a thread that is no worker.
+/// Worker number of a thread that is not a worker.
 const USER: usize = usize::MAX;
 /// Largest object (`bpf_mem_alloc` serves up to a page).
 const OBJECT_BYTES_MAX: usize = 4096;

@@ -1,8 +1,7 @@
 //! Memory of objects: slots of one size, each a header and the object behind it.
 //!
-//! A program knows an object by its address, and the header is found from that without asking
-//! anybody. Slots are never given back before the store goes that they belong to, so a header may
-//! be looked at whatever became of its object.
+//! A program refers to an object by its address, from which the header is found without a lookup.
+//! Slots are not freed before their store, so a header may be read whatever became of its object.
 
 #![expect(unsafe_code, reason = "finds headers by the addresses of objects")]
 
@@ -20,11 +19,11 @@ use super::store::{Chunk, Store};
 /// The header of an object.
 #[repr(C)]
 struct Header {
-    /// 0 once the last one is gone: the memory is still there, and soon not.
+    /// Number of references; 0 once the last one is gone, until the slot is reused.
     references: AtomicU32,
-    /// Whether there is an object: from its allocation until no reader can see it any more.
+    /// Whether the slot has an object: from its allocation until no reader can see it any more.
     is_object: AtomicU32,
-    /// The slot behind this one in a list of those without references, or 0.
+    /// The next slot in a list of slots without references, or 0.
     next: AtomicU64,
     /// Address of the slot's class.
     class: AtomicU64,
@@ -44,7 +43,7 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// There is a slot, and the result is not used after its store is freed.
+    /// There is a slot at the address, and the result is not used after its store is freed.
     #[inline(always)]
     unsafe fn at(addr: u64) -> Option<Slot> {
         NonZeroU64::new(addr).map(Slot)
@@ -79,7 +78,7 @@ impl Slot {
         self.header().next.store(next.map_or(0, |slot| slot.0.get()), Relaxed);
     }
 
-    /// There is no object any more.
+    /// Marks the slot as having no object.
     pub(super) fn forget(self) {
         self.header().is_object.store(0, Relaxed);
     }
@@ -98,7 +97,7 @@ impl Slot {
     }
 }
 
-/// An object, alive or about to go, of a store that is alive.
+/// An object, alive or about to be freed, of a live store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Object<'o> {
     slot: Slot,
@@ -110,7 +109,7 @@ impl<'o> Object<'o> {
     ///
     /// # Safety
     ///
-    /// One was allocated there, by a store that lives as long as the result.
+    /// An object was allocated there, by a store that outlives the result.
     #[inline(always)]
     pub(crate) unsafe fn at(addr: u64) -> Object<'o> {
         // SAFETY: the caller's promise; no object is at address 0.
@@ -125,7 +124,7 @@ impl<'o> Object<'o> {
         object.is_there().then_some(object)
     }
 
-    /// Whether there is one in a slot of a chunk.
+    /// Whether there is an object in a slot of a chunk.
     pub(super) fn is_in_chunk(chunk: &Chunk, slot: usize) -> bool {
         // SAFETY: a slot of the chunk, which is borrowed as long as this takes.
         unsafe { Object::at(chunk.object_addr(slot)) }.is_there()
@@ -167,7 +166,7 @@ impl<'o> Object<'o> {
         inside.then(|| unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Its hidden part, which programs don't see, if it has one.
+    /// Its part hidden from programs, if it has one.
     #[inline(always)]
     pub(crate) fn hidden(self) -> Option<&'o Hidden> {
         let shape = &self.class().shape;
@@ -178,7 +177,7 @@ impl<'o> Object<'o> {
         (shape.hidden_bytes == size_of::<Hidden>()).then(|| unsafe { &*hidden })
     }
 
-    /// One more reference; false when there is none left.
+    /// Takes another reference; `false` if there is none left.
     #[inline]
     pub(crate) fn acquire(self) -> bool {
         let references = &self.slot.header().references;
@@ -186,12 +185,12 @@ impl<'o> Object<'o> {
         references.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// Gives a reference up; whether it was the last one.
+    /// Releases a reference; returns whether it was the last one.
     #[inline]
     pub(super) fn give_up(self) -> bool {
         let references = &self.slot.header().references;
         if !self.class().is_counted() {
-            // There is one reference, and only its holder can give it up.
+            // There is one reference, and only its holder can release it.
             let count = references.load(Relaxed);
             references.store(0, Relaxed);
             return count != 0;
@@ -201,7 +200,7 @@ impl<'o> Object<'o> {
     }
 }
 
-/// Bytes of an object that are not the program's. Zeros in a new object.
+/// The part of an object hidden from programs; zeros in a new object.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Hidden {
@@ -209,13 +208,13 @@ pub(crate) struct Hidden {
     pub(crate) links: [Link; 2],
 }
 
-/// Leads to an object of the same store, with a bit beside it, or to none.
+/// A link to an object of the same store, or none, with an extra bit.
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub(crate) struct Link(AtomicU64);
 
 impl Link {
-    /// Where it leads. `objects` are those of the objects that it was set to.
+    /// The linked object. `objects` is the store of the objects that the link was set to.
     #[inline(always)]
     pub(crate) fn get<'o>(&self, _objects: &'o Objects) -> Option<(Object<'o>, bool)> {
         let link = self.0.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Where all objects are: chunks of memory by address, and the kinds they are of.
+//! The store of objects: chunks of memory by address, and classes.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use super::class::{Class, Shape};
 use super::slot_unsafe::{HEADER_BYTES, Object, Slot};
 use crate::memory::Block;
 
-/// The memory of objects. Nothing of it is given back before it goes.
+/// The memory of objects. No part of it is freed before the store.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// In order of addresses.
+    /// Chunks in order of addresses.
     chunks: RwLock<Vec<Arc<Chunk>>>,
     classes: Mutex<Vec<Arc<Class>>>,
 }
 
-/// Slots side by side.
+/// A block of memory divided into slots.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     block: Block,
@@ -37,13 +37,13 @@ impl Store {
         class
     }
 
-    /// Slots for more objects of a class; none when there are too many objects.
+    /// Makes slots for more objects of a class; none if there are too many objects.
     pub(super) fn grow(&self, class: &Arc<Class>) -> Vec<Slot> {
         let mut chunks = self.chunks.write();
         let of_class = |chunk: &&Arc<Chunk>| Arc::ptr_eq(&chunk.class, class);
         let known: usize = chunks.iter().filter(of_class).map(|chunk| chunk.slots).sum();
         let all: usize = chunks.iter().map(|chunk| chunk.slots).sum();
-        // As much again as there is, so that there are few chunks.
+        // Doubles the memory each time, so that there are few chunks.
         let slots = (known * class.stride()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let slots = (slots / class.stride()).max(1).min(OBJECTS_MAX.saturating_sub(all));
         if slots == 0 {
@@ -57,12 +57,12 @@ impl Store {
         made
     }
 
-    /// The object in whose visible part an address lies.
+    /// The object whose visible part contains an address.
     pub(super) fn find(&self, addr: u64) -> Option<Object<'_>> {
         self.at_chunk(addr, |chunk| Object::in_chunk(self, chunk, chunk.slot_around(addr)?))?
     }
 
-    /// The chunk that an address may lie in: the last one that does not begin behind it.
+    /// The chunk that may contain an address: the last one that starts at or before it.
     pub(super) fn chunk(&self, addr: u64) -> Option<Arc<Chunk>> {
         self.at_chunk(addr, Arc::clone)
     }
@@ -84,7 +84,7 @@ impl Chunk {
     ///
     /// # Panics
     ///
-    /// When there are not so many slots.
+    /// If there are not so many slots.
     pub(super) fn object_addr(&self, slot: usize) -> u64 {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         self.block.addr() + (slot * self.class.stride() + HEADER_BYTES) as u64
@@ -97,7 +97,7 @@ impl Chunk {
         len <= end - addr && Object::is_in_chunk(self, slot)
     }
 
-    /// The slot in whose visible part an address lies.
+    /// The slot whose visible part contains an address.
     fn slot_around(&self, addr: u64) -> Option<usize> {
         let offset = addr.checked_sub(self.block.addr())? as usize;
         let (slot, inside) = (offset / self.class.stride(), offset % self.class.stride());
@@ -106,7 +106,7 @@ impl Chunk {
     }
 }
 
-/// Objects, alive or not, of the programs of one object file.
+/// Most objects, alive or not, of the programs of one object file.
 const OBJECTS_MAX: usize = 1 << 20;
 const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Objects of so many bytes that own what is in `fields`.
+/// A class of objects of `bytes` bytes with owning `fields`.
 fn class(
     objects: &Objects,
     bytes: usize,
@@ -74,7 +74,7 @@ fn a_worker_that_only_gives_up_feeds_one_that_only_makes() {
         let object = objects.allocate(&class, 0, &domain).expect("room");
         seen.insert(object.addr());
         objects.release(object, 1);
-        // Its own lists are looked at when it makes one.
+        // A worker inspects its own lists when it makes an object.
         let own = objects.allocate(&class, 1, &domain).expect("room");
         objects.release(own, 1);
     }
@@ -87,7 +87,8 @@ fn lists_and_trees_are_given_up_and_cannot_lead_astray() {
     let class = class(&objects, 64, &[], &domain);
     let (head, root) = (0x1000, 0x2000);
     let made = || objects.allocate(&class, 0, &domain).expect("room");
-    // A list of two whose end leads back to its first node, and one that is in another list.
+    // A list of two nodes whose end leads back to its first node, and a node that is in another
+    // list.
     let [first, second, other] = [made(), made(), made()];
     for (node, next, owner) in
         [(first, second, head), (second, first, head), (other, first, 0x3000)]
@@ -98,7 +99,7 @@ fn lists_and_trees_are_given_up_and_cannot_lead_astray() {
     objects.release_content(FieldKind::ListHead, head, first.addr());
     objects.release_content(FieldKind::ListHead, head, other.addr());
     assert_eq!([first, second, other].map(Object::acquire), [false, false, true]);
-    // A tree whose leaf has an ancestor below it.
+    // A tree in which a leaf's child is its ancestor.
     let [top, left, right] = [made(), made(), made()];
     for (node, below) in
         [(top, [left.addr(), right.addr()]), (left, [top.addr(), 0]), (right, [8, 1])]

@@ -1,4 +1,4 @@
-//! Machine code as text, for people: the feature `disasm`.
+//! Human-readable machine code: the feature `disasm`.
 
 use iced_x86::{
     Decoder, DecoderOptions, Formatter as _, Instruction, IntelFormatter, Mnemonic, OpKind,
@@ -8,9 +8,9 @@ use iced_x86::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineInsn {
-    /// Bytes from the start of the code.
+    /// Offset in bytes from the start of the code.
     pub offset: usize,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: usize,
     /// The instruction in Intel's notation.
     pub text: String,
@@ -20,8 +20,8 @@ pub struct MachineInsn {
     pub constant: Option<u64>,
 }
 
-/// The instructions of x86-64 machine code, such as [`MachineCode::bytes`] there. Bytes that are
-/// none are shown as `(bad)`.
+/// The instructions of x86-64 machine code, such as [`MachineCode::bytes`] on x86-64. Invalid bytes
+/// are shown as `(bad)`.
 ///
 /// [`MachineCode::bytes`]: super::MachineCode::bytes
 pub fn disassemble(code: &[u8]) -> Vec<MachineInsn> {

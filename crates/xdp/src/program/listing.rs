@@ -8,7 +8,7 @@ use super::Program;
 use super::load::Addresses;
 use crate::compiled;
 
-/// A form of a program on its way to machine code.
+/// An intermediate form of a program during compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {
@@ -20,18 +20,18 @@ pub enum Form {
     Llvm,
 }
 
-/// Machine code of one program, apart from what runs.
+/// A copy of the machine code of one program.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MachineCode {
     /// The code.
     pub bytes: Vec<u8>,
-    /// Where it was: jumps inside it are relative, so only symbols depend on it.
+    /// Its original address: jumps inside it are relative, so only symbols depend on it.
     pub address: u64,
     /// Offset and name of each function, in order of their offsets.
     pub functions: Vec<(usize, String)>,
-    /// Offsets at which the code of another BPF instruction begins, and its slot, in order; none
-    /// for LLVM's code.
+    /// Offsets at which the code of each BPF instruction starts, with the instruction's slot, in
+    /// order; none for LLVM's code.
     pub origins: Vec<(usize, u32)>,
 }
 
@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// Its machine code as it runs now, with names. In the interpreter, what tier 1 would make.
+    /// Its present machine code, with names. In the interpreter, the code that tier 1 would make.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use crate::helpers;
 use crate::printed::{Streams, Trace};
 use crate::standing::Standing;
 
-/// The maps of an object and a way to load its programs over them.
+/// Loads programs of an object over one set of maps.
 ///
 /// ```text
 /// let loader = Loader::new(&object, &env, &options)?;
@@ -50,8 +50,8 @@ impl<'a> Loader<'a> {
         Loader::over(object, env, options, set, Arc::new(surroundings(options)))
     }
 
-    /// The same among programs of other objects, which program arrays can then name too. Call
-    /// [`Shared::forget`] for each of [`Loader::programs`] when it goes.
+    /// As [`Loader::new`], sharing state with programs of other objects, which program arrays can
+    /// then refer to. Call [`Shared::forget`] for each of [`Loader::programs`] that is unloaded.
     pub fn within(
         object: &'a Object,
         env: &'a Env,
@@ -77,7 +77,7 @@ impl<'a> Loader<'a> {
         Ok(Loader { object, env, options, maps, surroundings, loaded, are_slots_filled })
     }
 
-    /// The same with copies of what it was made from, to be kept as long as its programs run.
+    /// The same loader with copies of its inputs, without borrowed data.
     pub fn into_owned(self) -> Loader<'static> {
         let Loader { object, env, options, maps, surroundings, loaded, are_slots_filled } = self;
         let (object, env, options) = (
@@ -115,7 +115,7 @@ impl<'a> Loader<'a> {
         let program = self.prepare(index, self.options.exec)?;
         let name = program.name().to_owned();
         self.loaded.borrow_mut().insert(name.clone(), program);
-        // Only once: values stored since then stay.
+        // Only once, so that values stored since then stay.
         if !self.are_slots_filled.get() {
             for (map, def) in self.maps.maps().iter().zip(self.object.maps().iter()) {
                 self.fill_slots(map, def)?;
@@ -125,13 +125,13 @@ impl<'a> Loader<'a> {
         Ok(self.loaded.borrow()[&name].clone())
     }
 
-    /// All programs that were loaded so far, also those that only program arrays name.
+    /// All programs loaded so far, including those referred to by program arrays only.
     pub fn programs(&self) -> Vec<Program> {
         self.loaded.borrow().values().cloned().collect()
     }
 
     fn fill_slots(&self, map: &Map, def: &MapDef) -> Result<(), LoadError> {
-        // Tail calls lead to tier 1.
+        // Tail calls lead to tier 1 code.
         let tail_called = match self.options.exec {
             Exec::Llvm | Exec::Auto => Exec::Jit,
             exec => exec,
@@ -178,7 +178,7 @@ pub(super) fn from_verified(
     finish_verified(verified, maps, surroundings, options, options.exec)
 }
 
-/// Creates maps, and what programs over them share.
+/// Creates maps, and the state shared by programs that use them.
 fn surround(
     defs: &[MapDef],
     kernel: &Btf,
@@ -225,7 +225,7 @@ pub fn map_fields(def: &MapDef, kernel: &Btf) -> Vec<Field> {
     special_fields(def, kernel).into_iter().filter_map(stored_field).collect()
 }
 
-/// A special field as maps and objects know it; `None` for one that owns nothing and is only inside
+/// A special field for maps and objects; `None` for one that owns nothing and occurs only inside
 /// objects that programs allocate.
 pub(crate) fn stored_field(field: SpecialField) -> Option<Field> {
     use towpath_maps::fields::FieldKind as Stored;
@@ -246,8 +246,8 @@ pub(crate) fn stored_field(field: SpecialField) -> Option<Field> {
     Some(Field { kind, offset: field.offset, size: field.size })
 }
 
-/// The definitions with the sizes that depend on the machine: a perf event array without a size
-/// has a slot for each CPU, as libbpf makes it.
+/// The definitions with machine-dependent sizes: a perf event array without a size has a slot for
+/// each CPU, as with libbpf.
 fn sized(defs: &[MapDef], workers: usize) -> Vec<MapDef> {
     let mut defs = defs.to_vec();
     for def in &mut defs {
@@ -278,7 +278,7 @@ pub(super) fn finish(
     finish_verified(verified, maps, surroundings, options, wanted)
 }
 
-/// Resolves a verified program's references, and compiles it if that is wanted.
+/// Resolves a verified program's references, and compiles it if requested.
 pub(super) fn finish_verified(
     verified: Verified,
     maps: Arc<MapSet>,
@@ -304,7 +304,7 @@ fn ready(
     let compiled = compile(verified.as_ref(), &maps, &surroundings.programs, options, wanted);
     let (compiled, refused) = match compiled {
         Ok(compiled) => (compiled, None),
-        // The interpreter masks nothing.
+        // The interpreter does not mask speculation.
         Err(why) if options.jit.mask_speculation => {
             return Err(LoadError::Unmasked { program: code.name.clone(), why });
         }
@@ -337,7 +337,7 @@ fn ready(
     })
 }
 
-/// Machine code if it is wanted, or why it cannot be made.
+/// Machine code if requested, or why it cannot be made.
 fn compile(
     verified: Option<&Verified>,
     maps: &MapSet,
@@ -351,7 +351,8 @@ fn compile(
     let verified = verified.ok_or("only what is verified is compiled")?;
     let is_guest = options.jit.trust == Trust::Guest;
     if verified.linked().attach == AttachType::Dequeue && is_guest {
-        // What is compiled for a guest checks accesses against the frame that it is given.
+        // Code for guests checks accesses against the frame that it is given, which dequeue
+        // programs do not have.
         return Err("a dequeue program that is not trusted is interpreted".to_owned());
     }
     let addresses = Addresses { maps, kernel: Arc::clone(&verified.linked().kernel_btf) };
@@ -370,7 +371,7 @@ fn resolved(
         .map_err(|source| LoadError::Resolve { program: linked.name.clone(), source })
 }
 
-/// Addresses of an object's maps and of our kfuncs.
+/// Addresses of an object's maps and of kfuncs.
 pub(super) struct Addresses<'a> {
     pub(super) maps: &'a MapSet,
     pub(super) kernel: Arc<Btf>,

@@ -1,10 +1,9 @@
-//! Programs by id: the one registry of them. Program arrays and maps of targets hold these ids, the
-//! set of objects (`crates/objects`) shows them, and the engine's programs for map entries are
-//! found by them.
+//! The registry of programs by id. Program arrays and maps of targets contain these ids, the set of
+//! objects (`crates/objects`) shows them, and the engine finds programs of map entries by them.
 //!
-//! Compiled code reads addresses of programs from the slots of program arrays
-//! ([`ProgramSlots`]) without a lock. So what leaves them lives on until no worker can be in it any
-//! more, as what leaves a map does.
+//! Compiled code reads addresses of programs from the slots of program arrays ([`ProgramSlots`])
+//! without a lock. So removed programs are kept until no worker can be in them any more, like
+//! removed elements of a map.
 
 #![expect(
     unsafe_code,
@@ -25,13 +24,13 @@ use crate::compiled::{self, Compiled};
 use crate::printed::Streams;
 use crate::standing::Standing;
 
-/// All programs that maps may name, by id. Ids start at 1 and are never reused.
+/// All programs that maps may refer to, by id. Ids start at 1 and are never reused.
 ///
-/// A map holds only ids, because `crates/maps` knows no programs.
+/// A map contains only ids, because `crates/maps` does not depend on programs.
 #[derive(Debug, Default)]
 pub struct Programs(Arc<Registry>);
 
-/// A program in the forms it can run in: where tail calls land.
+/// The target of tail calls to a program: the program in all its forms.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Landing {
@@ -52,23 +51,23 @@ struct Registry {
 
 #[derive(Debug)]
 struct Held {
-    /// By id; empty once it was removed.
+    /// Programs by id; `None` once removed.
     landings: Vec<Option<Arc<Landing>>>,
     /// The program arrays of compiled programs.
     arrays: Vec<Weak<ProgramSlots>>,
-    /// Removed landings, each with its tag of the domain.
+    /// Removed landings, each with its grace-period tag of the domain.
     retired: Vec<(u64, Arc<Landing>)>,
 }
 
 impl Default for Held {
     fn default() -> Self {
-        // No program has id 0: a slot without one is like the slot of one that is gone.
+        // No program has id 0, so an empty slot looks like that of a removed program.
         Held { landings: vec![None], arrays: Vec::new(), retired: Vec::new() }
     }
 }
 
 impl Programs {
-    /// Gives a program an id.
+    /// Assigns an id to a program.
     pub(crate) fn add(&self, landing: Landing) -> u32 {
         let domain = Arc::clone(landing.maps.domain());
         let mut held = self.0.held.write();
@@ -82,14 +81,15 @@ impl Programs {
         id
     }
 
-    /// Forgets a program: tail calls no longer lead to it, and it goes when no worker of `domain`
-    /// can still be in it; at once if none runs, else when another one comes or goes.
+    /// Removes a program: tail calls no longer lead to it, and it is freed when no worker of
+    /// `domain` can be in it any more; at once if no worker runs, else when another program is
+    /// added or removed.
     pub(crate) fn remove(&self, id: u32, domain: &Domain) {
         let mut held = self.0.held.write();
         let removed = held.landings.get_mut(id as usize).and_then(Option::take);
         let arrays = held.arrays();
         drop(held);
-        // Arrays ask for programs while they are locked, so not under this lock.
+        // Arrays look up programs while they are locked, so this lock is not held here.
         arrays.iter().for_each(|slots| slots.refresh(id));
         let mut held = self.0.held.write();
         if let Some(landing) = removed {
@@ -99,8 +99,8 @@ impl Programs {
         held.reclaim(domain);
     }
 
-    /// The slots of program arrays among `maps` for compiled programs, by the maps' numbers.
-    /// Without memory for it there is none, and programs ask the runtime.
+    /// The slots of program arrays among `maps` for compiled programs, by the maps' indexes.
+    /// Without memory for it there is none, and programs call the runtime.
     pub(crate) fn slots(&self, maps: &[Arc<Map>]) -> Vec<Option<Arc<ProgramSlots>>> {
         maps.iter().map(|map| self.slots_of(map)).collect()
     }
@@ -116,7 +116,7 @@ impl Programs {
         Some(slots)
     }
 
-    /// Has tail calls that lead to a program go to its interpreted form from now on.
+    /// Makes tail calls to a program lead to its interpreted form from now on.
     pub(crate) fn divert(&self, program: &Arc<Compiled>) {
         let held = self.0.held.read();
         let is_it = |landing: &&Arc<Landing>| {
@@ -132,12 +132,12 @@ impl Programs {
         Some(Arc::clone(&self.landing(id)?.code))
     }
 
-    /// The attach type of the program with an id; `None` when there is none.
+    /// The attach type of the program with an id; `None` if there is none.
     pub fn attach(&self, id: u32) -> Option<AttachType> {
         Some(self.0.held.read().landings.get(id as usize)?.as_ref()?.attach)
     }
 
-    /// The same in all its forms.
+    /// The program with an id, in all its forms.
     pub(crate) fn landing(&self, id: u32) -> Option<Arc<Landing>> {
         self.0.held.read().landings.get(id as usize)?.clone()
     }
@@ -145,7 +145,7 @@ impl Programs {
     /// The program whose interpreted form this is.
     pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<Landing>> {
         let held = self.0.held.read();
-        // The newest are those that run.
+        // The newest programs are the most likely ones to run.
         let known = held.landings.iter().rev().flatten();
         let retired = held.retired.iter().map(|(_, landing)| landing);
         known.chain(retired).find(|landing| Arc::ptr_eq(&landing.code, code)).cloned()
@@ -161,7 +161,7 @@ impl ProgramIndex for Registry {
 }
 
 impl Held {
-    /// Gives up what no worker can be in any more.
+    /// Frees programs that no worker can be in any more.
     fn reclaim(&mut self, domain: &Domain) {
         self.retired.retain(|(tag, _)| !domain.passed(*tag));
     }
@@ -174,7 +174,7 @@ impl Held {
 }
 
 impl Landing {
-    /// A program in its forms, with what it prints into.
+    /// A program in its forms, with its output streams.
     pub(crate) fn new(
         attach: AttachType,
         code: Arc<Code>,
@@ -188,8 +188,8 @@ impl Landing {
         Landing { target, attach, code, compiled, maps, streams, standing }
     }
 
-    /// The landing that compiled code is in, as [`towpath_jit::Machine::target`] says; `None` when
-    /// no tail call was made.
+    /// The landing that compiled code is in, according to [`towpath_jit::Machine::target`]; `None`
+    /// if no tail call was made.
     ///
     /// # Safety
     ///

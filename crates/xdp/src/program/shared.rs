@@ -1,4 +1,4 @@
-//! Maps and programs that come one by one, as `bpf(2)` makes them, and may be combined freely.
+//! Maps and programs made one by one, as by `bpf(2)`, which may be combined freely.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For programs that are loaded as `options` say, on as many workers.
+    /// Shared state for programs loaded with `options`, on the number of workers there.
     pub fn new(options: &LoadOptions) -> Shared {
         Shared {
             domain: Domain::new(options.workers.max(1)),
@@ -48,19 +48,20 @@ impl Shared {
         Map::create(def, &options)
     }
 
-    /// Prepares a verified program over `maps`, which stand in the order of its definitions and
-    /// were made by [`Shared::create_map`]. Call [`Shared::forget`] when it goes.
+    /// Prepares a verified program over `maps`, which are in the order of its definitions and were
+    /// made by [`Shared::create_map`]. Call [`Shared::forget`] when it is unloaded.
     ///
     /// # Errors
     ///
-    /// A reference that leads nowhere.
+    /// Fails if a reference of the program cannot be resolved.
     pub fn load(&self, verified: Verified, maps: Vec<Arc<Map>>) -> Result<Program, LoadError> {
         let maps = Arc::new(MapSet::of(maps, &self.domain));
         let surroundings = Arc::clone(&self.surroundings);
         finish_verified(verified, maps, surroundings, &self.options, self.options.exec)
     }
 
-    /// Tail calls no longer lead to a program of [`Shared::load`] or a [`Loader`](super::Loader).
+    /// Removes a program of [`Shared::load`] or a [`Loader`](super::Loader) as a target of tail
+    /// calls.
     pub fn forget(&self, program: &Program) {
         if Arc::ptr_eq(program.surroundings(), &self.surroundings) {
             self.surroundings.programs.remove(program.id(), &self.domain);
@@ -72,12 +73,12 @@ impl Shared {
         &self.domain
     }
 
-    /// State shared by all programs beside maps.
+    /// State shared by all programs, besides maps.
     pub fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }
 
-    /// How programs are loaded.
+    /// Options for loading programs.
     pub fn options(&self) -> &LoadOptions {
         &self.options
     }

@@ -26,7 +26,7 @@ pub(crate) fn load(linked: Linked) -> Program {
     Program::from_linked(linked, &options).unwrap()
 }
 
-/// As [`Shared::load`], with a choice of how it is executed.
+/// As [`Shared::load`], with a choice of the executor.
 pub(crate) fn load_over(
     shared: &Shared,
     verified: Verified,
@@ -38,7 +38,7 @@ pub(crate) fn load_over(
     finish_verified(verified, maps, surroundings, shared.options(), exec).unwrap()
 }
 
-/// The same without a proof, in the interpreter.
+/// As [`load_over`], unverified, in the interpreter.
 pub(crate) fn load_unverified_over(
     shared: &Shared,
     linked: Linked,

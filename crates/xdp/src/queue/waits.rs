@@ -1,4 +1,4 @@
-//! For how long frames waited: counts of times that are an eighth apart, of which old ones fade.
+//! Waiting times of frames: a histogram with buckets an eighth apart, in which old samples fade.
 
 /// A histogram of times.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Counts one, in nanoseconds.
+    /// Adds a time in nanoseconds.
     #[inline]
     pub fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
@@ -31,7 +31,7 @@ impl Waits {
         self.total = self.counts.iter().sum();
     }
 
-    /// The time that so many of them did not exceed, of 1, up to an eighth more; 0 when there are
+    /// The quantile `part` (0 to 1) of the times, rounded up by at most an eighth; 0 if there are
     /// none.
     pub fn quantile(&self, part: f64) -> u64 {
         let rank = (f64::from(self.total) * part).ceil() as u32;
@@ -44,7 +44,7 @@ impl Waits {
     }
 }
 
-/// Times below 8 have a bucket each; above, each doubling has eight.
+/// The bucket of a time: times below 8 ns have a bucket each; above, each doubling has eight.
 #[inline]
 fn bucket(ns: u64) -> usize {
     if ns < 8 {
@@ -65,9 +65,10 @@ fn end_of(bucket: usize) -> u64 {
     ((8 + step) << shift) + ((1 << shift) - 1)
 }
 
-/// Eight for each doubling from 8 ns to all 64 bits, and those below.
+/// Number of buckets: eight for each doubling from 8 ns to all 64 bits, and those below.
 const BUCKETS: usize = 8 * 62;
-/// About a tenth of a second at a million packets a second.
+/// Number of samples after which all fade: about a tenth of a second at a million packets per
+/// second.
 const FADES_AT: u32 = 1 << 17;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The context as a program sees it: `struct xdp_md`.
+//! The program's context: `struct xdp_md`.
 //!
 //! Its fields are 32 bits wide, but `data`, `data_end` and `data_meta` are pointers. The kernel's
 //! verifier rewrites their loads into loads of the real, 64-bit ones (`xdp_convert_ctx_access`);
@@ -11,7 +11,7 @@ use crate::frame::Frame;
 use crate::held::XDP_MD_BYTES;
 
 impl Run<'_> {
-    /// Offset into `xdp_md` of an address, if it is one of the context's.
+    /// Offset of an address in `xdp_md`, if it is in the context.
     pub(super) fn context_offset(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.worker.context_addr());
         (offset < XDP_MD_BYTES).then_some(offset)
@@ -22,7 +22,7 @@ impl Run<'_> {
         load_field(self.frame, addr, offset, size)
     }
 
-    /// Loads a field of a packet that the program holds; `None` when the address stands for none.
+    /// Loads a field of a packet that the program holds; `None` if the address refers to none.
     pub(super) fn load_held(&self, addr: u64, size: u32) -> Option<Result<u64, Violation>> {
         let (frame, offset) = self.worker.held.at(addr)?;
         Some(load_field(frame, addr, offset, size))
@@ -49,6 +49,6 @@ const DATA_END: u64 = 4;
 const DATA_META: u64 = 8;
 const INGRESS_IFINDEX: u64 = 12;
 const RX_QUEUE_INDEX: u64 = 16;
-/// Of `struct dequeue_ctx`, too: its only field is this one, and such a program starts with its
-/// address.
+/// Offset of `egress_ifindex`, also for `struct dequeue_ctx`: it is that structure's only field,
+/// and dequeue programs start with its address.
 pub(crate) const EGRESS_IFINDEX: u64 = 20;

@@ -1,4 +1,4 @@
-//! One run of a program over a frame: everything the program can reach, and the way it reaches it.
+//! A run of a program over a frame: everything the program can access, and how.
 //!
 //! [`Run`] is the [`Runtime`] of the interpreter, and helpers get it from every caller, so that
 //! compiled code shares them.
@@ -36,40 +36,42 @@ use crate::worker::Worker;
 pub(crate) struct Run<'a> {
     pub(crate) frame: &'a mut Frame,
     pub(crate) worker: &'a mut Worker,
-    /// The running program's.
+    /// Maps of the running program.
     pub(crate) maps: &'a MapSet,
-    /// Maps of the program that the burst was given to: redirects name maps by their numbers in it.
+    /// Maps of the program that the burst was given to: redirects refer to maps by their indexes
+    /// here.
     burst_maps: &'a MapSet,
     pub(crate) surroundings: &'a Surroundings,
     /// Number of the frame in its burst.
     pub(crate) index: u32,
-    /// Where redirect calls led.
+    /// Targets of redirect calls.
     pub(crate) targets: Targets,
     /// Instructions that the interpreter executed.
     pub(crate) executed: u64,
-    /// Memory beside stack, frame and maps that the program got from a helper.
+    /// Memory besides stack, frame and maps that the program got from a helper.
     pub(crate) extras: Vec<Extra>,
     /// Ring buffer records it has reserved and not yet given back.
     pub(crate) records: Vec<Record<'a>>,
-    /// Process and thread, when the program asked for them; user and group.
+    /// Process and thread ids, once the program asked for them; `uid_gid` has user and group.
     pub(crate) pid_tgid: Option<u64>,
     pub(crate) uid_gid: Option<u64>,
-    /// Cached knowledge about types of the running program.
+    /// Cached lookups of types of the running program.
     pub(crate) types: Types,
     /// Lowest stack address the active functions may touch.
     stack_floor: u64,
     /// r10 of the function that the interpreter starts with.
     stack_base: u64,
-    /// Its recent grants.
+    /// Recent grants.
     recent: Recent,
-    /// Whether the program was proved: its helpers need not check again. The interpreter always
-    /// does.
+    /// Whether the program was verified, so that helpers need not check again. The interpreter
+    /// always checks.
     pub(crate) proved: bool,
-    /// Cost of called functions since the last query, in instructions, and its limit.
+    /// Cost of called functions since it was last read, in instructions, and its limit.
     pub(crate) cost: Cost,
     /// The observer of this run.
     observer: Option<&'a dyn Observer>,
-    /// Whether anybody does: an observer, or the worker's sanitizer or observer.
+    /// Whether the run is observed: by an observer of its own, or the worker's sanitizer or
+    /// observer.
     watched: bool,
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct Cost {
     left: u64,
 }
 
-/// Answers of a program's BTF that helpers ask for again and again.
+/// Cached results from a program's BTF that helpers need repeatedly.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
     /// Structures of the program, whether an object is for each CPU, and the objects' class.
@@ -105,7 +107,7 @@ pub(crate) struct Extra {
 pub(crate) struct Record<'a> {
     /// First byte of its data.
     pub(crate) addr: u64,
-    /// How many there are.
+    /// Number of bytes.
     pub(crate) len: u64,
     /// Its ring buffer.
     pub(crate) ring: &'a Ringbuf,
@@ -150,7 +152,7 @@ impl<'a> Run<'a> {
         self.watched |= observer.is_some();
     }
 
-    /// Shows the next instruction to those who look on.
+    /// Shows the next instruction to the observers.
     fn show(&mut self, code: &Code, slot: usize, regs: &[u64; REG_COUNT]) -> Result<(), Violation> {
         if let Some(mut sanitizer) = self.worker.sanitizer.take() {
             sanitizer.step(self, code, slot, regs);
@@ -162,34 +164,33 @@ impl<'a> Run<'a> {
         self.observer.map_or(Ok(()), |observer| observer.observe(code, slot, regs))
     }
 
-    /// Gives back what the program would have given back, had it not been ended: locks and records
-    /// that others wait for.
+    /// Releases locks and records of a program that was ended, as others wait for them.
     #[cold]
     pub(crate) fn abandon(&mut self) {
         memory::unlock_all();
         for Record { addr, ring, .. } in self.records.drain(..) {
             if let Some(sample) = NonNull::new(addr as *mut u8) {
-                // It refuses only what it did not reserve.
+                // It fails only for records that were not reserved.
                 let _refused = ring.discard(sample);
             }
         }
         self.extras.clear();
     }
 
-    /// The monotonic time that programs are shown, by the worker's counter.
+    /// The monotonic time that programs see, by the worker's counter.
     #[inline]
     pub(crate) fn monotonic_ns(&mut self) -> u64 {
         self.surroundings.clock.set_time().unwrap_or_else(|| self.worker.ticks.now())
     }
 
-    /// Whether the run may go on.
+    /// Fails if the run is asked to end.
     #[inline]
     pub(crate) fn may_go_on(&self) -> Result<(), Violation> {
         if self.worker.brake.is_asked() { Err(Violation::Stopped) } else { Ok(()) }
     }
 
-    /// Takes what a call costs from what the run has left in the interpreter, where that is limited
-    /// at all; before the call, which may be long.
+    /// Charges the cost of a call to the interpreter's budget, if that is limited; before the call,
+    /// which may be long.
     fn charge(&mut self, callee: u32, args: &[u64; 5]) -> Result<(), Violation> {
         let limit = self.surroundings.limits.insns;
         if limit == u64::MAX {
@@ -201,19 +202,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Compiled code may use the worker's whole stack: the verifier proved how much it needs.
+    /// Makes the worker's whole stack accessible to compiled code: the verifier proved how much it
+    /// needs.
     pub(crate) fn enter_compiled(&mut self) {
         self.stack_floor = self.worker.stack_floor();
     }
 
-    /// Number of a map for redirects; `None` for one found in a map of maps, or of another program
-    /// than the burst's.
+    /// Index of a map for redirects; `None` for an inner map, or one of another program than the
+    /// burst's.
     pub(crate) fn index_of(&self, map: &Map) -> Option<u32> {
         let own = |other: &Arc<Map>| std::ptr::eq(Arc::as_ptr(other), map);
         self.burst_maps.maps().iter().position(own).map(|index| index as u32)
     }
 
-    /// The program's arena: it may have one.
+    /// The program's arena, if it has one.
     pub(crate) fn arena(&self) -> Option<&Arena> {
         self.maps.maps().iter().find_map(|map| map.arena())
     }
@@ -251,7 +253,7 @@ impl Run<'_> {
         Ok(map.program(index).and_then(|id| self.surroundings.programs.landing(id)))
     }
 
-    /// Has the interpreter run a program that a tail call of compiled code led to, the last one of
+    /// Runs a program that a tail call of compiled code led to in the interpreter: the last one of
     /// `tail_calls`, with its stack below `frame`.
     pub(crate) fn interpret_tail_called(
         &mut self,
