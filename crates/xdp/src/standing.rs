@@ -1,8 +1,7 @@
-//! How a program stands with those it runs among: how often it kept them waiting, and whether it
-//! still runs.
+//! The standing of a program: how often it kept others waiting, and whether it still runs.
 //!
-//! A program that is halted stays where it is attached, and aborts every frame: what it was to keep
-//! out does not get in because it was slow.
+//! A halted program stays attached and aborts every frame: traffic that it was to keep out does not
+//! get in because the program was slow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,35 +11,35 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-/// A program's standing, shared by everybody who runs it.
+/// A program's standing, shared by all workers that run it.
 #[derive(Debug)]
 pub struct Standing {
     number: u64,
     program: String,
-    /// How often it was stopped because it did not return.
+    /// Number of times that it was stopped because it did not return.
     stops: AtomicU32,
-    /// Bursts over its budget, less those in between that were within it.
+    /// Number of bursts over its budget, less the number of those within it, at least 0.
     over: AtomicU32,
-    /// Nanoseconds that a frame took lately, where that is of interest.
+    /// Nanoseconds that a frame took lately, where it is measured.
     pub(crate) frame_ns: AtomicU32,
     halt: OnceLock<Halt>,
 }
 
-/// Why a program runs no more, and since when.
+/// The reason for which a program no longer runs, and the time from which on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Halt {
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// Since when.
+    /// The time at which it was halted.
     pub since: SystemTime,
 }
 
-/// Why a program runs no more.
+/// The reason for which a program no longer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// It did not return, [`STOPS_MAX`] times.
     Stuck,
-    /// It took more than it may have, burst after burst ([`OVER_MAX`]).
+    /// It exceeded its budget in burst after burst ([`OVER_MAX`]).
     Budget,
 }
 
@@ -54,7 +53,7 @@ impl fmt::Display for Why {
 }
 
 impl Standing {
-    /// The good standing of a program of that name.
+    /// The standing of a new program with this name.
     pub(crate) fn new(program: &str) -> Arc<Standing> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Relaxed);
@@ -72,7 +71,7 @@ impl Standing {
         standing
     }
 
-    /// The standing of that number, while the program exists.
+    /// The standing with this number, while the program exists.
     pub(crate) fn of(number: u64) -> Option<Arc<Standing>> {
         ALL.lock().get(&number)?.upgrade()
     }
@@ -86,28 +85,28 @@ impl Standing {
         &self.program
     }
 
-    /// How often it was stopped because it did not return.
+    /// Number of times that it was stopped because it did not return.
     pub fn stops(&self) -> u32 {
         self.stops.load(Relaxed)
     }
 
-    /// Why it runs no more, if it doesn't.
+    /// The halt, if the program no longer runs.
     #[inline]
     pub fn halted(&self) -> Option<&Halt> {
         self.halt.get()
     }
 
-    /// It had to be stopped: after [`STOPS_MAX`] times it runs no more.
+    /// Notes that it had to be stopped: after [`STOPS_MAX`] stops it is halted.
     pub fn note_stop(&self) {
         if self.stops.fetch_add(1, Relaxed) + 1 >= STOPS_MAX {
             self.halt(Why::Stuck);
         }
     }
 
-    /// A burst took more than it may have, or not.
+    /// Notes whether a burst was over the budget.
     pub(crate) fn note_burst(&self, is_over: bool) {
         if !is_over {
-            // Workers may miss each other's: it is no exact number.
+            // Workers may miss each other's updates: the number is not exact.
             let over = self.over.load(Relaxed);
             if over > 0 {
                 self.over.store(over - 1, Relaxed);
@@ -132,12 +131,12 @@ pub fn halts() -> u64 {
 }
 
 static HALTS: AtomicU64 = AtomicU64::new(0);
-/// By number.
+/// The standings of all programs, by number.
 static ALL: Mutex<BTreeMap<u64, Weak<Standing>>> = Mutex::new(BTreeMap::new());
 
-/// A program that did not return so often runs no more.
+/// A program that had to be stopped this often is halted.
 pub const STOPS_MAX: u32 = 3;
-/// So many bursts over its budget, those within it taken away, are the last of a program.
+/// A program is halted when it has this many bursts over its budget, less those within it.
 pub const OVER_MAX: u32 = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the frames of a burst are redirected to: a cell for each frame.
+//! Redirect targets of the frames of a burst: a cell for each frame.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use crate::burst::Burst;
 use crate::verdict::RedirectTarget;
 
 /// The last redirect call of each frame of a burst. The program may have returned something else
-/// afterwards. Kept and used again, it allocates only to grow.
+/// afterwards. It is reused for later bursts, and allocates only to grow.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    /// A frame's cell counts if it is of this burst: nothing is cleared between bursts, for the
-    /// sake of programs that never redirect. Plain numbers, so that many are compared at once.
+    /// A frame's cell is valid if it has the number of this burst: nothing is cleared between
+    /// bursts, for the sake of programs that never redirect. The cells are plain numbers, so that
+    /// many are compared at once.
     cells: Vec<RedirectCell>,
     /// Number of the burst, from 1 on.
     burst: u32,
@@ -85,7 +86,7 @@ impl Targets {
         (self.cells.as_mut_ptr(), self.burst)
     }
 
-    /// The frame goes there, unless another call says otherwise.
+    /// Sets a frame's target, until another call changes it.
     #[inline]
     pub(crate) fn set(&mut self, frame: u32, to: RedirectTarget<u32>) {
         if let Some(place) = self.cells.get_mut(frame as usize) {
@@ -93,13 +94,13 @@ impl Targets {
         }
     }
 
-    /// Keeps a map for targets of the burst; gives its number.
+    /// Keeps a map for targets of the burst; returns its number.
     pub(crate) fn keep(&mut self, map: Arc<Map>) -> u32 {
         self.kept.push(map);
         KEPT + (self.kept.len() as u32 - 1)
     }
 
-    /// The frame goes nowhere.
+    /// Removes a frame's target.
     #[inline]
     pub(crate) fn forget(&mut self, frame: u32) {
         if let Some(cell) = self.cells.get_mut(frame as usize) {
@@ -113,13 +114,13 @@ impl Targets {
         (cell.burst == self.burst).then(|| target(cell))
     }
 
-    /// Whether two frames go to the same place, or both nowhere.
+    /// Whether two frames have the same target, or neither has one.
     #[inline]
     pub(crate) fn are_alike(&self, a: usize, b: usize) -> bool {
         self.get(a) == self.get(b)
     }
 
-    /// Whether the first `count` frames go somewhere, and all of them there.
+    /// Whether the first `count` frames all have a target, and the same one.
     #[inline]
     pub(crate) fn are_one(&self, count: usize) -> bool {
         let Some([first, others @ ..]) = self.cells.get(..count) else { return false };
@@ -127,7 +128,7 @@ impl Targets {
         first.burst == self.burst && differ == 0
     }
 
-    /// Where a frame goes, given the program's maps.
+    /// A frame's target, given the program's maps.
     #[inline]
     pub(crate) fn target<'a>(
         &'a self,
@@ -141,12 +142,12 @@ impl Targets {
     }
 }
 
-/// Where a few frames of a burst are redirected to, to find others that go there, too, without a
-/// branch for each of these.
+/// The targets of a few frames of a burst, to find other frames with the same target without a
+/// branch for each.
 #[derive(Debug, Clone)]
 pub struct KnownTargets {
     cells: [RedirectCell; KNOWN_TARGETS],
-    /// How many were kept so far; of more than there is room for, the newest are there.
+    /// Number of targets kept so far; if it exceeds the room, only the newest are here.
     kept: usize,
 }
 
@@ -158,7 +159,7 @@ impl Default for KnownTargets {
 }
 
 impl KnownTargets {
-    /// The place of a frame's [`Burst::last_redirect`] among those that were kept, all of one
+    /// The place of a frame's [`Burst::last_redirect`] among the kept ones, which are all of one
     /// burst.
     ///
     /// [`Burst::last_redirect`]: crate::Burst::last_redirect
@@ -174,7 +175,7 @@ impl KnownTargets {
         (place < self.kept.min(KNOWN_TARGETS)).then_some(place)
     }
 
-    /// Keeps a frame's, in the place of the oldest if there is no other; gives its place.
+    /// Keeps a frame's target, in the place of the oldest if there is no other; returns its place.
     pub fn keep(&mut self, burst: &Burst, frame: usize) -> usize {
         let place = self.kept % KNOWN_TARGETS;
         if let Some(cell) = burst.targets.cells.get(frame) {
@@ -185,7 +186,7 @@ impl KnownTargets {
     }
 }
 
-/// As many targets are known at a time.
+/// The number of targets that are kept at a time.
 pub const KNOWN_TARGETS: usize = 4;
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //!
 //! The kernel runs them in interrupt or workqueue context. Here they run on the worker that next
 //! asks for due ones (before it runs a program), in the interpreter; a work item is a timer that is
-//! due at once. A worker takes a few at a time, so that many that are due together hold no frame
-//! up for long.
+//! due at once. A worker takes a few at a time, so that many timers that are due together do not
+//! hold up a frame for long.
 //!
-//! Most timers are pushed back again and again, by each packet of a flow. That moves nothing: a
-//! timer stands where it stood, and goes on to its new place when it is looked at there. Its due
-//! time is in the value itself ([`Word`]), so no other memory is touched for that.
+//! Most timers are pushed back again and again, by each packet of a flow. This moves nothing: a
+//! timer stays at its place among the looks, and moves on to its new place when it is looked at
+//! there. Its due time is in the value itself ([`Word`]), so no other memory is touched for that.
 
 mod word;
 
@@ -28,15 +28,15 @@ pub(crate) use word::Word;
 /// All timers of the programs of one object file, by the address of their `struct bpf_timer`.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// Each has the timers of some addresses, so that workers seldom meet.
+    /// Each shard has the timers of some addresses, so that workers seldom contend.
     shards: [Shard; SHARDS],
     first: First,
     /// The shard that the next look begins with: none is always the last.
     turn: AtomicUsize,
 }
 
-/// When the first timer of all is looked at, in monotonic nanoseconds: what a worker reads before
-/// each burst. It lies apart from what is written more often.
+/// When the first of all timers is looked at, in monotonic nanoseconds; a worker reads it before
+/// each burst. It lies apart from data that is written more often.
 #[derive(Debug)]
 #[repr(align(128))]
 struct First(AtomicU64);
@@ -48,14 +48,14 @@ struct Shard(Mutex<Places>);
 #[derive(Debug, Default)]
 struct Places {
     timers: HashMap<u64, Timer, FxBuildHasher>,
-    /// When a timer is looked at, and its address.
+    /// The time at which each timer is looked at, and its address.
     looks: BTreeSet<(u64, u64)>,
 }
 
 #[derive(Debug, Clone)]
 struct Timer {
     map: Arc<Map>,
-    /// Added to the timer's clock gives monotonic time.
+    /// Difference from the timer's clock to monotonic time.
     to_monotonic_ns: i64,
     callback: Option<Callback>,
     /// When it is due. The map keeps its memory.
@@ -64,12 +64,12 @@ struct Timer {
     look_ns: Option<u64>,
 }
 
-/// A function of a program: what it is to run with does not go before it.
+/// A function of a program, which keeps the code and maps that it needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Callback {
     pub(crate) code: Arc<Code>,
     pub(crate) maps: Arc<MapSet>,
-    /// As programs refer to it.
+    /// The function, as programs refer to it.
     pub(crate) function: u64,
 }
 
@@ -102,7 +102,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// `bpf_timer_init`: `EBUSY` when it is one already.
+    /// `bpf_timer_init`: `EBUSY` when there is a timer already.
     pub(crate) fn init(
         &self,
         word: Word,
@@ -127,7 +127,7 @@ impl Timers {
         Ok(())
     }
 
-    /// `bpf_timer_start`: at `when_ns` of its own clock, or so long after `now_ns` (monotonic).
+    /// `bpf_timer_start`: at `when_ns` of its own clock, or `when_ns` after `now_ns` (monotonic).
     #[inline]
     pub(crate) fn start(
         &self,
@@ -183,7 +183,7 @@ impl Timers {
         Ok(timer.word.stop())
     }
 
-    /// The value around the timer is gone.
+    /// Forgets a timer whose value is gone.
     pub(crate) fn forget(&self, place: u64) {
         let mut places = self.shard(place).lock();
         let Some(timer) = places.timers.remove(&place) else { return };
@@ -193,7 +193,7 @@ impl Timers {
         }
     }
 
-    /// When the first is due, or a little earlier: one load.
+    /// The time at which the first timer is due, or a little earlier: one load.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         Some(self.first.0.load(Relaxed)).filter(|&next| next != u64::MAX)
     }
@@ -203,8 +203,8 @@ impl Timers {
         self.next_ns().is_some()
     }
 
-    /// Looks at no more than `most` timers whose time has come and takes their callbacks out, those
-    /// that were due first before the others.
+    /// Looks at no more than `most` timers whose time has come and takes their callbacks out, in
+    /// the order in which they were due.
     pub(crate) fn take_due(&self, now_ns: u64, most: usize) -> Vec<Due> {
         if now_ns < self.first.0.load(Relaxed) {
             return Vec::new();
@@ -261,7 +261,7 @@ impl Places {
 }
 
 impl Timer {
-    /// Puts it where it is looked at at that time.
+    /// Places it among the looks, at time `due`.
     fn look_at(&mut self, place: u64, due: u64, looks: &mut BTreeSet<(u64, u64)>) {
         if let Some(earlier) = self.look_ns.replace(due) {
             looks.remove(&(earlier, place));

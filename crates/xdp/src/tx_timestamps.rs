@@ -1,9 +1,9 @@
-//! Programs that want to know when a frame was sent (`bpf_xdp_request_tx_timestamp`), until that is
-//! known.
+//! Requests of programs for the time at which a frame was sent (`bpf_xdp_request_tx_timestamp`),
+//! until it is known.
 //!
-//! The frame has the number of its request, and nothing else of it. The request ends with the
-//! frame: its sender reports the time, and a frame that is given back before was not sent. Either
-//! is reported once, in the ring that the program named; a ring without a user left gets no record.
+//! The frame carries only the number of its request. The request ends with the frame: its sender
+//! reports the time, and a frame that is given back before was not sent. Either is reported once,
+//! in the ring that the program named; a ring that no longer has a user gets no record.
 
 use std::sync::{Arc, Weak};
 
@@ -17,7 +17,7 @@ pub struct TxTimestamps(Mutex<Requests>);
 
 #[derive(Debug, Default)]
 struct Requests {
-    /// By number.
+    /// The requests, by number.
     places: Vec<Option<Request>>,
     free: Vec<u16>,
 }
@@ -32,15 +32,15 @@ struct Request {
 /// A frame that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// When its port took it, in nanoseconds of `CLOCK_TAI`.
+    /// The time at which its port took it, in nanoseconds of `CLOCK_TAI`.
     pub timestamp_ns: u64,
     /// The ifindex of the port.
     pub ifindex: u32,
 }
 
 impl TxTimestamps {
-    /// Notes a request; gives its number. `EINVAL`: the map is no ring buffer; `ENOMEM`: so many
-    /// frames are on their way with one that there is no number left.
+    /// Notes a request; returns its number. `EINVAL`: the map is no ring buffer; `ENOMEM`: all
+    /// numbers are taken by requests of frames on their way.
     pub(crate) fn request(&self, ring: &Arc<Map>, cookie: u64) -> Result<u16, Errno> {
         ring.ringbuf().ok_or(Errno::EINVAL)?;
         let Requests { places, free } = &mut *self.0.lock();
@@ -54,8 +54,8 @@ impl TxTimestamps {
         Ok(number)
     }
 
-    /// Ends a request: its frame was sent, or is gone. What there is no room for in the ring counts
-    /// there as lost.
+    /// Ends a request: its frame was sent, or is gone. A record for which the ring has no room is
+    /// counted there as lost.
     pub fn end(&self, number: u16, sent: Option<Sent>) {
         let mut requests = self.0.lock();
         let request = requests.places.get_mut(usize::from(number)).and_then(Option::take);
@@ -121,7 +121,7 @@ mod tests {
         // Numbers are used again.
         let again = requests.request(&ring, 10).expect("room");
         assert!(numbers[..2].contains(&again));
-        // The ring has no user left.
+        // The ring no longer has a user.
         drop(ring);
         requests.end(numbers[2], None);
         requests.end(again, None);
@@ -161,7 +161,8 @@ mod tests {
             assert!(!frame.is_plain() && frame.has_tx_request());
             frames.push(frame);
         }
-        // One frame is sent once: its copy has no request, and who takes its place has.
+        // A frame is sent once: its copy has no request, and the frame that takes its place has
+        // one.
         let copy = pool.copy(&frames[1]).expect("there are frames");
         assert!(!copy.has_tx_request());
         pool.give(copy);

@@ -17,7 +17,7 @@ pub struct Verdict {
     /// The 32-bit value the program returned. Values above 4 are no action: the frame is dropped
     /// as with [`Action::Aborted`].
     pub returned: u32,
-    /// Where a redirected frame goes; `None` when the action is another, or when the program
+    /// The target of a redirected frame; `None` when the action is another one, or when the program
     /// returned `XDP_REDIRECT` without a successful redirect call (the kernel drops the frame).
     pub target: Option<RedirectTarget>,
 }
@@ -25,28 +25,27 @@ pub struct Verdict {
 /// `enum xdp_action`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Something went wrong: drop and count.
+    /// Something went wrong: drop the frame and count it.
     Aborted,
-    /// Drop.
+    /// Drop the frame.
     Drop,
-    /// On to the stack.
+    /// Pass the frame on to the stack.
     Pass,
-    /// Back out of the port it came from.
+    /// Send the frame back out of the port it came from.
     Tx,
-    /// To [`Verdict::target`].
+    /// Redirect the frame to [`Verdict::target`].
     Redirect,
 }
 
-/// Where a frame is redirected to. `M` is how its map is known: kept, borrowed, or by a number.
+/// The target of a redirect. `M` is the form of its map: kept, borrowed, or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedirectTarget<M = Arc<Map>> {
-    /// `bpf_redirect`: an interface by number.
+    /// `bpf_redirect`: an interface by its ifindex.
     Interface {
-        /// Its number; whether it exists is found out on delivery.
+        /// The ifindex; whether it exists is found out on delivery.
         ifindex: u32,
     },
-    /// `bpf_redirect_map`: the entry of a devmap, cpumap or xskmap that was there at the call, or a
-    /// queue.
+    /// `bpf_redirect_map`: the entry that a devmap, cpumap or xskmap had at the call, or a queue.
     Entry {
         /// The map.
         map: M,
@@ -59,13 +58,13 @@ pub enum RedirectTarget<M = Arc<Map>> {
     Broadcast {
         /// The map.
         map: M,
-        /// Not to the interface the frame came from (`BPF_F_EXCLUDE_INGRESS`).
+        /// Whether the interface the frame came from is left out (`BPF_F_EXCLUDE_INGRESS`).
         exclude_ingress: bool,
     },
 }
 
 impl<M> RedirectTarget<M> {
-    /// The same with the map known in another way, if it is known in that way.
+    /// The same target with its map in another form, if `map` gives one.
     #[inline]
     pub(crate) fn with_map<N>(
         self,
@@ -84,7 +83,7 @@ impl<M> RedirectTarget<M> {
 }
 
 impl Action {
-    /// From a program's return value; anything unknown counts as [`Action::Aborted`].
+    /// The action of a program's return value; an unknown value counts as [`Action::Aborted`].
     #[inline]
     pub fn from_returned(returned: u32) -> Action {
         match returned {

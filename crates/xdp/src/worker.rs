@@ -1,4 +1,4 @@
-//! A worker: what one thread needs to run programs, made once and used for every frame.
+//! A worker: the data that one thread needs to run programs, made once and used for every frame.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Worker {
     kernel_object: Block,
     /// Small blocks that helpers lend to callbacks, and take back.
     spare: Vec<Block>,
-    /// Text being made.
+    /// A buffer for formatting text.
     pub(crate) text: Vec<u8>,
     /// Empty buffers for text that helpers read.
     pub(crate) texts: RefCell<Vec<Vec<u8>>>,
@@ -40,9 +40,9 @@ pub struct Worker {
     pub(crate) host: Seen,
     /// Bridges for `bpf_fdb_lookup`.
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
-    /// Whom `bpf_schedule_iface_dequeue` asks.
+    /// Requests the runs of dequeue programs for `bpf_schedule_iface_dequeue`.
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
-    /// Where `bpf_xdp_request_tx_timestamp` asks.
+    /// The requests of `bpf_xdp_request_tx_timestamp`.
     pub(crate) tx_timestamps: Option<Arc<TxTimestamps>>,
     /// Its stop word.
     pub(crate) brake: Arc<Brake>,
@@ -97,29 +97,29 @@ impl Worker {
         }
     }
 
-    /// Has it say there what it runs from now on.
+    /// Sets the stop word, to which the worker writes what it runs from now on.
     pub fn set_brake(&mut self, brake: &Arc<Brake>) {
         self.brake = Arc::clone(brake);
     }
 
-    /// Its stop word, for threads that want its run to end.
+    /// The worker's stop word, for threads that want to end its run.
     pub fn brake(&self) -> &Arc<Brake> {
         &self.brake
     }
 
-    /// Fills the stack with a byte, to find out whether a program reads what it never wrote.
+    /// Fills the stack with a byte, to find out whether a program reads bytes that it never wrote.
     pub fn fill_stack(&mut self, byte: u8) {
         self.stack.bytes_mut().fill(byte);
     }
 
     /// Fills the stack before each run (in compiled code: each burst) with bytes that follow from a
-    /// seed, so that what a program makes of what it never wrote differs each time. Compiled code
-    /// may have its stack elsewhere ([`crate::Sanitize::prepare`]).
+    /// seed, so that results that depend on unwritten bytes differ each time. Compiled code may
+    /// have its stack elsewhere ([`crate::Sanitize::prepare`]).
     pub fn set_poison(&mut self, seed: Option<u32>) {
         self.poison = seed.map(Poison::new);
     }
 
-    /// Fills the stack, if that is wanted.
+    /// Fills the stack, if it is to be poisoned.
     #[inline]
     pub(crate) fn poison_stack(&mut self) {
         if let Some(poison) = &mut self.poison {
@@ -127,13 +127,13 @@ impl Worker {
         }
     }
 
-    /// Has a sanitizer watch what it runs from now on: in the interpreter, whatever programs were
-    /// compiled to.
+    /// Sets the sanitizer that watches the programs of this worker from now on. With one, programs
+    /// run in the interpreter, even those that were compiled.
     pub fn set_sanitizer(&mut self, sanitizer: Option<Sanitizer>) {
         self.sanitizer = sanitizer.map(Box::new);
     }
 
-    /// The sanitizer that watches what it runs.
+    /// The sanitizer that watches the programs of this worker.
     pub fn sanitizer(&mut self) -> Option<&mut Sanitizer> {
         self.sanitizer.as_deref_mut()
     }
@@ -144,7 +144,7 @@ impl Worker {
         self.onlooker = observer.map(Onlooker);
     }
 
-    /// A run in the interpreter begins; `judges`: of a packet.
+    /// Begins a run in the interpreter; `judges`: for a packet.
     pub(crate) fn begin_watched(&mut self, judges: bool) {
         self.poison_stack();
         if let Some(sanitizer) = &mut self.sanitizer {
@@ -152,28 +152,28 @@ impl Worker {
         }
     }
 
-    /// Its number: what `bpf_get_smp_processor_id` returns.
+    /// The worker's number, which `bpf_get_smp_processor_id` returns.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Says which bridges `bpf_fdb_lookup` asks from now on; without any it finds none.
+    /// Sets the bridges that `bpf_fdb_lookup` asks from now on; without any it finds none.
     pub fn set_bridges(&mut self, bridges: Option<Arc<dyn Bridges>>) {
         self.bridges = bridges;
     }
 
-    /// Says who knows of dequeue programs, from now on; without any there are none.
+    /// Sets the handler for requests to run dequeue programs; without one there are no such
+    /// programs.
     pub fn set_schedules(&mut self, schedules: Option<Arc<dyn Schedules>>) {
         self.schedules = schedules;
     }
 
-    /// Says who notes that a program wants to know when a frame is sent; without anybody none can
-    /// ask.
+    /// Sets the requests for transmit timestamps; without them no program can ask for one.
     pub fn set_tx_timestamps(&mut self, requests: Option<Arc<TxTimestamps>>) {
         self.tx_timestamps = requests;
     }
 
-    /// A block of at least `len` bytes, of any content; give it back with [`Worker::put_away`].
+    /// A block of at least `len` bytes, with any content; give it back with [`Worker::put_away`].
     pub(crate) fn lend(&mut self, len: usize) -> Block {
         let spare = self.spare.pop().filter(|block| block.len() >= len);
         spare.unwrap_or_else(|| Block::new(len.max(LENT_BYTES)))

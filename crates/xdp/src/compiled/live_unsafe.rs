@@ -536,7 +536,8 @@ impl<'r> Callbacks<Run<'r>> for Reenter<'_> {
         live.nested += 1;
         let frame = live.machine.stack_top - (live.nested * CHAIN_STACK_BYTES) as u64;
         let program = Arc::as_ptr(live.program());
-        // What the callback calls reaches the run through the reference the helper lent us.
+        // Functions that the callback calls access the run through the reference that the helper
+        // lent us.
         let outer = live.machine.runtime;
         live.machine.runtime = std::ptr::from_mut(runtime).cast::<c_void>();
         // SAFETY: the run is valid, `live` is only used through `self.live` until the call returns,

@@ -309,7 +309,7 @@ impl Body {
     ///
     /// # Panics
     ///
-    /// If there are not so many bytes.
+    /// If there are fewer than `len` bytes.
     #[inline]
     pub fn in_front_mut(&mut self, len: usize) -> SharedBytesMut<'_> {
         let data = self.data as usize;

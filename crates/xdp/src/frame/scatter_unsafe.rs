@@ -43,9 +43,9 @@ pub fn scatter_by_masks<const QUEUES: usize>(
     let count = frames.len();
     assert!(are_partition(masks, count), "each frame has one queue");
     queues.iter_mut().for_each(|queue| queue.reserve(count));
-    // SAFETY: the frames are nobody's until a queue is made longer by them below. Each bit is that
-    // of a frame, which no other queue has: each is read once, to the end of a queue that has room
-    // for all.
+    // SAFETY: no vector owns the frames until a queue is made longer by them below. Each bit is
+    // that of a frame, which no other queue has: each is read once, to the end of a queue that has
+    // room for all.
     unsafe {
         frames.set_len(0);
         for (number, queue) in queues.iter_mut().enumerate() {
@@ -105,7 +105,7 @@ fn scatter_two(
             others += is_other;
         }
     }
-    // SAFETY: so many frames were kept at their ends.
+    // SAFETY: this many frames were written behind their ends.
     unsafe {
         one.set_len(one.len() + count - others);
         other.set_len(other.len() + others);
@@ -137,7 +137,7 @@ fn scatter_any<const QUEUES: usize>(
         }
     }
     for (queue, count) in queues.iter_mut().zip(counts) {
-        // SAFETY: so many frames were kept at its end.
+        // SAFETY: `count` frames were written behind its end.
         unsafe { queue.set_len(queue.len() + count) };
     }
 }

@@ -9,7 +9,7 @@ use super::Frame;
 ///
 /// # Panics
 ///
-/// If there are not so many frames.
+/// If there are fewer than `count` frames.
 #[inline]
 pub(super) fn move_last(from: &mut Vec<Frame>, count: usize, to: &mut Vec<Frame>) {
     assert!(count <= from.len(), "{count} of {} frames", from.len());

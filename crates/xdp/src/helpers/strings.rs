@@ -403,7 +403,7 @@ fn span(text: &Text<'_>, set: &Text<'_>, inside: bool) -> Result<i64, Errno> {
     for byte in &set.known.borrow()[..set_len] {
         is_in_set[usize::from(*byte)] = true;
     }
-    // What ends the span; the text's end always does.
+    // Bytes that end the span; the text's end always does.
     let mut ends = is_in_set.map(|is_in_set| is_in_set != inside);
     ends[0] = true;
     let end = |bytes: &[u8]| bytes.iter().position(|byte| ends[usize::from(*byte)]);

@@ -270,7 +270,7 @@ fn interfaces(host: &Host) -> Vec<u32> {
     let dense = |interface: &&Interface| interface.ifindex < DENSE_MAX;
     let most = host.interfaces.iter().filter(dense).map(|interface| interface.ifindex as usize);
     let mut positions = vec![NONE; most.max().map_or(0, |most| most + 1)];
-    // Of several interfaces with one ifindex, the first is used.
+    // If several interfaces have the same ifindex, the first is used.
     for (position, interface) in host.interfaces.iter().enumerate().rev() {
         if let Some(known) = positions.get_mut(interface.ifindex as usize) {
             *known = position as u32;

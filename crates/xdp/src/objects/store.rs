@@ -84,7 +84,7 @@ impl Chunk {
     ///
     /// # Panics
     ///
-    /// If there are not so many slots.
+    /// If there is no such slot.
     pub(super) fn object_addr(&self, slot: usize) -> u64 {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         self.block.addr() + (slot * self.class.stride() + HEADER_BYTES) as u64

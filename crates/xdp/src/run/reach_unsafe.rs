@@ -1,7 +1,7 @@
 //! The reach of a run: the one place that turns an address from a program into a [`Grant`].
 //!
-//! Precise on purpose: inside the linear buffer only `[data_meta, data_end)` is the packet, inside
-//! a map only one key or value at a time, on the stack only the active functions' part.
+//! It is precise on purpose: inside the linear buffer only `[data_meta, data_end)` is the packet,
+//! inside a map only one key or value at a time, on the stack only the active functions' part.
 
 #![expect(unsafe_code, reason = "a grant states that memory is alive; this is where that is known")]
 
@@ -19,9 +19,9 @@ use crate::objects::Object;
 use crate::program::Landing;
 
 impl<'a> Run<'a> {
-    /// Permission to touch `len` bytes at `addr` that the verifier proved accessible: an argument
-    /// of a helper, or memory that helpers made and keep for the program. Why not is boxed: a
-    /// result that fits registers is one whose length the compiler still knows.
+    /// Permission to access `len` bytes at `addr` that the verifier proved accessible: an argument
+    /// of a helper, or memory that helpers made and keep for the program. The error is boxed: the
+    /// compiler still knows the length in a result that fits registers.
     #[inline(always)]
     pub(crate) fn grant(&self, addr: u64, len: u64, write: bool) -> Result<Grant, Box<Violation>> {
         if !self.proved {
@@ -37,7 +37,7 @@ impl<'a> Run<'a> {
         self.grant_unproved(addr, len, write).map(|_granted| ()).map_err(Box::new)
     }
 
-    /// Bytes the program may read: where they are, if only this run writes there, or else a copy.
+    /// Bytes the program may read: in place if only this run writes there, otherwise a copy.
     #[inline]
     pub(crate) fn view(&self, addr: u64, len: u64) -> Result<Cow<'_, [u8]>, Box<Violation>> {
         if len == 0 {
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
     }
 
     /// Appends a copy of bytes at an unproved address, after those of earlier calls: at most
-    /// `most`, and only adjacent ones. False if not even one may be read.
+    /// `most`, and only adjacent ones. Returns false if not even one may be read.
     pub(crate) fn copy_more(&self, addr: u64, known: &mut Vec<u8>, most: usize) -> bool {
         let start = known.len();
         let Some(next) = addr.checked_add(start as u64) else { return false };
@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
         let Some(past) = addr.checked_add(1) else { return 0 };
         let part = self.recent.part(addr, past).or_else(|| {
             let part = self.maps.own_at(addr)?.part(addr, 1)?;
-            // Of a ring there is more to ask.
+            // Access to the data of a ring also depends on the records that the program holds.
             (part.access != Access::Record).then(|| self.recent.note(part))?;
             Some(part)
         });
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         Ok(Ok(()))
     }
 
-    /// Permission to touch `len` bytes at any address, or why not.
+    /// Permission to access `len` bytes at any address, or the reason why it is refused.
     pub(crate) fn grant_unproved(
         &self,
         addr: u64,
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Another program runs from now on: the one that a tail call led to, or one that goes on; the
+    /// Switches to another program: the one that a tail call led to, or one that continues; the
     /// burst's own when `landing` is none.
     pub(crate) fn turn_to_program(&mut self, landing: Option<&Landing>) {
         self.types = Types::default();
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
             return None;
         }
         match self.map_access(addr, len as usize) {
-            // Of a ring only the records that the program holds may be touched.
+            // In a ring, only the records that the program holds may be accessed.
             None | Some(Access::Record) => {}
             Some(access) => return refusal_by_map(access, write),
         }
@@ -290,7 +290,7 @@ impl<'a> Run<'a> {
             return self.maps.inner_at(addr)?.owns(addr, len);
         };
         let Some(part) = map.part(addr, len) else { return map.owns(addr, len) };
-        // Of a ring there is more to ask.
+        // Access to the data of a ring also depends on the records that the program holds.
         if part.access != Access::Record {
             self.recent.note(part);
         }

@@ -1,5 +1,5 @@
-//! A cache of recent grants, for programs whose accesses are checked: most lie where another one
-//! did.
+//! A cache of recent grants, for programs whose accesses are checked: most accesses lie where an
+//! earlier one did.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use towpath_maps::{Access, Part};
 
 use crate::objects::{Chunk, Objects};
 
-/// Keys and values that were found lately, which stay what they are as long as the program's maps,
-/// and where objects are.
+/// Keys and values that were found lately, which stay valid as long as the program's maps, and the
+/// place of the last object.
 #[derive(Debug)]
 pub(super) struct Recent {
     parts: [Cell<Option<Part>>; PARTS],
@@ -41,21 +41,21 @@ impl Recent {
         parts.find(|part| part.first <= addr && end <= part.past)
     }
 
-    /// Notes a part, over the one that was noted longest ago.
+    /// Notes a part, in the place of the one that was noted longest ago.
     pub(super) fn note(&self, part: Part) {
         let place = self.next.get() % PARTS;
         self.parts[place].set(Some(part));
         self.next.set(place + 1);
     }
 
-    /// Whether `len` bytes at `addr` lie in one object, and that where the last one was.
+    /// Whether `len` bytes at `addr` lie in one object, in the chunk that had the last one.
     #[inline]
     pub(super) fn has_object(&self, addr: u64, len: u64) -> bool {
         let chunk = self.chunk.borrow();
         chunk.as_ref().is_some_and(|chunk| chunk.has_object(addr, len))
     }
 
-    /// Whether `len` bytes at `addr` lie in one object; remembers where.
+    /// Whether `len` bytes at `addr` lie in one object; remembers its chunk.
     pub(super) fn find_object(&self, objects: &Objects, addr: u64, len: u64) -> bool {
         let Some(chunk) = objects.chunk(addr) else { return false };
         let found = chunk.has_object(addr, len);

@@ -1,4 +1,4 @@
-//! What a run lets a program reach, and what helpers do around it.
+//! Tests of the memory that a run lets a program access, and of helpers.
 
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ fn tail_calls_end_after_33() {
     assert_eq!(count(), 1 + 34);
 }
 
-/// Each tail call is made by a function that is called: callers pile up, 33 times.
+/// Each tail call is made by a called function, so callers pile up, 33 times.
 #[test]
 fn tail_calls_leave_the_callers_of_functions() {
     // r0 = function(r1) + 1; the function calls slot 0 of map 0, and returns 5 when that fails.
@@ -286,7 +286,8 @@ fn a_throw_unwinds_every_function() {
     assert_eq!((fault.insn, fault.to_string().contains("bpf_future_thing")), (4, true), "{fault}");
 }
 
-/// One program sets a timer, and is gone when the next one runs it: with the first one's maps.
+/// One program sets a timer and is dropped; the next program runs the timer, with the maps of the
+/// first.
 #[test]
 fn a_timer_runs_with_the_maps_of_its_program() {
     let shared = Shared::new(&LoadOptions::default());

@@ -18,7 +18,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// The smallest and the largest that it may be.
+    /// The smallest and the largest value that it may have.
     fn range(self) -> (u64, u64) {
         (self.value & !self.undefined, self.value | self.undefined)
     }
@@ -143,7 +143,7 @@ fn spread(a: (u64, u64), b: (u64, u64), operation: fn(u64, u64) -> u64) -> u64 {
     operation(a.0, b.0) ^ operation(a.1, b.1)
 }
 
-/// All bits from the lowest that is set on.
+/// All bits from the lowest set one upwards.
 fn from_lowest(bits: u64) -> u64 {
     bits | bits.wrapping_neg()
 }

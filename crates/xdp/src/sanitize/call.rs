@@ -84,7 +84,7 @@ impl Sanitizer {
             return;
         }
         let mut len = region.len;
-        // Of a prefix, only as many bits are looked at as it has.
+        // Only the bits within the length of a prefix are looked at.
         if map.kind() == MapType::LpmTrie
             && region.function != "bpf_map_update_elem"
             && self.shadow.is_defined(region.addr, PREFIX_BYTES)
@@ -216,7 +216,7 @@ impl Sanitizer {
     }
 }
 
-/// Which bits of a number the helper looks at.
+/// A mask of the bits of a number argument that the helper looks at.
 fn narrow(helper: u32, index: usize) -> u64 {
     match (helper, index) {
         (id::REDIRECT, 0)
@@ -234,7 +234,7 @@ fn special_bytes(map: &Map, kernel: Option<&towpath_bpf::btf::Btf>) -> Vec<(u64,
     fields.iter().map(|field| (field.offset.into(), field.size.into())).collect()
 }
 
-/// The prototype of a helper, found at once.
+/// The prototype of a helper, by a table look-up.
 fn helper_proto(id: u32) -> Option<&'static HelperProto> {
     static BY_ID: LazyLock<Vec<Option<&'static HelperProto>>> = LazyLock::new(|| {
         let len = proto::helpers().map(|it| it.id as usize + 1).max().unwrap_or(0);

@@ -11,7 +11,7 @@ use crate::worker::Worker;
 /// The treatment of unset bytes: `off`, `poison`, `poison:SEED` or `track`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sanitize {
-    /// Nothing: they are zeros, or what an earlier run left there.
+    /// Nothing is done: they are zeros, or what an earlier run left there.
     Off,
     /// The stack begins each run with bytes that follow from this seed, none of them 0.
     Poison(u32),
@@ -20,14 +20,16 @@ pub enum Sanitize {
 }
 
 impl Sanitize {
-    /// Has programs loaded in a way that it works with: compiled code then has its stack in memory.
+    /// Changes the options for loading programs as this choice needs it: with poison, compiled code
+    /// keeps its stack in memory.
     pub fn prepare(self, options: &mut LoadOptions) {
         if matches!(self, Sanitize::Poison(_)) {
             options.jit.passes.without.insert(STACK_AS_VALUES.to_owned());
         }
     }
 
-    /// Has a worker do it from now on, of programs that were loaded for it.
+    /// Turns this treatment on for a worker, for programs that were loaded with
+    /// [`Sanitize::prepare`].
     pub fn begin(self, worker: &mut Worker) {
         worker.set_sanitizer((self == Sanitize::Track).then(Sanitizer::new));
         worker.set_poison(match self {
@@ -97,7 +99,7 @@ impl Poison {
 }
 
 const ONES: u64 = 0x0101_0101_0101_0101;
-/// The compiler's pass that makes values of the stack, of which those never set are 0.
+/// The compiler's pass that turns the stack into values; values that are never set are 0.
 const STACK_AS_VALUES: &str = "stack-promote";
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) struct Pending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callee {
     Helper(u32),
-    /// By its number here.
+    /// A kfunc, by its number in our table.
     Kfunc(u32),
 }
 
@@ -35,7 +35,8 @@ impl Pending {
         Pending { callee, args, place, outputs: Vec::new(), packet }
     }
 
-    /// A function that starts now was called by this call: all but tail calls do that.
+    /// Whether a function that starts now was called by this call: true for all calls but tail
+    /// calls.
     pub(super) fn calls_back(&self) -> bool {
         self.callee != Callee::Helper(id::TAIL_CALL)
     }
@@ -117,7 +118,7 @@ impl Sanitizer {
         }
     }
 
-    /// Bytes in front of what was there have no contents; metadata moves with the packet's start.
+    /// Marks the bytes that were added in front as unset; metadata moves with the packet's start.
     fn packet_grew(&mut self, run: &Run<'_>, pending: &Pending) {
         let (meta, data) = (run.frame.data_meta_addr(), run.frame.data_addr());
         let (meta_before, data_before) = pending.packet;
@@ -130,7 +131,8 @@ impl Sanitizer {
         let moves = pending.callee == Callee::Helper(id::XDP_ADJUST_HEAD);
         if moves && meta < data && meta_before < data_before {
             self.shadow.fill(meta, data - meta, 0, pending.place);
-            // What the metadata lay over is the packet's now, if it begins further in front.
+            // Bytes that the metadata covered belong to the packet if it now begins further in
+            // front.
             if data < data_before {
                 self.shadow.fill(data, data_before - data, 0xff, pending.place);
             }

@@ -19,18 +19,18 @@ pub struct Finding {
     pub text: Arc<str>,
     /// The mistake, in one sentence.
     pub message: String,
-    /// Further lines: what has to do with it, and where.
+    /// Further lines: related instructions, and where they are.
     pub related: Vec<String>,
     /// The remedy.
     pub advice: String,
 }
 
-/// How bad it is.
+/// The severity of the finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// May be meant so.
+    /// May be intended.
     Note,
-    /// The program does not do what it says.
+    /// The program does not do what its source says.
     Error,
 }
 
@@ -67,9 +67,9 @@ pub enum Kind {
     NeverFound,
     /// Elements are added to a map, and none is ever deleted.
     NeverDeleted,
-    /// A counter has less bits than there will be packets.
+    /// A counter has too few bits for the packets that it will count.
     WrappingCounter,
-    /// Packets are dropped on a way on which nothing counts them.
+    /// Packets are dropped on a path that does not count them.
     Uncounted,
     /// A target of a redirect was set, and another verdict returned.
     UnusedRedirect,
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// How bad it is.
+    /// The severity of the finding.
     pub fn severity(self) -> Severity {
         match self {
             Kind::LostUpdate
@@ -118,7 +118,7 @@ impl Kind {
 }
 
 impl Finding {
-    /// Whether the program does not do what it says; else it may be meant so.
+    /// Whether the program does not do what its source says; otherwise the finding may be intended.
     pub fn is_error(&self) -> bool {
         self.kind.severity() == Severity::Error
     }

@@ -1,4 +1,4 @@
-//! Behaviour of a program over many runs, of which a single one tells nothing.
+//! Behaviour of a program that shows only over many runs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -19,18 +19,18 @@ use crate::verdict::Action;
 pub(super) struct Habits {
     pub(super) look_ups: FxHashMap<Place, LookUps>,
     pub(super) updates: FxHashMap<Place, Updates>,
-    /// Maps of which elements were deleted.
+    /// Maps from which elements were deleted.
     pub(super) deleted: FxHashSet<String>,
     /// Counters of less than 64 bits, by address.
     pub(super) counters: FxHashMap<u64, Counter>,
-    /// Addresses of values that programs look at, or do more with than to add.
+    /// Addresses of values that programs look at, or use for more than adding.
     pub(super) used: FxHashSet<u64>,
     /// The most recently used ones.
     recent: [u64; RECENT],
     /// Ways to drop a packet, by the last branches: whether anything was changed on them.
     pub(super) ways: FxHashMap<(Branches, u8), bool>,
-    /// Of the run: the last branches, whether anything was changed that stays, look-ups that found
-    /// nothing.
+    /// State of the current run: the last branches, whether it changed anything that stays, and
+    /// look-ups that found nothing.
     branches: Branches,
     changed: bool,
     missed: Vec<(Place, u64)>,
@@ -46,12 +46,12 @@ pub(super) struct LookUps {
     pub(super) found: bool,
     /// How often nothing was found although the map had elements.
     pub(super) missed: u32,
-    /// A hash of what was looked up then, and whether it was always the same.
+    /// A hash of the key that was looked up then, and whether it differed between look-ups.
     pub(super) key: u64,
     pub(super) varies: bool,
     /// Whether a missing element was then added.
     pub(super) adds: bool,
-    /// A member of the key that has its bytes the other way round.
+    /// A member of the key that has its bytes in the wrong order.
     pub(super) swapped: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Habits {
         self.changed = true;
     }
 
-    /// A number that was loaded there is looked at, or something is made of it.
+    /// Notes that a number loaded from there is looked at, or used in a calculation.
     #[inline]
     pub(super) fn used(&mut self, addr: u64) {
         let recent = &mut self.recent[(addr >> 1) as usize % RECENT];
@@ -112,7 +112,7 @@ impl Habits {
 }
 
 impl Sanitizer {
-    /// A helper was called and has come back; what it did to maps is noted.
+    /// Notes what a helper that has returned did to maps.
     pub(super) fn note_call(&mut self, run: &Run<'_>, helper: u32, pending: &Pending, r0: u64) {
         match helper {
             id::MAP_LOOKUP_ELEM | id::MAP_LOOKUP_PERCPU_ELEM => {
@@ -145,7 +145,7 @@ impl Sanitizer {
         }
         let Some(map) = run.map_by_handle(pending.args[0]) else { return };
         let is_map = pending.callee == super::effect::Callee::Helper(id::REDIRECT_MAP);
-        // An index of these says which queue or port, and slots may well be empty.
+        // The index is a queue or a port, and slots may well be empty.
         if is_map && map.kind() != MapType::DevmapHash {
             return;
         }
@@ -155,7 +155,7 @@ impl Sanitizer {
             .entry(pending.place)
             .or_insert_with(|| LookUps { map: map.name().to_owned(), ..LookUps::default() });
         seen.found = found;
-        // An index that an array does not have says that there is nothing to do.
+        // An index beyond the end of an array means that there is nothing to do.
         if !found && map.kind().keys() != Keys::Index && has_elements(map) {
             seen.misses(run, map, pending.args[1]);
         }
@@ -175,12 +175,12 @@ impl Sanitizer {
         if !matches!(map.kind(), MapType::Hash | MapType::PercpuHash) {
             return;
         }
-        // All keys that there are have room.
+        // There is room for all possible keys.
         if u64::from(map.max_entries()) >> (8 * map.key_size()).min(63) != 0 {
             return;
         }
         let Some(key) = key_at(run, map, pending.args[1]) else { return };
-        // Of other keys there may be few: reasons, ports, counters.
+        // Keys that are not from the packet may be few: reasons, ports, counters.
         if !run.frame.with_linear(|packet| is_of_packet(&key, packet)) {
             return;
         }
@@ -195,7 +195,8 @@ impl Sanitizer {
         }
     }
 
-    /// A number in a value was added to, and is not as wide as packets and bytes are many.
+    /// Notes that a program added to a number in a value that is too narrow to count packets or
+    /// bytes.
     #[cold]
     pub(super) fn note_counter(&mut self, run: &Run<'_>, addr: u64, len: usize) {
         if self.habits.counters.len() >= COUNTERS_MAX || self.habits.counters.contains_key(&addr) {
@@ -219,7 +220,7 @@ impl Sanitizer {
 }
 
 impl LookUps {
-    /// A key is not in a map that has elements.
+    /// Notes a key that is not in a map that has elements.
     fn misses(&mut self, run: &Run<'_>, map: &Map, addr: u64) {
         let Some(key) = key_at(run, map, addr) else { return };
         let hash = hash_of(&key);
@@ -237,8 +238,7 @@ fn hash_of(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Whether a key has four bytes of the packet's headers, in this order or the other, such as an
-/// address.
+/// Whether a key has four bytes of the packet's headers, such as an address, in either byte order.
 fn is_of_packet(key: &[u8], packet: &[u8]) -> bool {
     let headers = &packet[..packet.len().min(HEADER_BYTES)];
     key.windows(4).filter(|word| word.iter().filter(|byte| **byte != 0).count() > 1).any(|word| {
@@ -259,7 +259,7 @@ fn key_at(run: &Run<'_>, map: &Map, addr: u64) -> Option<Vec<u8>> {
     (0..u64::from(map.key_size())).map(byte).collect()
 }
 
-/// Whether the key would be found if one of its numbers were the other way round, and which.
+/// The number in the key with which it would be found if the number had another byte order.
 fn swapped(map: &Map, key: &[u8]) -> Option<String> {
     let def = map.def();
     let mut numbers = match def.btf.as_deref() {
@@ -269,7 +269,7 @@ fn swapped(map: &Map, key: &[u8]) -> Option<String> {
     if numbers.is_empty() && matches!(key.len(), 2 | 4 | 8) {
         numbers.push((0, key.len(), String::new()));
     }
-    // That is how many bits of a prefix count.
+    // The first number of an LPM key is the length of the prefix.
     numbers.retain(|number| map.kind() != MapType::LpmTrie || number.0 >= PREFIX_BYTES);
     let user = map.user();
     let is_there = |(at, len, _): &(usize, usize, String)| {
@@ -283,8 +283,7 @@ fn swapped(map: &Map, key: &[u8]) -> Option<String> {
     Some(if found.2.is_empty() { "the key".to_owned() } else { format!("`{}`", found.2) })
 }
 
-/// A number with its bytes in other orders: the other way round, or as `htonl` of what `htons` was
-/// meant for has them.
+/// A number with its bytes in other orders: reversed, or as after `htonl` in place of `htons`.
 fn orders(number: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let mut reversed = number.to_owned();
     reversed.reverse();
@@ -296,7 +295,7 @@ fn orders(number: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 const REDIRECTED: u32 = Action::Redirect as u32;
 const RECENT: usize = 16;
-/// So many keys of a call that were not there are tried in other orders.
+/// The number of missed keys of one call that are tried in other byte orders.
 const LOOKED_AT: u32 = 1000;
 const COUNTERS_MAX: usize = 4096;
 const PREFIX_BYTES: usize = 4;

@@ -1,4 +1,4 @@
-//! Checksums and lengths of a packet: which headers it has, and whether they are right.
+//! Checks the checksums and lengths in the headers of a packet.
 
 /// A mistake in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub(super) enum Wrong {
 pub(super) struct Look {
     /// Headers whose checksum and lengths are right.
     pub(super) right: Vec<usize>,
-    /// The first of which something is wrong.
+    /// The first header with a mistake.
     pub(super) wrong: Option<(Wrong, usize)>,
 }
 
-/// Looks at the headers of an Ethernet frame that carries IP: of fragments, and of other protocols
-/// than TCP, UDP and ICMP, at the IP header only.
+/// Checks the headers of an Ethernet frame that carries IP. In fragments, and with protocols other
+/// than TCP, UDP and ICMP, it checks the IP header only.
 pub(super) fn look(frame: &[u8]) -> Look {
     let mut look = Look::default();
     let mut at = 12;
@@ -42,7 +42,7 @@ pub(super) fn look(frame: &[u8]) -> Look {
 }
 
 impl Look {
-    /// A header at `at`; gives whether it is right.
+    /// Notes the header at `at`; returns whether it is right.
     fn note(&mut self, at: usize, wrong: Option<Wrong>) -> bool {
         match wrong {
             Some(wrong) => self.wrong = Some((wrong, at)),
@@ -51,7 +51,7 @@ impl Look {
         wrong.is_none()
     }
 
-    /// `frame` ends where what carries this ends.
+    /// `frame` ends where the payload of the header in front ends.
     fn ipv4(&mut self, frame: &[u8], at: usize, tunnels: u32) {
         let Some(packet) = frame.get(at..).filter(|packet| packet.len() >= IPV4_BYTES) else {
             return;
@@ -124,7 +124,7 @@ fn bad(sum: u32, of: &'static str) -> Option<Wrong> {
     (folded(sum) != 0xffff).then_some(Wrong::Checksum(of))
 }
 
-/// Of 16-bit words; a packet is too short for more than 32 bits.
+/// The sum of 16-bit words; 32 bits are enough for the length of any packet.
 fn sum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     let whole = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum::<u32>();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_has_to_say_what_it_carries() {
-        // From 10.0.0.1 to 10.0.0.2, of 70 bytes.
+        // An outer header from 10.0.0.1 to 10.0.0.2, of 70 bytes.
         let outer = |protocol: u8, checksum: u16| {
             let mut packet = packet();
             let [high, low] = checksum.to_be_bytes();

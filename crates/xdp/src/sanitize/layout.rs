@@ -10,7 +10,7 @@ pub(super) fn member_at(btf: &Btf, ty: TypeId, offset: u64) -> Option<String> {
     leaves.into_iter().find(|leaf| leaf.start <= at && at < leaf.end).map(|leaf| leaf.path)
 }
 
-/// Members that are numbers of several bytes: where, how many bytes, and their names.
+/// Members that are numbers of several bytes: their offset, size and name.
 pub(super) fn numbers(btf: &Btf, ty: TypeId) -> Vec<(usize, usize, String)> {
     let mut leaves = Vec::new();
     flatten(btf, ty, 0, String::new(), &mut leaves);
@@ -64,7 +64,7 @@ fn padding(last: Option<&str>) -> String {
     }
 }
 
-/// The members of a type, those of unions by their largest.
+/// The members of a type; of a union, those of its largest member.
 fn flatten(btf: &Btf, ty: TypeId, start: u64, path: String, leaves: &mut Vec<Leaf>) {
     if leaves.len() >= LEAVES_MAX || path.len() > PATH_MAX {
         return;

@@ -1,4 +1,4 @@
-//! The end of a run: what it returned, and the packet that leaves.
+//! The end of a run: checks of the return value, and of the packet that leaves.
 
 use super::finding::Kind;
 use super::headers::{self, Wrong};
@@ -121,7 +121,7 @@ impl Sanitizer {
         }
     }
 
-    /// The target that a call set is of no use: the packet does not go there.
+    /// Reports that the target that a call set is not used: the packet does not go there.
     fn of_no_use(&mut self, action: Action, place: Place) {
         let (kind, message, advice) = match action {
             Action::Redirect => (

@@ -1,4 +1,4 @@
-//! Stores beside the stack: of packets, and of values that several workers change.
+//! Stores outside the stack: to packets, and to values that several workers change.
 
 use towpath_bpf::map::MapType;
 use towpath_maps::Map;
@@ -8,8 +8,8 @@ use super::finding::Kind;
 use crate::run::Run;
 
 impl Sanitizer {
-    /// A store to a packet, a value of a map, or other memory; the number was made of what was
-    /// loaded at the address `loaded_from` (0: of something else).
+    /// A store to a packet, a value of a map, or other memory; the stored number was computed from
+    /// what was loaded at `loaded_from` (0: from something else).
     pub(super) fn stored_elsewhere(
         &mut self,
         run: &Run<'_>,
@@ -31,7 +31,7 @@ impl Sanitizer {
         }
     }
 
-    /// Another worker may have written in between: what it wrote is lost.
+    /// Reports a read-modify-write: if another worker writes in between, its update is lost.
     #[cold]
     fn read_and_written(&mut self, run: &Run<'_>, addr: u64) {
         let Some(map) = run.maps.own_at(addr).filter(|map| is_shared(map)) else { return };
@@ -49,7 +49,7 @@ impl Sanitizer {
     }
 }
 
-/// As many bytes as never wrap.
+/// Counters of this many bytes never wrap.
 pub(super) const COUNTER_BYTES: usize = 8;
 
 fn is_shared(map: &Map) -> bool {

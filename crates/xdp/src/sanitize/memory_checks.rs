@@ -1,4 +1,4 @@
-//! Findings: of memory that a call is given, and of registers.
+//! Findings about memory passed to a call, and about registers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::text;
 /// Memory that an argument of a call points to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Region {
-    /// Name of what is called.
+    /// Name of the called function.
     pub(super) function: &'static str,
     pub(super) argument: u8,
     pub(super) addr: u64,
@@ -22,7 +22,7 @@ pub(super) struct Region {
 }
 
 impl Sanitizer {
-    /// Memory that must be defined.
+    /// Checks memory that must be defined.
     #[inline]
     pub(super) fn region(
         &mut self,
@@ -66,7 +66,7 @@ impl Sanitizer {
         self.unset(kind, &subject, ty, &bytes, addr, variable.as_deref());
     }
 
-    /// Says which bytes of something were never set, and which were, where.
+    /// Reports which bytes of something were never set, and where the others were set.
     pub(super) fn unset(
         &mut self,
         kind: Kind,
@@ -155,7 +155,7 @@ impl Sanitizer {
         related
     }
 
-    /// A register that must be defined.
+    /// Checks a register that must be defined.
     #[cold]
     pub(super) fn of_register(
         &mut self,
@@ -185,7 +185,7 @@ impl Sanitizer {
         Some(format!("{word} line {}: {}", line.line, line.text))
     }
 
-    /// Adds a finding at the instruction that is next.
+    /// Adds a finding at the next instruction.
     pub(super) fn found(
         &mut self,
         kind: Kind,
@@ -220,7 +220,7 @@ impl Sanitizer {
         });
     }
 
-    /// Whether this was told before; it is from now on.
+    /// Whether this was reported before; marks it as reported.
     pub(super) fn is_known(&mut self, kind: Kind, argument: u8) -> bool {
         !self.known.insert((self.place, kind, argument))
     }

@@ -3,11 +3,12 @@
 //!
 //! It tracks unset memory bit by bit: the stack, records of ring buffers, what
 //! `bpf_xdp_adjust_head` adds, what functions leave unset when they fail. Copying such bits is no
-//! mistake, and masked or shifted away they are gone. A [`Finding`] is made where they matter: in a
-//! key, a value, a record, a packet that leaves, an argument, a branch, a return value.
+//! mistake, and masking or shifting them away removes them. A [`Finding`] is made where they
+//! matter: in a key, a value, a record, a packet that leaves, an argument, a branch, a return
+//! value.
 //!
-//! The interpreter shows each instruction before it is executed ([`Sanitizer::step`]), so nothing
-//! of this costs anything where no sanitizer was asked for.
+//! The interpreter shows each instruction before it is executed ([`Sanitizer::step`]), so this
+//! costs nothing where no sanitizer was asked for.
 
 mod bits;
 mod call;
@@ -44,30 +45,31 @@ use shadow::{Place, Shadow};
 pub struct Sanitizer {
     /// Programs that ran.
     programs: Vec<Arc<Linked>>,
-    /// The one that runs, by its number.
+    /// Number of the running program.
     program: usize,
-    /// The instruction that is next.
+    /// The next instruction.
     place: Place,
     /// Undefined bits of the registers.
     bits: [u64; REG_COUNT],
-    /// Where they came from.
+    /// The instructions that the undefined bits came from.
     sources: [Place; REG_COUNT],
     shadow: Shadow,
-    /// Whether a run has begun of which no instruction was seen yet.
+    /// Whether a run has begun and no instruction was seen yet.
     fresh: bool,
-    /// Whether it is a packet's run, whose verdict and packet are looked at.
+    /// Whether the run is for a packet, so that its verdict and packet are checked.
     judges: bool,
     /// The frame pointer of the running function, its callers, and the call that it made last.
     fp: u64,
     callers: Vec<Caller>,
     pending: Option<Pending>,
-    /// Records of ring buffers that the program has: address, length, where it got them.
+    /// Records of ring buffers that the program holds: address, length, and the call that returned
+    /// them.
     records: Vec<(u64, u64, Place)>,
-    /// The lowest address of the packet of which it is known what was there.
+    /// The lowest address of the packet whose contents are known.
     packet_start: u64,
-    /// The last call that was to set a target of a redirect.
+    /// The last call for a redirect target.
     redirect: Option<Redirect>,
-    /// Where the packet began, and its headers that were right, by their addresses.
+    /// Where the arriving packet began, and the addresses of its headers that were right.
     arrived_at: u64,
     right_headers: Vec<u64>,
     /// The last instruction that changed the packet.
@@ -77,7 +79,7 @@ pub struct Sanitizer {
     loaded_from: [u64; REG_COUNT],
     /// Locks that the program holds.
     locks: u32,
-    /// Its behaviour over many runs.
+    /// The program's behaviour over many runs.
     habits: Habits,
     /// Findings of earlier runs, which are not reported again.
     known: HashSet<(Place, Kind, u8)>,
@@ -99,9 +101,9 @@ struct Caller {
 struct Redirect {
     place: Place,
     succeeded: bool,
-    /// To an application, which may get packets in any state.
+    /// Whether it goes to an application, which may get packets in any state.
     to_socket: bool,
-    /// To ifindex 0, which no interface has.
+    /// Whether it goes to ifindex 0, which no interface has.
     to_nothing: bool,
 }
 
@@ -140,12 +142,12 @@ impl Sanitizer {
         }
     }
 
-    /// Takes what was found since the last time. What was told once is not told again.
+    /// Takes the findings since the last call. A finding is reported once.
     pub fn take(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
 
-    /// A run begins; `judges`: of a packet, whose verdict matters.
+    /// A run begins; `judges`: for a packet, so that its verdict matters.
     pub(crate) fn begin(&mut self, judges: bool) {
         (self.fresh, self.judges) = (true, judges);
     }

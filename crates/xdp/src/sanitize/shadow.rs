@@ -1,4 +1,4 @@
-//! Unset bits of memory: of the stack, and of other memory that a program gets without contents.
+//! Unset bits of the stack, and of other memory that a program gets without contents.
 
 use std::ops::Range;
 
@@ -58,14 +58,14 @@ impl Shadow {
         }
     }
 
-    /// Another run begins, whose stack ends there.
+    /// Starts another run, whose stack ends at `stack_top`.
     pub(super) fn restart(&mut self, stack_top: u64) {
         self.base = stack_top.wrapping_sub(self.bits.len() as u64);
         self.elsewhere.clear();
         self.sources.clear();
     }
 
-    /// A function is entered: its stack below `top` has no contents.
+    /// Enters a function: its stack below `top` has no contents.
     pub(super) fn enter(&mut self, top: u64) {
         let end = top.wrapping_sub(self.base) as usize;
         if let Some(start) = end.checked_sub(STACK_BYTES)
@@ -76,17 +76,17 @@ impl Shadow {
         }
     }
 
-    /// Whether the stack is all there is to look at.
+    /// Whether only the stack may have undefined bits.
     pub(super) fn is_stack_only(&self) -> bool {
         self.elsewhere.is_empty()
     }
 
-    /// Whether it is an address of the stack.
+    /// Whether `addr` is an address of the stack.
     pub(super) fn is_of_stack(&self, addr: u64) -> bool {
         self.in_stack(addr, 1).is_some()
     }
 
-    /// Undefined bits of the `len` (at most 8) bytes at an address, as a load has them.
+    /// Undefined bits of the `len` (at most 8) bytes at an address, in the order of a load.
     #[inline]
     pub(super) fn load(&self, addr: u64, len: usize) -> u64 {
         if let Some(start) = self.in_stack(addr, len) {
@@ -101,7 +101,7 @@ impl Shadow {
         (0..len).map(byte).fold(0, |all, byte| all | byte)
     }
 
-    /// A store of `len` (at most 8) bytes.
+    /// Notes a store of `len` (at most 8) bytes.
     #[inline]
     pub(super) fn store(&mut self, addr: u64, len: usize, undefined: u64, by: Place) {
         let bytes = undefined.to_le_bytes();
@@ -155,7 +155,7 @@ impl Shadow {
         self.sources.insert(addr / 8, source);
     }
 
-    /// Where they came from.
+    /// Where undefined contents of the word at an address came from.
     pub(super) fn source(&self, addr: u64) -> Option<Place> {
         self.sources.get(&(addr / 8)).copied()
     }
@@ -178,12 +178,12 @@ impl Shadow {
     }
 }
 
-/// The block that has a byte, and where.
+/// The block that has a byte, and the byte's index in it.
 fn place_of(addr: u64) -> (u64, usize) {
     (addr / BLOCK_BYTES as u64, addr as usize % BLOCK_BYTES)
 }
 
-/// The blocks that have so many bytes from an address on, with the part of each.
+/// The blocks with the `len` bytes from an address on, with the part of each.
 fn blocks(addr: u64, len: u64) -> impl Iterator<Item = (u64, Range<usize>)> {
     let (mut block, mut at) = place_of(addr);
     let mut left = len;
@@ -196,7 +196,7 @@ fn blocks(addr: u64, len: u64) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// The bits of so many bytes.
+/// A mask of the bits of `len` bytes.
 fn cut(len: usize) -> u64 {
     if len >= 8 { u64::MAX } else { (1 << (len * 8)) - 1 }
 }

@@ -1,4 +1,4 @@
-//! One instruction: what it makes undefined, and what it may not do with what is.
+//! Checks of one instruction: what it makes undefined, and its use of undefined bits.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{Caller, Sanitizer};
 use crate::run::Run;
 
 impl Sanitizer {
-    /// The instruction in this slot is next.
+    /// Looks at the next instruction, in this slot.
     pub(crate) fn step(
         &mut self,
         run: &Run<'_>,
@@ -59,7 +59,7 @@ impl Sanitizer {
         }
     }
 
-    /// A run began, a function was entered or left, or a call has come back.
+    /// Follows the start of a run, a function's entry or return, or the end of a call.
     #[cold]
     fn settle(&mut self, run: &Run<'_>, slot: usize, regs: &[u64; REG_COUNT]) {
         let fp = regs[usize::from(REG_FP)];
@@ -135,7 +135,8 @@ impl Sanitizer {
         self.bits[dst] = bits::arithmetic(insn, before, src);
     }
 
-    /// Follows numbers that were loaded from values of maps: who only adds to one counts.
+    /// Follows numbers that were loaded from values of maps: a number that is only added to is a
+    /// counter.
     #[inline]
     fn made_of(&mut self, insn: Insn) {
         let dst = usize::from(insn.dst);
@@ -190,7 +191,7 @@ impl Sanitizer {
         self.bits[dst] = self.loaded(dst, addr, insn);
     }
 
-    /// Undefined bits of what is loaded, with where they came from.
+    /// Undefined bits of the loaded number; notes where they came from.
     #[inline]
     fn loaded(&mut self, dst: usize, addr: u64, insn: Insn) -> u64 {
         let len = insn.access_bytes();
@@ -303,7 +304,7 @@ impl Sanitizer {
         }
     }
 
-    /// An address that depends on what was never set.
+    /// Checks the address of an access, which must not depend on unset bits.
     #[cold]
     fn address(&mut self, register: usize) {
         let message = "the address of this access depends on bytes that were never set";

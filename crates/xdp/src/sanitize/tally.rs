@@ -13,8 +13,8 @@ use super::finding::{Finding, Kind};
 use super::habits::{Habits, LookUps, Updates};
 use super::shadow::Place;
 
-/// Behaviour of an object's programs in many runs of many workers, for findings that one run can't
-/// show.
+/// Behaviour of an object's programs over many runs on many workers, for findings that one run
+/// can't show.
 #[derive(Debug, Default)]
 pub struct Tally {
     look_ups: BTreeMap<Site, LookUps>,
@@ -22,21 +22,21 @@ pub struct Tally {
     counters: BTreeMap<Site, Count>,
     /// Ways to drop a packet: whether something counts them.
     ways: BTreeMap<(Site, u8), bool>,
-    /// Maps of which elements are deleted, and whether it is known of which.
+    /// Maps from which elements are deleted, and whether some deletion is from an unknown map.
     deleted: BTreeSet<String>,
     deletes_anywhere: bool,
     /// Programs whose instructions were looked at.
     looked_at: BTreeSet<String>,
 }
 
-/// An instruction, whichever time the object was loaded.
+/// An instruction; the same each time that the object is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     program: String,
     insn: usize,
     line: Option<(Arc<str>, u32)>,
     text: Arc<str>,
-    /// Whether what the call there returned is looked at.
+    /// Whether the program looks at the result of the call there.
     looks: bool,
 }
 
@@ -44,7 +44,7 @@ struct Site {
 struct Count {
     what: String,
     bits: u32,
-    /// There is one that nothing looks at, and one that something does.
+    /// Whether there is a counter that nothing looks at, and one that something does.
     plain: bool,
     used: bool,
 }
@@ -95,7 +95,7 @@ impl Tally {
         }
     }
 
-    /// Notes of which maps a program deletes elements, though it may not run.
+    /// Notes the maps from which a program deletes elements, even if it never runs.
     pub fn look_at(&mut self, linked: &Linked) {
         if !self.looked_at.insert(linked.name.clone()) {
             return;
@@ -226,8 +226,8 @@ fn site(programs: &[Arc<Linked>], place: Place) -> Option<Site> {
     })
 }
 
-/// Whether the object tells an instruction's line: not where the compiler made it of several, and
-/// what comes before in the program leads elsewhere.
+/// Whether the object's line information covers an instruction: not where the compiler merged
+/// several lines, and the code before in the program leads elsewhere.
 fn has_line(programs: &[Arc<Linked>], place: Place) -> bool {
     let Some((program, insn)) = place.get() else { return false };
     let Some(linked) = programs.get(program) else { return false };

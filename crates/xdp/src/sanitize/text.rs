@@ -4,7 +4,7 @@ use towpath_bpf::Linked;
 use towpath_bpf::program::Line;
 
 /// The text of argument `number` (from 1) of the call of `function` in a slot, as far as the lines
-/// that the object carries show it.
+/// in the object show it.
 pub(super) fn argument(linked: &Linked, slot: usize, function: &str, number: u8) -> Option<String> {
     let line = linked.nearest_line_of(slot)?;
     let call = calls_text(linked, line, function)?;
@@ -34,7 +34,7 @@ fn calls_text(linked: &Linked, line: &Line, function: &str) -> Option<String> {
                 text.push(' ');
                 text.push_str(&next.text);
             }
-            // What is not known may be an argument, or several.
+            // The unknown rest may be one argument, or several.
             _ => return Some(text),
         }
     }

@@ -14,7 +14,7 @@ use crate::memory::Grant;
 use crate::program::Shared;
 use crate::program::testing::{self, map_def};
 
-/// What timers are made of; their function's number is whatever a test wants to find again.
+/// The parts of timers; a test chooses the function's number, to find the timer again.
 struct Parts {
     map: Arc<Map>,
     code: Arc<Code>,
@@ -52,7 +52,7 @@ fn places(due: &[Due]) -> Vec<u64> {
     due.iter().map(|due| due.place).collect()
 }
 
-/// How many looks there are to come, over all shards.
+/// Number of looks to come, over all shards.
 fn looks(timers: &Timers) -> usize {
     timers.shards.iter().map(|shard| shard.0.lock().looks.len()).sum()
 }
@@ -73,7 +73,7 @@ fn those_that_are_due_come_in_order() {
     assert_eq!((timers.next_ns(), looks(&timers)), (None, 0));
 }
 
-/// However many are due, a round looks at so many; each comes once.
+/// A round looks at a limited number of due timers; each timer comes once.
 #[test]
 fn a_round_takes_no_more_than_it_is_to() {
     let (timers, parts) = (Timers::default(), Parts::new());
@@ -99,7 +99,7 @@ fn one_that_is_pushed_back_is_looked_at_once_more() {
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1000)));
     assert!(timers.take_due(1500, usize::MAX).is_empty());
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1999)));
-    // Sooner than it stands: it moves at once.
+    // Sooner than its place among the looks: it moves at once.
     timers.start(word, 1600, false, 0).unwrap();
     assert_eq!((looks(&timers), timers.next_ns()), (1, Some(1600)));
     assert_eq!(places(&timers.take_due(1600, usize::MAX)), [word.place()]);
@@ -140,7 +140,8 @@ fn one_that_is_pushed_back_meanwhile_fires_once() {
                 let word = own[turn % own.len()];
                 let due = now.load(SeqCst) + 3;
                 if !word.push_back(due) {
-                    // Nobody else starts it, so it waits no more, or for later than that.
+                    // No other thread starts it, so it is no longer waiting, or waits for a later
+                    // time.
                     started.fetch_add(u64::from(word.due().is_none()), SeqCst);
                     timers.start(word, due, true, 0).unwrap();
                 }
@@ -154,7 +155,7 @@ fn one_that_is_pushed_back_meanwhile_fires_once() {
     assert_eq!(taken.load(SeqCst) + left, started.load(SeqCst));
 }
 
-/// What may happen to timers at random, beside a map of when each is due.
+/// Random operations on timers, compared with a map of the time when each is due.
 #[test]
 fn at_random_they_come_as_from_a_list() {
     for seed in 0..50 {
@@ -232,7 +233,7 @@ fn none_is_lost_between_workers() {
         starters.into_iter().for_each(|starter| starter.join().unwrap());
         is_over.store(true, SeqCst);
     });
-    // One that takes may have seen nothing while the other one looked.
+    // A taking thread may have seen nothing while the other one looked.
     let left = timers.take_due(u64::MAX - 1, usize::MAX).len() as u64;
     assert_eq!(taken.load(SeqCst) + left, 4 * EACH);
 }

@@ -1,14 +1,14 @@
-//! The first word of a timer inside its map value: whether it is one, and when it is due.
+//! The first word of a timer inside its map value: whether there is a timer, and when it is due.
 //!
-//! A packet of a known flow pushes its timer back, and has just read the value around it. As long
-//! as that is all that changes, the word is the only thing that is written.
+//! A packet of a known flow pushes its timer back, and the program has just read the value around
+//! it. As long as only the time changes, only the word is written.
 
 use towpath_bpf::interp::AtomicOp;
 
 use crate::memory::{self, Grant};
 
-/// The word of one timer. It is not 0 from when the timer is made until its value gives it up, as
-/// a map asks for that only where it finds something.
+/// The word of one timer. It is not 0 from the timer's creation until its value gives it up,
+/// because a map releases only fields that are not 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word(Grant);
 
@@ -30,29 +30,30 @@ impl Word {
         waits(memory::atomic(self.0, AtomicOp::LoadAcquire, 0))
     }
 
-    /// Moves the time of a timer that waits to a later one; `false`, and nothing done, when it does
+    /// Moves the time of a waiting timer to a later one; `false`, and nothing done, when it does
     /// not wait, or is due later.
     #[inline]
     pub(super) fn push_back(self, due: u64) -> bool {
         self.due().is_some_and(|before| before <= due && self.exchange(before, due))
     }
 
-    /// Lets the timer wait until then. Its shard is locked.
+    /// Lets the timer wait until `due`. Its shard is locked.
     pub(super) fn wait(self, due: u64) {
         memory::atomic(self.0, AtomicOp::Exchange, due.max(FIRST));
     }
 
-    /// The timer waits no more; gives whether it did. Its shard is locked.
+    /// Stops the timer; returns whether it was waiting. Its shard is locked.
     pub(super) fn stop(self) -> bool {
         waits(memory::atomic(self.0, AtomicOp::Exchange, IDLE)).is_some()
     }
 
-    /// The same, if it is due at that time and not pushed back meanwhile. Its shard is locked.
+    /// Stops the timer if it is due at `due`, and was not pushed back meanwhile. Its shard is
+    /// locked.
     pub(super) fn fire(self, due: u64) -> bool {
         self.exchange(due, IDLE)
     }
 
-    /// There is no timer any more. Its shard is locked.
+    /// Removes the timer. Its shard is locked.
     pub(super) fn clear(self) {
         memory::atomic(self.0, AtomicOp::Exchange, 0);
     }
