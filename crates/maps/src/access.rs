@@ -1,4 +1,4 @@
-//! Which bytes of a map's memory a program may touch, and how.
+//! A program's access to the bytes of a map's memory.
 //!
 //! The interpreter asks for each access, so the answer is a few compares: a map's memory is at most
 //! a handful of `Span`s, each a row of equal elements with a key and a value inside.
@@ -16,8 +16,8 @@ pub enum Access {
     ReadWrite,
     /// An arena page that isn't allocated: reads give zeroes and writes vanish.
     Absent,
-    /// The data of a ring: only records that a program holds may be touched, and which those are
-    /// the program's runtime knows.
+    /// The data of a ring: only records that a program holds may be accessed; the program's runtime
+    /// knows these records.
     Record,
 }
 

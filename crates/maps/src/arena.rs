@@ -2,8 +2,8 @@
 //!
 //! Kernel counterpart: `kernel/bpf/arena.c`. A program's arena pointer is the address that user
 //! space has; its low 32 bits are also the offset from [`Arena::base`], which is how a compiler
-//! addresses the memory. Pages that aren't allocated read as zero and swallow writes, like the
-//! kernel's fault handler has it.
+//! addresses the memory. Pages that aren't allocated read as zero and swallow writes, as with the
+//! kernel's fault handler.
 //!
 //! No access faults here: a byte for each page says whether it is there, also for the pages around
 //! the arena that an instruction's offset reaches, and an access to an absent one is led to a word
@@ -71,7 +71,7 @@ pub struct Arena {
 struct Taken {
     /// May not be allocated unless asked for by address.
     reserved: Vec<u64>,
-    /// Was allocated once, and may hold what came late.
+    /// Was allocated once, and may hold data from late writes.
     freed: Vec<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Arena {
     }
 
     /// `bpf_arena_alloc_pages`: the arena pointer of `count` pages, at `pointer` if that isn't 0;
-    /// `None` when they can't be had.
+    /// `None` when there are not enough.
     pub fn alloc_pages(&self, pointer: u64, count: u32) -> Option<u64> {
         if count == 0 || count > self.pages {
             return None;

@@ -1,4 +1,4 @@
-//! Queries of target maps about their surroundings: which devices, CPUs, programs and sockets
+//! Queries of target maps about their surroundings: the devices, CPUs, programs and sockets that
 //! exist.
 
 use towpath_bpf::Errno;

@@ -1,4 +1,4 @@
-//! Why a map could not be made.
+//! Errors of creating a map.
 
 use towpath_bpf::map::Broken;
 use towpath_bpf::{Errno, MapDef};
@@ -37,7 +37,7 @@ pub enum MapError {
         /// The error of `BPF_MAP_CREATE`.
         errno: Errno,
     },
-    /// Memory for it can't be had.
+    /// There is no memory for it.
     #[error(
         "map {map:?}: no memory for {bytes} bytes; lower max_entries (limit {limit} bytes a map)"
     )]
@@ -64,7 +64,7 @@ pub enum MapError {
     Differs {
         /// The map's name.
         map: String,
-        /// In what.
+        /// The property in which they differ.
         difference: Difference,
     },
     /// A map that is to be used again belongs to the workers of another engine.

@@ -60,7 +60,7 @@ pub trait ReleaseField: Send + Sync {
     fn release(&self, field: &Field, address: NonNull<u8>, content: u64);
 }
 
-/// The special fields of one map's values, by offset, and who takes over what they own.
+/// The special fields of one map's values, by offset, and the owner that takes over what they own.
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
     list: Vec<Field>,
@@ -97,8 +97,8 @@ impl Fields {
         self.locked(region, at, || self.copy_in(region, at, value));
     }
 
-    /// A value of so many bytes, read with its lock in hand if `locked`; special fields read as
-    /// zero (`check_and_init_map_value`).
+    /// A value of `len` bytes, read with its lock held if `locked`; special fields read as zero
+    /// (`check_and_init_map_value`).
     pub(crate) fn copy_out(&self, region: &Region, at: usize, len: usize, locked: bool) -> Vec<u8> {
         let mut out = vec![0; len];
         let mut copy = || self.ordinary(len, |from, to| region.read(at + from, &mut out[from..to]));
@@ -317,7 +317,7 @@ mod tests {
         spin_lock(&locks[1]);
         spin_unlock(&locks[1]);
         assert_eq!(held(), NONE);
-        // More than a program can hold are not noted, and leave nothing behind.
+        // Locks beyond the number that a program can hold are not noted, and leave nothing behind.
         let many: Vec<AtomicU32> = (0..2 * HELD_MAX).map(|_| AtomicU32::new(0)).collect();
         many.iter().for_each(spin_lock);
         many.iter().rev().for_each(spin_unlock);

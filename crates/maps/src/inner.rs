@@ -189,7 +189,7 @@ impl Slots {
 impl Store for MapOfMaps {
     /// The inner map's handle, as a program sees it.
     fn lookup(&self, _worker: usize, key: &[u8]) -> Option<NonNull<u8>> {
-        // What is in a slot now is held at least until this worker is quiescent.
+        // The map in a slot now is held at least until this worker is quiescent.
         let handle = self.slots.handle(key);
         NonNull::new(std::ptr::with_exposed_provenance_mut(handle as usize))
     }

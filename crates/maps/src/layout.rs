@@ -3,8 +3,8 @@
 //! Maps never move, so an array access becomes an addition and a hash look-up a loop over known
 //! addresses. A user of these numbers must hold the map and keep the rules of [`crate::qsbr`].
 
-/// Where the values of an array are that is not known when code is made: an inner map. It lies in
-/// the [`Map`](crate::Map), [`ArrayView::OFFSET`] bytes from what a program holds for it.
+/// The place of the values of an array that is unknown when code is compiled: an inner map. It lies
+/// in the [`Map`](crate::Map), [`ArrayView::OFFSET`] bytes from what a program holds for it.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct ArrayView {
@@ -43,8 +43,8 @@ pub enum Layout {
         /// Bytes from CPU to CPU; 0 when all share the values.
         cpu_stride: u64,
     },
-    /// ARRAY_OF_MAPS: slot `i` is the 64-bit handle of a map at `base + 8 * i`, 0 when empty. What
-    /// was read with acquire order stays a map until the worker is quiescent.
+    /// ARRAY_OF_MAPS: slot `i` is the 64-bit handle of a map at `base + 8 * i`, 0 when empty. A
+    /// handle that was read with acquire order stays valid until the worker is quiescent.
     Handles {
         /// Address of the first slot.
         base: u64,

@@ -47,7 +47,7 @@ pub struct CreateOptions {
     pub fields: Vec<Field>,
     /// Releases resources owned by special fields.
     pub release: Option<Arc<dyn ReleaseField>>,
-    /// Which devices, CPUs, programs and sockets exist.
+    /// The devices, CPUs, programs and sockets that exist.
     pub environment: Arc<dyn Environment>,
     /// `BPF_F_RDONLY` and `BPF_F_WRONLY` are checked and then left to the user's descriptors, as in
     /// the kernel. Otherwise they hold for every user of the map.
@@ -208,8 +208,8 @@ impl Map {
         &self.domain
     }
 
-    /// The number that stands for this map in a program's register. Not an address of anything a
-    /// program may read.
+    /// The number that stands for this map in a program's register. It is not an address of
+    /// anything that a program may read.
     pub fn handle(&self) -> u64 {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
@@ -223,16 +223,15 @@ impl Map {
         }
     }
 
-    /// Bytes of memory that were made be there, of those that the kernel allocates when it creates
-    /// such a map; `None` of kinds whose memory comes with their elements.
+    /// Bytes of memory that are populated, and all bytes that the kernel allocates when it creates
+    /// such a map; `None` for kinds whose memory comes with their elements.
     pub fn population(&self) -> Option<(u64, u64)> {
         let all: u64 = self.store().preallocated().iter().map(|region| region.len() as u64).sum();
         (all > 0).then(|| (self.populated.load(Relaxed).min(all), all))
     }
 
-    /// Makes the next part of this memory be there, so that no insertion waits for it; gives
-    /// whether there is more of it. Takes some 0.1 ms, and may be called beside programs; by one
-    /// thread at a time.
+    /// Populates the next part of this memory, so that no insertion waits for it; returns whether
+    /// more is left. Takes some 0.1 ms, and may be called beside programs; by one thread at a time.
     pub fn populate_step(&self) -> bool {
         let (done, mut at) = (self.populated.load(Relaxed), 0);
         for region in self.store().preallocated() {
@@ -297,7 +296,7 @@ impl Map {
         self.store().pop(out)
     }
 
-    /// `bpf_map_peek_elem`: for a bloom filter `out` is what is asked for.
+    /// `bpf_map_peek_elem`: for a bloom filter `out` is the value to look for.
     pub fn peek(&self, out: &mut [u8]) -> Result<(), Errno> {
         self.check_size(out.len())?;
         self.store().peek(out)
@@ -367,7 +366,7 @@ impl Map {
         targets
     }
 
-    /// Clears all entries of an XSKMAP that lead to the socket of that id: it is closed.
+    /// Clears all entries of an XSKMAP that lead to a socket that was closed, given by its id.
     pub fn forget(&self, socket: u32) {
         if let Storage::Targets(targets) = &self.storage
             && self.kind().values() == Values::Socket
@@ -414,10 +413,9 @@ impl Map {
         }
     }
 
-    /// For look-ups by words in a HASH, LRU_HASH or per-CPU one, or in the handles of a
-    /// HASH_OF_MAPS; `None` when its keys have more
-    /// than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX) words, or are hashed as the kernel does
-    /// (`BPF_F_ZERO_SEED`).
+    /// The view for look-ups by words in a HASH, LRU_HASH or per-CPU one, or in the handles of a
+    /// HASH_OF_MAPS; `None` when its keys have more than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX)
+    /// words, or are hashed as the kernel does (`BPF_F_ZERO_SEED`).
     #[cfg(not(loom))]
     pub fn hash_view(&self) -> Option<&HashView> {
         let fits = self.def.key_size as usize <= KEY_WORDS_MAX * 8;
@@ -497,7 +495,7 @@ impl Map {
         self.spans.iter().find_map(|span| span.part(addr, len as u64))
     }
 
-    /// `BPF_F_LOCK` works: the value has a `bpf_spin_lock`.
+    /// Whether `BPF_F_LOCK` works: the value has a `bpf_spin_lock`.
     pub fn has_lock(&self) -> bool {
         self.fields.has_lock()
     }

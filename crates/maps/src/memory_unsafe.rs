@@ -47,25 +47,26 @@ impl Region {
         Ok(Region { base: NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?, len })
     }
 
-    /// Asks for huge pages, where the machine has any and there is more than one to fill: a look-up
-    /// in a large table then waits for its memory alone, and not for where that is.
+    /// Asks for huge pages, where the machine has any and the region fills at least one: a look-up
+    /// in a large table then waits for its memory alone, and not for its address translation.
     pub(crate) fn in_huge_pages(self) -> Self {
         if self.len >= HUGE_PAGE_BYTES {
             let (base, advice) = (self.base.as_ptr().cast(), Advice::LinuxHugepage);
-            // SAFETY: of the mapping, which stays as it is; only the size of its pages may change.
+            // SAFETY: the range is in the mapping, which stays as it is; only the size of its pages
+            // may change.
             let _kept_small = unsafe { madvise(base, self.len, advice) };
         }
         self
     }
 
-    /// Makes up to so many bytes from an offset on be there, so that no frame waits for the kernel
-    /// to find memory. What isn't there comes when it is touched.
+    /// Populates up to `len` bytes from an offset on, so that no frame waits for the kernel to find
+    /// memory. Other pages come when they are touched.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         let from = offset / PAGE_BYTES * PAGE_BYTES;
         let len = (offset - from + len).min(self.len - from.min(self.len));
         if len > 0 {
             let (base, advice) = (self.at(from).as_ptr().cast(), Advice::LinuxPopulateWrite);
-            // SAFETY: of the mapping, whose bytes stay as they are.
+            // SAFETY: the range is in the mapping, whose bytes stay as they are.
             let _comes_later = unsafe { madvise(base, len, advice) };
         }
     }
@@ -155,7 +156,7 @@ impl Region {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }
     }
 
-    /// So many words from a multiple of 8 on.
+    /// `count` words from a multiple of 8 on.
     #[inline]
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         assert!(offset.is_multiple_of(8) && offset <= self.len && count <= (self.len - offset) / 8);

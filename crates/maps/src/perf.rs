@@ -57,7 +57,7 @@ impl Sample<'_> {
         self.written += bytes.len();
     }
 
-    /// Shows it to the reader.
+    /// Shows the sample to the reader.
     #[inline]
     pub fn commit(self) {
         let committed = self.ring.commit(self.position, 0);
@@ -74,8 +74,8 @@ impl PerfEventArray {
         }
     }
 
-    /// Opens a slot with a ring of at least so many bytes. Opening it again empties it, and leaves
-    /// its ring as large as it is.
+    /// Opens a slot with a ring of at least `bytes` bytes. Opening it again empties it, and leaves
+    /// the size of its ring unchanged.
     pub fn open(&self, index: u32, bytes: usize) -> Result<(), Errno> {
         let slot = self.slots.get(index as usize).ok_or(Errno::E2BIG)?;
         let _only = slot.reader.lock();

@@ -43,7 +43,7 @@ impl PifoGeneric {
             out.fill(0);
             return Err(Errno::ENOENT);
         };
-        // Under the lock: the element may be another one's as soon as that is gone.
+        // Under the lock: afterwards the element may be reused.
         self.region.read(next.element as usize * self.stride, out);
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Store for PifoGeneric {
 
 /// Packet storage behind a `PIFO_XDP` map; implemented in towpath-xdp.
 pub trait Packets: Any + Debug + Send + Sync {
-    /// How many there are.
+    /// Number of packets.
     fn count(&self) -> u64;
 }
 
@@ -95,15 +95,15 @@ impl PifoXdp {
         PifoXdp { capacity: def.max_entries, range, packets: OnceLock::new() }
     }
 
-    /// Its packets, which `make` makes room for when they are asked for the first time; `None` when
-    /// they were made room for as something else.
+    /// Its packets, whose storage `make` creates at the first call; `None` when the storage was
+    /// created with another type.
     #[inline]
     pub fn packets<T: Packets>(&self, make: impl FnOnce(Ranks) -> T) -> Option<&T> {
         let packets: &dyn Any = &**self.any(make);
         packets.downcast_ref()
     }
 
-    /// The same, to keep beyond the map.
+    /// As [`PifoXdp::packets`], with a reference that may outlive the map.
     pub fn shared_packets<T: Packets>(&self, make: impl FnOnce(Ranks) -> T) -> Option<Arc<T>> {
         let packets: Arc<dyn Any + Send + Sync> = Arc::<dyn Packets>::clone(self.any(make));
         packets.downcast().ok()
@@ -130,7 +130,7 @@ fn ranks(def: &MapDef) -> Ranks {
     Ranks::new(def.max_entries, def.map_extra as u32)
 }
 
-/// A number as a value of so many bytes.
+/// A number as a value of `size` bytes.
 fn number(number: u64, size: usize) -> Value {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(size, 0);

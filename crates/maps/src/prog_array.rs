@@ -76,8 +76,7 @@ impl ProgArray {
 /// A program array as compiled code reads it: a word a slot, the address that stands for the
 /// program in it, or 0 where there is none. It follows the array's changes.
 ///
-/// Ids are those of one [`ProgramIndex`]. Whose programs have others looks at the array through
-/// slots of its own.
+/// Ids are those of one [`ProgramIndex`]. Each index looks at the array through slots of its own.
 #[derive(Debug)]
 pub struct ProgramSlots {
     array: Arc<Map>,
@@ -90,7 +89,7 @@ impl ProgramSlots {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`
+    /// Fails with `ENOMEM`.
     pub fn new(
         array: &Arc<Map>,
         index: Weak<dyn ProgramIndex>,
@@ -118,9 +117,9 @@ impl ProgramSlots {
         self.words.base()
     }
 
-    /// Asks the index again for the address of a program, where the array has it. Behind that no
-    /// slot has an address that the index gave before; workers that were not quiescent since may
-    /// still use one.
+    /// Asks the index again for the address of a program, where the array has it. Afterwards no
+    /// slot has an address that the index returned before; workers that were not quiescent since
+    /// may still use one.
     pub fn refresh(&self, id: u32) {
         let Some(programs) = self.array.programs() else { return };
         let shown = programs.shown.lock();
@@ -134,7 +133,7 @@ impl ProgramSlots {
     fn show(&self, slot: u32, id: u32) {
         let index = self.index.upgrade().filter(|_| id != 0);
         let address = index.map_or(0, |index| index.address(id));
-        // Who reads the address reads what is there, which was written before.
+        // A reader of the address also sees the memory behind it, which was written before.
         self.words.word(slot as usize * 8).store(address, Ordering::Release);
     }
 }
@@ -166,7 +165,7 @@ impl Store for ProgArray {
     }
 }
 
-/// A 4-byte key or value as a number; of a longer one its beginning, 0 of a shorter one.
+/// A 4-byte key or value as a number; the first 4 bytes of a longer one, 0 for a shorter one.
 pub fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
@@ -184,7 +183,7 @@ mod tests {
         Map::create(&def, &CreateOptions::new(Domain::new(1))).unwrap()
     }
 
-    /// Programs with these ids are at 1000 and so many.
+    /// Programs with these ids; each is at address 1000 plus its id.
     #[derive(Debug)]
     struct Known(Mutex<Vec<u32>>);
 

@@ -56,7 +56,8 @@ impl Domain {
     /// Worker `worker` holds no address from a map at this moment. Call it between batches.
     pub fn quiesce(&self, worker: usize) {
         let (now, Reader(announced)) = (self.epoch.read().load(SeqCst), &self.workers[worker]);
-        // The same again says nothing new: what was unlinked in this epoch waits for a later one.
+        // Announcing the same epoch again changes nothing: elements unlinked in this epoch wait for
+        // a later one.
         if announced.load(Relaxed) == now {
             return;
         }
@@ -113,8 +114,8 @@ impl Domain {
         self.epoch.write().fetch_add(1, SeqCst);
     }
 
-    /// Sees to it that readers' next announcements are later than a tag: once is enough for all
-    /// that have it.
+    /// Makes readers' next announcements later than a tag; one call is enough for all elements with
+    /// this tag.
     pub(crate) fn advance_from(&self, tag: u64) {
         if self.epoch.read().load(SeqCst) == tag {
             let _done_by_another =

@@ -1,10 +1,10 @@
-//! Elements by rank, the lowest first: where the ranked queues keep their order.
+//! Elements by rank, the lowest first: the order of the ranked queues.
 //!
 //! As proposed for the kernel ("xdp: Add packet queueing and scheduling capabilities", July 2022):
 //! two windows of as many ranks as the map says lie one behind the other, and each rank has a
 //! bucket, first in, first out. When the first window is used up it becomes the one behind the
-//! second. Which buckets are in use is known by bits, and by bits over those, so that nothing here
-//! takes longer with more elements or ranks.
+//! second. Buckets in use are marked by bits, and words of these bits by further bits, so that no
+//! operation takes longer with more elements.
 
 use towpath_bpf::Errno;
 
@@ -16,20 +16,20 @@ pub struct Ranks {
     range: u32,
     /// The lowest rank of the first window.
     lowest: u64,
-    /// Which of the windows is the first.
+    /// Index of the first of the two windows.
     first: usize,
     windows: [Window; 2],
-    /// Of each element the next one in its bucket, or the next unused one.
+    /// For each element, the next one in its bucket, or the next unused one.
     next: Box<[u32]>,
-    /// The head of those that are unused again, how many they are, and the first that never was
-    /// used: memory is touched when it is needed.
+    /// The head of the list of elements that are unused again, their number, and the first element
+    /// that was never used: memory is touched when it is needed.
     unused: u32,
     unused_count: u32,
     fresh: u32,
     count: u32,
 }
 
-/// The buckets of so many ranks.
+/// The buckets of a window's ranks.
 #[derive(Debug)]
 struct Window {
     buckets: Box<[Bucket]>,
@@ -39,7 +39,7 @@ struct Window {
     count: u32,
 }
 
-/// Elements of one rank. It means something while its bit is set.
+/// Elements of one rank. Valid while its bit is set.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     oldest: u32,
@@ -51,7 +51,7 @@ struct Bucket {
 pub struct Ranked {
     /// The element's number.
     pub element: u32,
-    /// Its rank, or the last there was a bucket for.
+    /// Its rank, or the last one for which there was a bucket.
     pub rank: u64,
 }
 
@@ -73,19 +73,19 @@ impl Ranks {
         }
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many there may be.
+    /// The largest number of elements.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Adds an element, behind those of its rank; gives its number. Ranks past both windows count
+    /// Adds an element, behind those of its rank; returns its number. Ranks past both windows count
     /// as the last one of the second. `ERANGE`: the rank is below the windows; `EOVERFLOW`: there
-    /// are as many elements as there may be.
+    /// is no room for more elements.
     #[inline]
     pub fn push(&mut self, rank: u64) -> Result<u32, Errno> {
         let Some(ahead) = rank.checked_sub(self.lowest) else { return Err(Errno::ERANGE) };

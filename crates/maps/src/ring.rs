@@ -68,7 +68,7 @@ impl Ring {
         let mut start = self.claimed.read().load(Ordering::Relaxed);
         loop {
             let consumed = self.consumer().load(Ordering::Acquire);
-            // As the kernel's, records may fill the ring but for its last byte.
+            // As in the kernel, records may fill the ring but for its last byte.
             if (start + bytes).wrapping_sub(consumed) >= self.size() {
                 return None;
             }

@@ -52,7 +52,7 @@ impl Ringbuf {
         }
     }
 
-    /// `bpf_ringbuf_submit`: hands the record to the consumer. `sample` is what `reserve` gave;
+    /// `bpf_ringbuf_submit`: hands the record to the consumer. `sample` is the result of `reserve`;
     /// anything else is refused.
     #[inline]
     pub fn submit(&self, sample: NonNull<u8>) -> Result<(), Errno> {

@@ -137,7 +137,7 @@ impl MapSet {
     }
 }
 
-/// The map that is there, if it is as the object says, or a new one.
+/// The existing map, if it fits the object's definition, or a new one.
 fn one(index: usize, def: &MapDef, options: &SetOptions) -> Result<Arc<Map>, MapError> {
     let fields = options.fields.get(index).cloned().unwrap_or_default();
     let Some(Some(map)) = options.existing.get(index) else {

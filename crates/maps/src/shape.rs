@@ -1,5 +1,5 @@
-//! Whether a map that is there can stand for one that an object file defines, and what of its
-//! values another version of their type can take over.
+//! Whether an existing map can stand for one that an object file defines, and how its values are
+//! converted to another version of their type.
 //!
 //! libbpf asks the same before it uses a pinned map again (`map_is_reuse_compat`): kind, sizes and
 //! flags. Here the types count, too, when both sides have them: a value whose members have moved
@@ -20,7 +20,7 @@ use crate::user::Value;
 /// The first property in which a map differs from a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which: `value_size`, `the type of its values`.
+    /// The property: `value_size`, `the type of its values`.
     pub property: &'static str,
     /// The map's shape.
     pub was: String,

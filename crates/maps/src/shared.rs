@@ -15,13 +15,13 @@ impl<T> Shared<T> {
         Shared(Line(inner))
     }
 
-    /// To look at.
+    /// A reference for reading.
     #[inline]
     pub(crate) fn read(&self) -> &T {
         &self.0.0
     }
 
-    /// To change: takes the line away from the other cores.
+    /// A reference for writing, which takes the line away from the other cores.
     #[inline]
     pub(crate) fn write(&self) -> &T {
         #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) type Visit<'a> = dyn FnMut(Element<'_>) -> ControlFlow<()> + 'a;
 
 /// A kind of map. Keys have the right size when they come here.
 pub(crate) trait Store: Send + Sync {
-    /// Memory that programs may touch.
+    /// Memory that programs may access.
     fn spans(&self) -> Vec<Span> {
         Vec::new()
     }

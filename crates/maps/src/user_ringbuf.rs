@@ -84,8 +84,8 @@ impl UserRingbuf {
         self.submit(&self.reserve(size)?, data)
     }
 
-    /// Whether [`UserRingbuf::drain`] would find nothing, and no other thread drains. Mostly so,
-    /// and found out without taking the ring.
+    /// Whether [`UserRingbuf::drain`] would find nothing, and no other thread drains. This is the
+    /// usual case, and it is found out without taking the ring.
     #[inline]
     pub fn is_idle(&self, flags: u64) -> bool {
         let is_known = flags & !DRAIN_FLAGS == 0;

@@ -1,4 +1,4 @@
-//! Elements that no bucket holds, as they go from hand to hand: linked lists and ranges.
+//! Elements that no bucket holds, as they move between shards: linked lists and ranges.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl Chain {
         *self = Chain { first: self.first, last: other.last, count: self.count + other.count };
     }
 
-    /// Takes up to so many off the front; nothing when there is nothing.
+    /// Takes up to `count` elements off the front; `None` when there is none.
     pub(super) fn cut(&mut self, pool: &Pool, count: u32) -> Option<Chain> {
         if self.is_empty() || count == 0 {
             return None;
@@ -101,7 +101,7 @@ impl Batch {
     }
 }
 
-/// Takes up to so many off the front of a range; nothing when there is nothing.
+/// Takes up to `count` elements off the front of a range; `None` when there is none.
 pub(super) fn cut_range(range: &mut Range<u32>, count: u32) -> Option<Range<u32>> {
     let middle = range.end.min(range.start.saturating_add(count));
     let front = range.start..middle;

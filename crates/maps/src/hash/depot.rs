@@ -1,4 +1,4 @@
-//! Where elements go from worker to worker, in batches.
+//! The depot, through which elements go from worker to worker in batches.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub(super) struct Open<'a> {
 }
 
 impl Depot {
-    /// With these elements.
+    /// A depot with these elements.
     pub(super) fn new(fresh: Range<u32>) -> Self {
         let held = AtomicU32::new(fresh.end - fresh.start);
         Depot {
@@ -75,7 +75,7 @@ impl Depot {
 }
 
 impl Open<'_> {
-    /// A batch, of about that many where they were never used.
+    /// A batch; of elements that were never used, at most `count`.
     pub(super) fn cut(&mut self, count: u32) -> Option<Batch> {
         let stock = &mut *self.stock;
         let fresh = || cut_range(&mut stock.fresh, count).map(Batch::Fresh);

@@ -75,11 +75,11 @@ pub(crate) fn seeded_words<const WORDS: usize>(
 }
 
 /// Two states that take pairs of words in turn, so that no multiplication waits for the one before
-/// it. Each has a secret in its state and another one in its pairs: what is added to one does not
-/// make up for anything in the other.
+/// it. Each has a secret in its state and another one in its pairs, so that a change in one state
+/// cannot be compensated in the other.
 #[derive(Clone, Copy)]
 struct Lanes {
-    /// The one whose turn it is, and what its pairs are mixed with.
+    /// The state whose turn it is, and the secret that its pairs are mixed with.
     next: (u64, u64),
     other: (u64, u64),
     /// Whether the turn is the second one's.

@@ -1,4 +1,4 @@
-//! Which element of a full LRU table goes: a clock.
+//! The choice of the element that a full LRU table evicts: a clock.
 //!
 //! The kernel keeps active and inactive lists and moves elements between them by a reference bit
 //! (`kernel/bpf/bpf_lru_list.c`). A hand that passes over the elements, clears the bit of used ones
@@ -6,10 +6,10 @@
 //! used stay) and needs no list: a look-up only sets a bit. `BPF_F_NO_COMMON_LRU` makes no
 //! difference here, because the hand isn't a lock that cores wait for.
 //!
-//! The hand moves on by a block of elements, which is then the worker's who moved it: it looks at
-//! one after the other, and moves the hand again a whole block later. A block that others left far
-//! behind is given up. So an evicted element is out of order by some blocks for each worker, and a
-//! worker alone evicts in order.
+//! The hand moves on by a block of elements, which then belongs to the worker that moved it: the
+//! worker looks at one after the other, and moves the hand again a whole block later. A block that
+//! others left far behind is given up. So an evicted element is out of order by some blocks for
+//! each worker, and a worker alone evicts in order.
 
 use crate::hash::HashTable;
 use crate::hash::pool::{Pool, header};
@@ -22,7 +22,8 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 const SPARED_MAX: u32 = 1024;
 /// Most elements of a block.
 const BLOCK_MAX: u32 = 32;
-/// So many elements further on an element is asked for, its bucket, and the bucket's first element.
+/// Distances in elements at which an element, its bucket, and the bucket's first element are
+/// prefetched.
 const AHEAD: [u32; 3] = [9, 6, 3];
 
 /// The hand, and where workers are.
@@ -140,7 +141,7 @@ impl Clock {
         own.rest.store(if following == 0 { self.claim(pool, own) } else { following }, Relaxed);
     }
 
-    /// The elements that are next for anybody.
+    /// The next block of elements, for the worker that claims it.
     fn claim(&self, pool: &Pool, own: &Block) -> u64 {
         let blocks = u64::from(pool.elements.div_ceil(self.block));
         let hand = self.hand.write().fetch_add(1, Relaxed);
@@ -180,8 +181,8 @@ fn state_of(pool: &Pool, hand: u32, new: u32) -> u32 {
     if ahead < pool.elements / 2 { header::REFERENCED } else { 0 }
 }
 
-/// Asks for the memory that evictions soon to come need: elements, what they lead to, and what that
-/// leads to.
+/// Prefetches the memory for the next evictions: elements, their buckets, and the first elements of
+/// these.
 fn look_ahead(map: &HashTable, rest: Rest, following: Rest) {
     let pool = &map.table.pool;
     let hash = |element| pool.header(element, header::HASH).load(Relaxed);

@@ -1,5 +1,5 @@
-//! Tables and pools among many workers: nothing is lost, the limit is exact, and what all workers
-//! write is written seldom.
+//! Tables and pools among many workers: nothing is lost, the limit is exact, and memory that all
+//! workers write is written seldom.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn on_each_worker(run: impl Fn(usize) + Sync) {
     });
 }
 
-/// Takes and gives back in every way that there is; gives what it still has.
+/// Takes and gives back elements in every way; returns those that it still has.
 fn come_and_go(pool: &Pool, worker: usize) -> Vec<u32> {
     let (mut random, mut have) = (Rng::with_seed(worker as u64), Vec::new());
     for step in 0..20_000u32 {
@@ -104,7 +104,7 @@ fn the_limit_is_exact_for_all_workers_together() {
         });
         assert_eq!(stored.into_inner(), entries as usize);
         assert_eq!(map.count(), Some(entries.into()));
-        // What one worker deletes any other one can store, and nothing more.
+        // Any other worker can store as many elements as one worker deletes, and no more.
         let keys: Vec<_> = map.user().entries().map(|(key, _)| key).collect();
         let deleted = &keys[..keys.len().div_ceil(3)];
         deleted.iter().for_each(|key| map.delete(1, key).unwrap());
@@ -169,7 +169,7 @@ fn what_one_worker_inserts_another_deletes() {
     assert_eq!(map.count(), Some(0));
 }
 
-/// Writes, for each operation, to what all workers write, while all workers run.
+/// Writes to memory that all workers write, for each operation, while all workers run.
 fn shared_writes(map: &Map, operations: u32, run: impl Fn(usize, u32) + Sync) -> f64 {
     let writes = AtomicUsize::new(0);
     on_each_worker(|worker| {

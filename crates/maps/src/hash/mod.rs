@@ -3,8 +3,8 @@
 //! Kernel counterpart: `kernel/bpf/hashtab.c`. Updating a key puts a new element in the place of
 //! the old one, so that a reader sees either value whole; per-CPU values are written in place.
 //! Elements come from a [`pool`] that is somewhat larger than `max_entries`, because replaced ones
-//! wait for readers. Nothing that an insertion, a deletion or an eviction writes is written by
-//! every worker each time.
+//! wait for readers. An insertion, a deletion or an eviction usually writes no memory that all
+//! workers write.
 
 mod chain;
 mod depot;
@@ -258,7 +258,7 @@ impl HashTable {
     }
 
     /// A place for a key that isn't there, before its bucket is locked, as the kernel does
-    /// (`prealloc_lru_pop`). Meanwhile the bucket comes from whichever core wrote it last.
+    /// (`prealloc_lru_pop`). Meanwhile the bucket comes from the core that wrote it last.
     fn place_ahead(&self, hash: u32, key: &[u8], worker: usize) -> Option<(u32, u32)> {
         self.table.prefetch(hash);
         if self.table.find(hash, key) != NIL {
@@ -425,7 +425,8 @@ impl Store for HashTable {
             let mut steps = 0;
             // The bound matters only when elements are reused under the walk.
             while element != NIL && steps < self.table.pool.elements {
-                // As the kernel, the next one is known before the callback, which may delete.
+                // As in the kernel, the next element is determined before the callback, which may
+                // delete.
                 let next = self.table.next(element);
                 self.table.read_key(element, &mut key);
                 let key_address = self.table.pool.region.at(self.table.key_offset(element));

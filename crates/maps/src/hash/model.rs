@@ -15,7 +15,7 @@ const KEY: Keyed = (1u64.to_ne_bytes(), 0);
 const SAME_BUCKET: Keyed = (2u64.to_ne_bytes(), 2);
 const OTHER_BUCKET: Keyed = (3u64.to_ne_bytes(), 1);
 
-/// A table of as many buckets, or more.
+/// A table for this many elements.
 fn table(elements: u32) -> (Arc<Table>, Arc<Domain>) {
     let domain = Domain::new(1);
     let table = Table::new(elements, 0, 8, 8, Hasher::Number, domain.clone()).unwrap();

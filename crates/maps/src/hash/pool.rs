@@ -5,8 +5,8 @@
 //! kernel does with preallocated elements always; [`Pool::reuses`] then tells readers, who may be
 //! standing on one, to start their walk again.
 //!
-//! Each worker has a [`Shard`] of its own, and takes and gives back elements without a look at
-//! anybody else's; they go from shard to shard in batches, through the [`Depot`]. There are so many
+//! Each worker has a [`Shard`] of its own, and takes and gives back elements without a look at the
+//! others; elements go from shard to shard in batches, through the [`Depot`]. There are as many
 //! elements as the table has places, and a *reserve* for each shard, for replacements and for
 //! waiting elements. Keys are not counted: a table is full when no shard holds more than its
 //! reserve.
@@ -209,12 +209,13 @@ impl Pool {
         self.take_if(worker, keep, || self.has_more_than(keep))
     }
 
-    /// An element of the worker's shard, which others are brought to while there are any.
+    /// An element of the worker's shard, to which elements of others are brought while there are
+    /// any.
     fn take_if(&self, worker: usize, keep: u32, are_any: impl Fn() -> bool) -> Option<u32> {
         loop {
             if let Some(element) = self.own(worker).take(self, worker, keep) {
-                // What is written to an element that was reused under a reader comes after its
-                // count: see `reuses`.
+                // Writes to an element that was reused under a reader come after its count: see
+                // `reuses`.
                 fence(Release);
                 return Some(element);
             }

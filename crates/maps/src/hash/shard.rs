@@ -15,8 +15,8 @@ const SETTLE: u32 = 32;
 #[derive(Default)]
 pub(super) struct Shard {
     lists: Line<Mutex<Lists>>,
-    /// See [`Held`]. Written with the lists locked; who looks for elements reads it first, and
-    /// only takes this line from its owner.
+    /// See [`Held`]. Written with the lists locked; a worker that looks for elements reads it
+    /// first, and takes only this line from its owner.
     held: Line<AtomicU64>,
 }
 
@@ -93,22 +93,22 @@ impl Shard {
         let mut lists = self.lists.0.lock();
         let element = lists.at_hand(pool, worker).or_else(|| lists.take_waiting(pool));
         let Some(element) = element else { return false };
-        // What is written to an element that was reused under a reader comes after its count.
+        // Writes to an element that was reused under a reader come after its count.
         fence(Release);
         link(element);
         lists.retire(pool, worker, old);
         true
     }
 
-    /// Takes one in that was unlinked, and gives another one, or the same.
+    /// Takes in an element that was unlinked, and returns another one, or the same.
     pub(super) fn swap(&self, pool: &Pool, worker: usize, old: u32) -> Option<u32> {
         let mut lists = self.lists.0.lock();
         lists.retire(pool, worker, old);
         lists.at_hand(pool, worker).or_else(|| lists.take_waiting(pool))
     }
 
-    /// Takes one in that was unlinked; whether there are now so many free ones that others should
-    /// have some.
+    /// Takes in an element that was unlinked; returns whether there are now enough free ones to
+    /// share with others.
     pub(super) fn retire(&self, pool: &Pool, worker: usize, element: u32) -> bool {
         let mut lists = self.lists.0.lock();
         lists.retire(pool, worker, element);
@@ -116,7 +116,7 @@ impl Shard {
         self.has_too_many(pool, &lists)
     }
 
-    /// Takes one in that was never linked.
+    /// Takes in an element that was never linked.
     pub(super) fn give_back(&self, pool: &Pool, element: u32) {
         let mut lists = self.lists.0.lock();
         lists.free.push(pool, element);
@@ -133,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// Half of what is here beyond `keep`, at most so many.
+    /// Half of the elements beyond `keep`, at most `most`.
     pub(super) fn cut_above(&self, pool: &Pool, keep: u32, most: u32) -> Option<Batch> {
         if self.count() <= keep {
             return None;
@@ -191,7 +191,7 @@ impl Lists {
         self.cut_fresh(1).map(|range| range.start)
     }
 
-    /// Up to so many that were never used.
+    /// Up to `count` elements that were never used.
     fn cut_fresh(&mut self, count: u32) -> Option<Range<u32>> {
         let range = self.fresh.last_mut()?;
         let front = cut_range(range, count);
@@ -210,7 +210,8 @@ impl Lists {
         }
     }
 
-    /// Frees what waited long enough, and asks readers to move on for the rest, if it is so many.
+    /// Frees elements that waited long enough, and asks readers to move on for the rest, if there
+    /// are at least `at_least`.
     fn settle(&mut self, pool: &Pool, worker: usize, at_least: u32) {
         for _ in 0..2 {
             if let Some(tag) = self.older.tag {

@@ -1,4 +1,4 @@
-//! A hash table as compiled code looks things up in it: keys as words in registers.
+//! A view of a hash table for look-ups by compiled code: keys are words in registers.
 //!
 //! The same walk as [`Table::find`](super::table::Table::find) over the same memory, with
 //! everything constant in one cache line and no offset checked: all indices in a chain were written

@@ -1,11 +1,11 @@
 //! Ways into a trie by a key's first bits: a table says where a walk from the top would be behind
 //! them, so that it begins there.
 //!
-//! Of each value of these bits it has two links: the topmost node whose prefix has as many bits or
-//! more, all of them alike (there is one, which all longer prefixes are below), and the node of the
-//! longest prefix that is shorter. A change of one prefix changes one of the two and no more, so a
-//! look-up that reads both while a writer is at work finds what was there before or what is there
-//! now.
+//! For each value of these bits it has two links: to the topmost node whose prefix has at least
+//! this many bits and begins with this value (all other such prefixes are below it), and to the
+//! node of the longest shorter prefix. A change of one prefix changes one of the two and no more,
+//! so a look-up that reads both while a writer is at work finds what was there before or what is
+//! there now.
 
 use towpath_bpf::Errno;
 
@@ -39,7 +39,8 @@ impl Way {
 }
 
 impl Jumps {
-    /// A table for so many prefixes at most, of so many bits: a way for every four; none for few.
+    /// A table for at most `entries` prefixes of at most `bits_max` bits: a way for every four
+    /// prefixes, and none for a few prefixes.
     pub(super) fn new(entries: u32, bits_max: u32) -> Result<Jumps, Errno> {
         let bits = entries.checked_ilog2().unwrap_or(0).saturating_sub(2).min(BITS_MAX);
         let bits = if bits < BITS_MIN || bits >= bits_max { 0 } else { bits };
@@ -55,7 +56,7 @@ impl Jumps {
     /// key has fewer bits.
     #[inline(always)]
     pub(super) fn way(&self, word: u64, length: u32) -> Option<&Way> {
-        // Of no table, the number is beyond its end.
+        // Without a table, the number is beyond its end.
         let number = word.unbounded_shr(64 - self.bits) as usize;
         self.ways.get(number).filter(|_| length >= self.bits)
     }
@@ -79,7 +80,7 @@ impl Trie {
         let first = first & !(below - 1);
         for way in &ways[first..first + below] {
             let shorter = way.shorter();
-            // What is longer than the prefix stays.
+            // Links to longer prefixes stay.
             if shorter == Link::NOWHERE || shorter.bits() <= key.length {
                 way.shorter.store(longest.0, Ordering::Release);
             }

@@ -179,7 +179,7 @@ fn ways_lead_where_walks_from_the_top_lead() {
         for step in 0..6000 {
             let (length, data, what) = next();
             let bytes = key(length, &data);
-            // Most of what is removed isn't there, and the map is full now and then.
+            // Most removed prefixes aren't there, and the map is full now and then.
             _ = match what {
                 0 => map.delete(0, &bytes),
                 _ => map.update(0, &bytes, &[1; 4], BPF_ANY),

@@ -1,7 +1,8 @@
 //! The trie itself: nodes in a pool, named by where they are in it, in words of 8 bytes.
 //!
-//! A link also tells the length of the prefix it leads to. Which way a lookup goes on from a node
-//! then depends on the link alone, not on the node's own memory: half as long a way to wait for.
+//! A link also tells the length of the prefix it leads to. The direction of a look-up at a node
+//! then depends on the link alone, not on the node's own memory, which halves the memory accesses
+//! to wait for.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Link {
     }
 }
 
-/// A prefix: so many bits of the data.
+/// A prefix: the first `length` bits of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prefix<'a> {
     pub(crate) length: u32,
@@ -139,7 +140,7 @@ impl Trie {
         }
     }
 
-    /// As [`Trie::longest`], for data of so many words or fewer: in network order, filled up with
+    /// As [`Trie::longest`], for data of at most `WORDS` words: in network order, filled up with
     /// zeroes.
     #[inline]
     pub(crate) fn longest_of<const WORDS: usize>(&self, data: [u64; WORDS], length: u32) -> u32 {

@@ -2,8 +2,8 @@
 //!
 //! It goes down by the key's bits alone and compares once, at the end: the nodes it passed are
 //! prefixes of the one it arrived at, so as many of them match as are no longer than what that one
-//! and the key have in common. What each step waits for is the link before it and nothing else, and
-//! no offset is checked: all links were written by the trie itself, and lead to nodes of its pool.
+//! and the key have in common. Each step waits only for the link before it, and no offset is
+//! checked: all links were written by the trie itself, and lead to nodes of its pool.
 
 #![expect(unsafe_code, reason = "follows links without checking them")]
 
@@ -52,8 +52,8 @@ impl Nodes {
     /// have `length` bits or more.
     #[inline]
     unsafe fn longest<const WORDS: usize>(self, link: Link, key: [u64; WORDS], length: u32) -> u32 {
-        // What does not begin as all prefixes do is in none: no need to go down.
-        // SAFETY: the caller's promise, here and below.
+        // A key that does not begin as all prefixes do is in none: no need to go down. SAFETY: the
+        // caller's promise, here and below.
         if link.place() != 0 && unsafe { shared(self.address(link), key, length) } < link.bits() {
             return NIL;
         }

@@ -1,4 +1,4 @@
-//! Stores what a file says into maps.
+//! Stores the contents of a map file in maps.
 
 use crate::{CreateOptions, Map, MapSet, Value};
 use towpath_bpf::map::Values;
@@ -11,11 +11,11 @@ use super::parse::{Step, Stored};
 pub type Programs<'a> = &'a dyn Fn(&str, MapType) -> Result<u32, String>;
 
 /// Stores an element. `siblings` are the maps of the object, which maps of maps name by index;
-/// `program` gives the number by which a map of this kind knows a program of that name.
+/// `program` returns the number by which a map of this kind knows a program of that name.
 ///
 /// # Errors
 ///
-/// The map's error, or the reason why a program or map is missing.
+/// Fails with the map's error, or with the reason why a program or map is missing.
 pub fn store(
     siblings: &MapSet,
     program: Programs<'_>,

@@ -1,4 +1,4 @@
-//! From the file to what is to be put into which map, with every mistake named by its path.
+//! Parses a map file into elements to be stored in maps, and names every mistake by its path.
 
 use serde_json::{Map as Object, Value as Json};
 use towpath_bpf::MapDef;
@@ -12,7 +12,7 @@ use crate::typed::{self, TypedError};
 /// One element to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Where the file says so, e.g. `counters[3]`.
+    /// Its place in the file, e.g. `counters[3]`.
     pub path: String,
     /// `None` for kinds without keys.
     pub key: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ pub struct Filling {
 ///
 /// # Errors
 ///
-/// Invalid JSON; the first mistake, by its path.
+/// Fails if the JSON is invalid, or with the first mistake, by its path.
 pub fn parse_text(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Filling>, String> {
     let document: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Json::Object(document) = document else {
@@ -61,7 +61,7 @@ pub fn parse_text(text: &str, maps: &[MapDef], cpus: usize) -> Result<Vec<Fillin
 ///
 /// # Errors
 ///
-/// The first mistake, by its path.
+/// Fails with the first mistake, by its path.
 pub fn parse(
     document: &Object<String, Json>,
     maps: &[MapDef],
@@ -83,7 +83,7 @@ pub fn parse(
 ///
 /// # Errors
 ///
-/// The first mistake, by its path: `key` or `value`.
+/// Fails with the first mistake, by its path: `key` or `value`.
 pub fn parse_element(
     map: &MapDef,
     key: &Json,

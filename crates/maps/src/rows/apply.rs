@@ -1,5 +1,5 @@
-//! Stores rows in a map while programs and users go on with it. What is to be done is known before
-//! the first change: keys that are there before and after are always there.
+//! Stores rows in a map while programs and users keep using it. All changes are planned before the
+//! first one: keys that are there before and after are always there.
 
 use towpath_bpf::Errno;
 use towpath_bpf::map::{Keys, Values};
@@ -15,19 +15,19 @@ use crate::user::Value;
 pub struct Loaded {
     /// Rows, each key once.
     pub rows: usize,
-    /// Of these, written.
+    /// Number of rows that were written.
     pub written: usize,
-    /// Of these, there already with this value.
+    /// Number of rows that were already there with this value.
     pub unchanged: usize,
-    /// Elements that were not among them and went; in arrays, those that became zero.
+    /// Elements that were not among the rows and were removed; in arrays, those that became zero.
     pub deleted: usize,
 }
 
-/// Why rows are not, or not all, in a map.
+/// The reason why rows are not, or not all, in a map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// There are too many; the map is as it was.
+    /// There are too many rows; the map is unchanged.
     #[error("it has room for {places} entries, and is to have {wanted} (E2BIG): nothing changed")]
     NoRoom {
         /// Entries that it may have.
@@ -35,10 +35,10 @@ pub enum LoadError {
         /// The number of elements that it would have.
         wanted: u64,
     },
-    /// It can't be written, or what is in it can't be seen; the map is as it was.
+    /// It can't be written, or its contents can't be read; the map is unchanged.
     #[error("{0} ({1}): nothing changed")]
     Refused(&'static str, Errno),
-    /// Others filled it meanwhile.
+    /// Fails if others filled the map meanwhile.
     #[error("{stored} of {rows} rows are in it, then it refused one ({errno}); load it again")]
     Partly {
         /// Rows that are in it.
@@ -59,20 +59,22 @@ pub struct Plan<'a> {
     /// Rows to be written.
     writes: Vec<u32>,
     unchanged: usize,
-    /// Keys of elements that are to go, one behind the other.
+    /// Keys of elements to be removed, one after another.
     gone: Vec<u8>,
     deleted: usize,
 }
 
 impl<'a> Plan<'a> {
-    /// Compares rows with what is in the map; with `is_replace` they will be all that is in it.
+    /// Compares rows with the contents of the map; with `is_replace` the map will have only these
+    /// rows.
     ///
     /// # Errors
     ///
-    /// The map is too small, or can't be written or read by users.
+    /// Fails if the map is too small, or can't be written or read by users.
     pub fn new(map: &'a Map, rows: &'a Rows, is_replace: bool) -> Result<Plan<'a>, LoadError> {
         may_load(map, is_replace)?;
-        // Which ones an LRU keeps tells the file's order; neighbours in a trie are found together.
+        // The file's order decides which rows an LRU map keeps; neighbours in a trie are found
+        // together.
         let is_lru = map.kind().spec().lru;
         let mut plan = Plan {
             map,
@@ -108,7 +110,7 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Finds what differs; gives how many keys of rows are there.
+    /// Finds the differences; returns the number of rows' keys that are there.
     fn compare(&mut self) -> usize {
         let (rows, is_replace) = (self.rows, self.is_replace);
         let is_array = self.map.kind().keys() == Keys::Index;
@@ -133,17 +135,17 @@ impl<'a> Plan<'a> {
         there
     }
 
-    /// Does it.
+    /// Makes the planned changes.
     ///
     /// # Errors
     ///
-    /// Others filled the map meanwhile.
+    /// Fails if others filled the map meanwhile.
     pub fn apply(mut self) -> Result<Loaded, LoadError> {
         if self.map.kind().keys() == Keys::None {
             return self.push();
         }
         if self.map.kind().spec().lru {
-            // An insertion into a full one would evict something that is to stay.
+            // An insertion into a full map would evict an element that is to stay.
             self.delete(usize::MAX);
         }
         let writes = std::mem::take(&mut self.writes);
@@ -164,7 +166,7 @@ impl<'a> Plan<'a> {
         LoadError::Partly { stored, rows: self.rows.len(), errno }
     }
 
-    /// Stores a row; where there is no room, what is to go goes now.
+    /// Stores a row; if there is no room, elements to be removed are removed now.
     fn store(&mut self, row: u32) -> Result<(), Errno> {
         let (key, value) = (self.rows.key(row), self.rows.value(row));
         let flags = if self.is_locked() { BPF_F_LOCK } else { 0 };
@@ -176,12 +178,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Values of arrays are written in place: whole ones are seen if the lock is held.
+    /// Whether values are written with their lock held: values of arrays are written in place, and
+    /// readers see whole ones only then.
     fn is_locked(&self) -> bool {
         self.map.has_lock() && self.map.kind().is_array()
     }
 
-    /// Deletes some of what is to go; gives whether something went.
+    /// Deletes some of the elements to be removed; returns whether one was removed.
     fn make_room(&mut self) -> bool {
         if !self.is_replace {
             return false;
@@ -195,7 +198,7 @@ impl<'a> Plan<'a> {
         self.deleted > before
     }
 
-    /// Deletes some of what is to go.
+    /// Deletes some of the elements to be removed.
     fn delete(&mut self, most: usize) {
         let size = self.rows.key_bytes.max(1);
         let count = most.min(self.gone.len() / size);
@@ -218,8 +221,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// A walk over a map that programs change may miss some: it is looked again, if there are more
-    /// than there should be.
+    /// A walk over a map that programs change may miss some elements: looks again, if there are
+    /// more than there should be.
     fn settle(&mut self) {
         let has_others = || self.map.count().is_none_or(|count| count > self.rows.len() as u64);
         for _ in 0..LOOKS {
@@ -242,7 +245,7 @@ impl<'a> Plan<'a> {
         others
     }
 
-    /// Puts values into a kind without keys, so that they come out as the rows are.
+    /// Puts values into a kind without keys, so that they come out in the order of the rows.
     fn push(mut self) -> Result<Loaded, LoadError> {
         if self.is_replace {
             let waiting = self.map.user().queued().map_or(0, |values| values.len());

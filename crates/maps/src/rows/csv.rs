@@ -8,7 +8,7 @@ use towpath_bpf::map::Keys;
 use super::cut::at;
 use super::{RowsError, Unsorted, json, wrong};
 
-/// Reads all that there are.
+/// Reads all rows.
 pub(super) fn read(rows: &mut Unsorted<'_>, from: &mut dyn BufRead) -> Result<(), RowsError> {
     let most = TEXT_BYTES_MIN + rows.row_bytes() * TEXT_BYTES_PER_BYTE;
     let mut records = Records { from, line: 1, most };
@@ -25,7 +25,7 @@ pub(super) fn read(rows: &mut Unsorted<'_>, from: &mut dyn BufRead) -> Result<()
             if rows.count() == before {
                 return Err(error);
             }
-            // What looks like a number may be text.
+            // A cell that looks like a number may be text.
             rows.take_back();
             let text = json::put(rows, &object(&columns, &cells, |_| None), line);
             text.map_err(|_also| error)?;
@@ -130,7 +130,7 @@ fn is_json(cell: &str) -> Option<Json> {
 /// Lines, cut into cells.
 struct Records<'a> {
     from: &'a mut dyn BufRead,
-    /// Of the next byte.
+    /// Line of the next byte.
     line: u64,
     /// Bytes of a record at most.
     most: usize,
@@ -145,7 +145,7 @@ struct Record {
     bytes: usize,
     /// The cell began with a quote.
     is_quoted: bool,
-    /// Its last quote was not the last one, or there was none.
+    /// The next byte is inside the cell's quotes.
     is_open: bool,
 }
 
@@ -202,7 +202,7 @@ impl Records<'_> {
 }
 
 impl Record {
-    /// Takes a byte; gives whether the record ends with it.
+    /// Takes a byte; returns whether the record ends with it.
     fn pass(&mut self, byte: u8) -> Result<bool, String> {
         self.bytes += usize::from(!matches!(byte, b'\r' | b'\n'));
         match byte {
@@ -232,6 +232,6 @@ impl Record {
     }
 }
 
-/// Of names and marks.
+/// Bytes for names and marks, for any size of row.
 const TEXT_BYTES_MIN: usize = 1 << 20;
 const TEXT_BYTES_PER_BYTE: usize = 64;

@@ -1,4 +1,4 @@
-//! Cuts a text into the JSON objects that are in it, one behind the other or in a list.
+//! Cuts a text into its JSON objects, one after another or in a list.
 
 use std::io::BufRead;
 
@@ -7,7 +7,7 @@ use super::{RowsError, wrong};
 /// The rest of a text.
 pub(super) struct Objects<'a> {
     from: &'a mut dyn BufRead,
-    /// Of the next byte.
+    /// Line of the next byte.
     line: u64,
     /// The form of the text; unknown before the first object.
     list: Option<List>,

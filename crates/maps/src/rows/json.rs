@@ -11,7 +11,7 @@ use super::cut::{Objects, at};
 use super::{RowsError, Unsorted, wrong};
 use crate::typed::{self, TypedError};
 
-/// Reads all that there are.
+/// Reads all rows.
 pub(super) fn read(rows: &mut Unsorted<'_>, from: &mut dyn BufRead) -> Result<(), RowsError> {
     // `"0x00", ` with indents around it is the longest that a byte takes, but for names.
     let most = TEXT_BYTES_MIN + rows.row_bytes() * TEXT_BYTES_PER_BYTE;
@@ -101,7 +101,7 @@ fn per_cpu(def: &MapDef, list: &Json, values: &mut [u8], cpus: usize) -> Result<
     Ok(())
 }
 
-/// The bytes that bpftool writes (`["0x0a", "0x00"]`), or what the type says.
+/// The bytes as bpftool writes them (`["0x0a", "0x00"]`), or a value of the type.
 fn bytes_or(
     json: &Json,
     size: usize,
@@ -121,6 +121,6 @@ fn byte(json: &Json) -> Option<u8> {
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
-/// Of names and marks.
+/// Bytes for names and marks, for any size of row.
 const TEXT_BYTES_MIN: usize = 1 << 20;
 const TEXT_BYTES_PER_BYTE: usize = 64;

@@ -6,8 +6,8 @@
 //! packed    the bytes of key and value, of per-CPU kinds a value for each CPU, and nothing else
 //! ```
 //!
-//! Keys and values are typed through BTF ([`crate::typed`]). Of rows with the same key the last one
-//! counts. Prefixes lose the bits behind their length.
+//! Keys and values are typed through BTF ([`crate::typed`]). If several rows have the same key, the
+//! last one counts. Prefixes lose the bits behind their length.
 
 mod apply;
 mod csv;
@@ -25,7 +25,7 @@ use crate::user::Value;
 
 pub use apply::{LoadError, Loaded, Plan};
 
-/// How rows are written.
+/// The format of rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Objects of key and value.
@@ -36,7 +36,7 @@ pub enum Format {
     Packed,
 }
 
-/// Why a file is refused; the map is as it was.
+/// The reason why a file is refused; the map is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
@@ -46,7 +46,7 @@ pub enum RowsError {
     /// Something in it is no row of this map.
     #[error("{at}: {problem}")]
     Wrong {
-        /// Where: `line 17`, `row 3`.
+        /// Its place: `line 17`, `row 3`.
         at: String,
         /// The mistake.
         problem: String,
@@ -56,7 +56,7 @@ pub enum RowsError {
     Kind {
         /// The kind.
         kind: &'static str,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -70,19 +70,20 @@ pub struct Rows {
     is_percpu: bool,
     is_prefix: bool,
     bytes: Vec<u8>,
-    /// Numbers of rows in the order of their keys' bytes; of kinds without keys as they came.
+    /// Numbers of rows in the order of their keys' bytes; for kinds without keys, in the order of
+    /// the file.
     by_key: Vec<u32>,
-    /// The same rows as they came.
+    /// The same rows in the order of the file.
     in_order: Vec<u32>,
     duplicates: usize,
 }
 
 impl Format {
-    /// The format of that name.
+    /// The format with this name.
     ///
     /// # Errors
     ///
-    /// There is no such format.
+    /// Fails if there is no such format.
     pub fn named(name: &str) -> Result<Format, String> {
         match name {
             "json" => Ok(Format::Json),
@@ -163,7 +164,7 @@ fn wrong(at: String, problem: String) -> RowsError {
 struct Unsorted<'a> {
     map: &'a Map,
     rows: Rows,
-    /// More can't be meant: most would replace each other.
+    /// Limit of rows: with more, most would replace each other.
     most: usize,
 }
 
@@ -213,8 +214,7 @@ impl<'a> Unsorted<'a> {
         self.rows.bytes.truncate(left);
     }
 
-    /// Checks the last row's key, and puts the row into its usual form: what the map gives back of
-    /// it is the same then.
+    /// Checks the last row's key, and brings the row into the form in which the map returns it.
     fn check(&mut self) -> Result<(), String> {
         let Rows { key_bytes, value_bytes, .. } = self.rows;
         let begin = self.rows.bytes.len() - self.rows.row_bytes();
@@ -236,7 +236,7 @@ impl<'a> Unsorted<'a> {
         Ok(())
     }
 
-    /// All of them, of each key the last.
+    /// All rows, for each key the last.
     fn sorted(mut self) -> Rows {
         let count = self.count() as u32;
         let mut rows = std::mem::replace(&mut self.rows, Unsorted::new(self.map).rows);
@@ -288,12 +288,12 @@ impl Rows {
         self.by_key.is_empty()
     }
 
-    /// Rows that others with the same key came after.
+    /// Number of rows that were followed by another one with the same key.
     pub fn duplicates(&self) -> usize {
         self.duplicates
     }
 
-    /// Whether one has this key.
+    /// Whether a row has this key.
     pub fn has(&self, key: &[u8]) -> bool {
         self.place(key).is_some()
     }

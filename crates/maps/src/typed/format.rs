@@ -27,7 +27,7 @@ struct Formatter<'a> {
 }
 
 impl Formatter<'_> {
-    /// `said` is what a tag says of this place.
+    /// `said` is the tag of this place.
     fn value(&mut self, id: TypeId, said: Option<Tag>, bytes: &[u8]) -> Json {
         if self.fuel == 0 {
             return Json::Null;

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde_json::Value as Json;
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 
-/// How the bytes of a type are meant.
+/// The meaning of the bytes of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     /// A big-endian number: `__be16`, `__be64`.
@@ -60,7 +60,7 @@ impl Tag {
     }
 }
 
-/// A type and those that it is another name for.
+/// A type, and the types that it is another name for.
 fn names(btf: &Btf, id: TypeId) -> impl Iterator<Item = TypeId> {
     let next = |&id: &TypeId| match *btf.kind(id) {
         Kind::Typedef(to)

@@ -33,7 +33,7 @@ fn number_order(one: &Number, other: &Number) -> Ordering {
     }
 }
 
-/// Of kinds that can't be compared.
+/// The order of values of different kinds.
 fn rank(json: &Json) -> u8 {
     match json {
         Json::Null => 0,

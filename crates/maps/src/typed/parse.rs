@@ -22,7 +22,7 @@ pub(super) fn parse(btf: &Btf, id: TypeId, json: &Json, out: &mut [u8]) -> Parse
     parse_tagged(btf, id, None, json, out)
 }
 
-/// `said` is what a tag says of this place.
+/// `said` is the tag of this place.
 fn parse_tagged(btf: &Btf, id: TypeId, said: Option<Tag>, json: &Json, out: &mut [u8]) -> Parsed {
     let tag = Tag::of(btf, id, said);
     if let Json::String(text) = json
@@ -163,7 +163,7 @@ fn integer(json: &Json, width: u32, signed: bool, boolean: bool) -> Result<u64, 
     Ok(number as u64)
 }
 
-/// The least and the greatest number of so many bits.
+/// The least and the greatest number of `width` bits.
 fn range(width: u32, signed: bool) -> (i128, i128) {
     let width = width.clamp(1, 64);
     if signed { (-(1 << (width - 1)), (1 << (width - 1)) - 1) } else { (0, (1 << width) - 1) }

@@ -1,4 +1,4 @@
-//! Which definitions are refused, and with what error.
+//! Definitions that are refused, and their errors.
 
 use fastrand::Rng;
 use towpath_bpf::program::MapType;

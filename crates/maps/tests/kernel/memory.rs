@@ -21,7 +21,7 @@ const KINDS: [(MapType, u32); 5] = [
     (MapType::PercpuArray, 4),
 ];
 
-/// Bytes of memory that the kernel charges for the map with so many entries.
+/// Bytes of memory that the kernel charges for the map with `ENTRIES` entries.
 fn charged() -> Option<u64> {
     let entries = format!("max_entries:\t{ENTRIES}\n");
     let open = std::fs::read_dir("/proc/self/fdinfo").ok()?.flatten();

@@ -165,7 +165,7 @@ fn hash_tables() {
 
 #[test]
 fn lru_tables_with_room() {
-    // What a full one evicts is up to each.
+    // The choice of evicted elements is up to each side.
     for kind in [MapType::LruHash, MapType::LruPercpuHash] {
         compare(&def(kind, 4, 12, 2000, ZERO_SEED), true, number(16));
     }
