@@ -1,4 +1,4 @@
-//! Programs on devices: who owns the hook, and who may take it over.
+//! Programs on devices: the owner of a hook, and the rules for taking it over.
 //!
 //! Kernel counterpart: `dev_xdp_attach` and `bpf_xdp_link_*` in `net/core/dev.c`. The rules are the
 //! same whether a program comes by netlink or by a link. The devices themselves are implemented
@@ -19,17 +19,17 @@ use crate::object::program::{
 };
 use crate::test_run::{LiveRun, TestRun};
 
-/// Devices by ifindex: what the engine has.
+/// The engine's devices, by ifindex.
 pub trait Devices: fmt::Debug + Send + Sync {
     /// The device with this ifindex; `None` if there is none.
     fn device(&self, ifindex: u32) -> Option<Device>;
 
-    /// Puts a program in the place of the one before, or of none, so that no frame passes without
-    /// one in between; `None` takes it away. Called once at a time.
+    /// Installs a program in the place of the one before, or of none, so that no frame passes
+    /// without one in between; `None` removes it. There is one call at a time.
     ///
     /// # Errors
     ///
-    /// The device's reason for not running the program; the previous one then stays.
+    /// Fails with the device's reason for not running the program; the previous one then stays.
     fn install(
         &self,
         ifindex: u32,
@@ -42,13 +42,13 @@ pub trait Devices: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The devices' reason for not running it.
+    /// Fails with the devices' reason for not running it.
     fn note_program(&self, _program: &Program, _is_there: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Makes a test run where programs run for these devices, between the bursts of traffic. Gives
-    /// it back when there is no such place: it is then made at once, by the caller.
+    /// Makes a test run on a worker of these devices, between the bursts of traffic. Returns the
+    /// run unchanged if there is no worker: the caller then makes it at once.
     ///
     /// # Errors
     ///
@@ -57,9 +57,9 @@ pub trait Devices: fmt::Debug + Send + Sync {
         Ok(run)
     }
 
-    /// Runs a program on frames that then go where it says: out of devices, to other workers, up
-    /// from the device they seem to come from. Gives the time it took, or `None` when no frame can
-    /// go anywhere here.
+    /// Runs a program on frames that then go where it says: out of devices, to other workers, or up
+    /// from the device from which they appear to come. Returns the time it took, or `None` if
+    /// frames cannot go anywhere here.
     ///
     /// # Errors
     ///
@@ -70,30 +70,30 @@ pub trait Devices: fmt::Debug + Send + Sync {
     }
 }
 
-/// A device, as far as attaching has to know it.
+/// The properties of a device that matter for attaching.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Device {
-    /// Runs programs itself (`ndo_bpf`); else only the generic way is left.
+    /// Whether it runs programs itself (`ndo_bpf`); otherwise only generic mode is possible.
     pub native: bool,
-    /// Runs programs on a card of its own.
+    /// Whether it runs programs on the card.
     pub offload: bool,
-    /// Queues that frames may be said to come from (`real_num_rx_queues`).
+    /// Number of its receive queues (`real_num_rx_queues`).
     pub queues: u32,
     /// The devices above it, all the way up: a bond, a VLAN, a bridge.
     pub uppers: Vec<u32>,
 }
 
-/// Where on a device a program runs (`enum bpf_xdp_mode`).
+/// The place on a device where a program runs (`enum bpf_xdp_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum XdpMode {
-    /// Behind the driver, on what the stack gets.
+    /// Behind the driver, on the packets that the stack gets.
     Generic,
     /// In the driver.
     Native,
     /// On the card.
     Offload,
-    /// Before what leaves: a dequeue program says which packet of a queue is next. No kernel has
-    /// it (proposed in 2022).
+    /// On the transmit side: a dequeue program chooses the next packet of a queue. No kernel has it
+    /// (proposed in 2022).
     Dequeue,
 }
 
@@ -112,7 +112,7 @@ pub struct XdpRequest {
     pub expected: Option<i32>,
 }
 
-/// Why a program isn't attached.
+/// The reason why a program isn't attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {errno}")]
 pub struct AttachError {
@@ -127,11 +127,11 @@ pub struct AttachError {
 pub struct XdpState {
     /// The id of the generic mode's program, 0 for none.
     pub generic: u32,
-    /// The native mode's.
+    /// The id of the native mode's program, 0 for none.
     pub native: u32,
-    /// The card's.
+    /// The id of the card's program, 0 for none.
     pub offload: u32,
-    /// The one that takes packets out of queues.
+    /// The id of the program that takes packets out of queues, 0 for none.
     pub dequeue: u32,
 }
 
@@ -228,9 +228,9 @@ impl Attachments {
         Ok(())
     }
 
-    /// Whether a program may run on a device beside others of the same owner, who joins them to one
-    /// (as libxdp's dispatcher does): nobody else may have a hook in these modes. A program that
-    /// takes another one's place (`is_new` is false) has the hook already.
+    /// Whether a program may run on a device beside others of the same owner, which joins them to
+    /// one (as libxdp's dispatcher does): no other owner may have a hook in these modes. A program
+    /// that takes another one's place (`is_new` is false) has the hook already.
     pub(crate) fn check_joined(
         &self,
         new: &ProgramObject,
@@ -253,7 +253,7 @@ impl Attachments {
     ) -> Result<(), AttachError> {
         let possible = match mode {
             XdpMode::Generic => true,
-            // Who runs programs on what arrives sends what they redirect, too.
+            // A device that runs programs on arriving frames also sends redirected ones.
             XdpMode::Native | XdpMode::Dequeue => device.native,
             XdpMode::Offload => device.offload,
         };
@@ -315,8 +315,8 @@ impl Attachments {
         }
     }
 
-    /// `dev_xdp_uninstall`: a device is gone, and with it what was attached to it. Gives the ids of
-    /// the links that now hold nothing.
+    /// `dev_xdp_uninstall`: a device is gone, and its programs with it. Returns the ids of the
+    /// links that now hold nothing.
     pub(crate) fn forget_device(&self, ifindex: u32) -> Vec<u32> {
         let hooks = self.hooks.lock().remove(&ifindex).unwrap_or_default();
         let links = hooks.iter().filter_map(|hook| match hook {
@@ -417,7 +417,7 @@ fn check_new(
     }
 }
 
-/// A link takes nobody's hook away, whoever has it.
+/// A link takes no hook away from another owner.
 fn check_vacant(hook: &Hook) -> Result<(), AttachError> {
     match hook {
         Hook::Empty => Ok(()),
@@ -436,7 +436,7 @@ fn check_bound(new: &ProgramObject, ifindex: u32) -> Result<(), AttachError> {
     }
 }
 
-/// The netlink parser's rules (`do_setlink`); whether there is something to do.
+/// The netlink parser's rules (`do_setlink`); returns whether there is something to do.
 pub(crate) fn check_request(request: &XdpRequest) -> Result<bool, AttachError> {
     if request.flags & !XDP_FLAGS_MASK != 0 {
         return refuse(Errno::EINVAL, "unknown XDP flag");
@@ -459,7 +459,7 @@ pub(crate) fn check_type(program: &ProgramObject, flags: u32) -> Result<(), Errn
     if program.kind() == wanted { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// Programs that judge what arrives.
+/// Number of programs that run on arriving frames.
 fn programs(hooks: &Hooks) -> usize {
     let [others @ .., _dequeue] = hooks;
     others.iter().filter(|hook| hook.program().is_some()).count()

@@ -25,7 +25,7 @@ pub(crate) struct Attr {
 }
 
 impl Attr {
-    /// Copies an attribute in; what the caller's version of it lacks reads as zero
+    /// Copies an attribute in; fields that the caller's version lacks read as zero
     /// (`bpf_check_uarg_tail_zero`).
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `BPF_PROG_TEST_RUN`: a program on one frame, apart from all devices.
 //!
-//! Kernel counterpart: `bpf_prog_test_run_xdp`. Who has devices makes the runs
+//! Kernel counterpart: `bpf_prog_test_run_xdp`. The owner of the devices makes the runs
 //! ([`Devices`](crate::Devices)): on a worker, or with live frames, which then go where the program
 //! says.
 
@@ -29,7 +29,7 @@ pub(crate) struct Context {
 pub(crate) struct RunRequest<'a> {
     /// 0 or [`LIVE_FRAMES`].
     pub(crate) flags: u32,
-    /// Live frames that are judged before all of them are sent; 0 is 64.
+    /// Number of live frames that run before they are sent together; 0 is 64.
     pub(crate) batch: u32,
     /// 0 is once.
     pub(crate) repeat: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
 }
 
 impl RunRequest<'_> {
-    /// Whether such a program can be run so.
+    /// Whether the program can be run with this request.
     pub(crate) fn check(&self, program: &ProgramObject) -> Result<(), Errno> {
         if program.kind() != PROG_TYPE_XDP {
             return Err(Errno::ENOTSUPP);
@@ -127,7 +127,7 @@ impl Objects {
         Ok(Outcome { frame, returned, took })
     }
 
-    /// Where the frame seems to come from (`xdp_convert_md_to_buff`).
+    /// Sets the device and queue from which the frame appears to come (`xdp_convert_md_to_buff`).
     fn receive(&self, frame: &mut Frame, context: &Context) -> Result<(), Errno> {
         let &Context { ingress_ifindex, rx_queue_index, egress_ifindex, .. } = context;
         if egress_ifindex != 0 || ingress_ifindex == 0 && rx_queue_index != 0 {
@@ -144,7 +144,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Runs it on frames that go on (`bpf_test_run_xdp_live`); the time that one took.
+    /// Runs the program on live frames (`bpf_test_run_xdp_live`); returns the time that one took.
     fn run_live(
         &self,
         program: &ProgramObject,
@@ -179,5 +179,6 @@ pub(crate) const LIVE_FRAMES: u32 = 2;
 const LIVE_BATCH_MAX: u32 = 256;
 /// `NAPI_POLL_WEIGHT`
 const LIVE_BATCH: u32 = 64;
-/// Of a live frame's packet: what the kernel's `struct xdp_page_head` leaves in a page.
+/// Largest packet of a live frame: the room that the kernel's `struct xdp_page_head` leaves in a
+/// page.
 const LIVE_BYTES_MAX: u32 = 4096 - 112 - 256 - 320;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use towpath_bpf::Errno;
 use towpath_xdp::{Frame, Program, Worker};
 
-/// A program that is to run on one frame so many times, apart from all devices.
+/// A program that is to run on one frame a number of times, apart from all devices.
 #[derive(Debug)]
 pub struct TestRun {
     program: Program,
@@ -25,11 +25,11 @@ pub struct LiveRun<'a> {
     pub program: &'a Program,
     /// Template of each frame: packet, metadata, and apparent ingress.
     pub frame: &'a Frame,
-    /// The device that it seems to come from; none is the loopback device.
+    /// The device from which it appears to come; none is the loopback device.
     pub ingress: Option<u32>,
     /// Frames in all, at least one.
     pub repeat: u32,
-    /// Frames that are judged before all of them are sent, 1 to 256.
+    /// Number of frames that run before they are sent together, 1 to 256.
     pub batch: u32,
 }
 
@@ -51,7 +51,7 @@ impl TestRun {
         self.left < self.repeat
     }
 
-    /// Makes as many of the runs as take some 50 microseconds; gives whether nothing is left.
+    /// Makes the runs of about 50 microseconds; returns whether none is left.
     pub fn step(&mut self, worker: &mut Worker) -> bool {
         let count = self.piece.min(self.left);
         let start = Instant::now();
@@ -70,11 +70,11 @@ impl TestRun {
         self.left == 0 || self.took > TIME_MAX
     }
 
-    /// The frame as the last run left it, what that returned, and how long one took.
+    /// The frame as the last run left it, the return value of that run, and the time that one took.
     ///
     /// # Errors
     ///
-    /// `EINTR`: some were not made.
+    /// `EINTR`: some runs were not made.
     pub(crate) fn outcome(self) -> Result<(Frame, u32, Duration), Errno> {
         match self.left {
             0 => Ok((self.frame, self.returned, self.took / self.repeat)),

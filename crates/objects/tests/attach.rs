@@ -1,4 +1,5 @@
-//! What keeps a program from a hook that its owner shares among several, case by case.
+//! Reasons for refusing a program a hook that its owner shares among several programs, case by
+//! case.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ impl Devices for Two {
     }
 }
 
-/// What somebody else has on device 1, if anything, as flags of `ip link set dev ... xdp`.
+/// The mode of another owner's program on device 1, if any, as flags of `ip link set dev ... xdp`.
 const OTHERS: [Option<u32>; 3] = [None, Some(GENERIC), Some(NATIVE)];
 const GENERIC: u32 = 2;
 const NATIVE: u32 = 4;

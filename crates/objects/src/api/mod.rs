@@ -1,8 +1,8 @@
-//! The objects as a Rust program wants them: the verbs of `prog`, `map` and `link`, with results
-//! that serialise to JSON.
+//! The objects for Rust programs: the verbs of `prog`, `map` and `link`, with results that
+//! serialise to JSON.
 //!
-//! No rules of its own: a [`Session`] makes the calls that [`Objects::bpf`] makes, without the
-//! bytes of an attribute between.
+//! There are no rules of its own: a [`Session`] makes the calls that [`Objects::bpf`] makes,
+//! without the bytes of an attribute in between.
 
 mod refer;
 mod register;
@@ -27,26 +27,26 @@ pub use refer::Reference;
 pub use run::{Run, RunResult};
 pub use walk::Walk;
 
-/// Why a verb failed.
+/// The reason why a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// Nothing answers to the selector.
+    /// Nothing matches the selector.
     #[error("there is no {kind} {selector}; `towpath {kind} show` lists existing ones")]
     NotFound {
         /// `prog`, `map` or `link`.
         kind: &'static str,
-        /// As it was given.
+        /// The selector, as it was given.
         selector: String,
     },
-    /// Several do, and one is needed.
+    /// Several objects match, and one is needed.
     #[error("{selector} names {count} objects of kind {kind}; select one by id")]
     Ambiguous {
         /// `prog`, `map` or `link`.
         kind: &'static str,
-        /// As it was given.
+        /// The selector, as it was given.
         selector: String,
-        /// How many.
+        /// Number of matching objects.
         count: usize,
     },
     /// The command was refused.
@@ -63,7 +63,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// The error number, as far as there is one.
+    /// The error number.
     pub fn errno(&self) -> Errno {
         match self {
             ApiError::NotFound { .. } => Errno::ENOENT,
@@ -74,12 +74,12 @@ impl ApiError {
     }
 }
 
-/// Which object is meant: bpftool's words.
+/// A selector of an object, in bpftool's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// By id.
     Id(u32),
-    /// By name; of a longer one counts what the kernel keeps.
+    /// By name; a longer one is cut as the kernel does.
     Name(String),
     /// A program by its tag.
     Tag(Tag),
@@ -123,7 +123,7 @@ impl Session {
         &self.objects
     }
 
-    /// Creates a map; it lives as long as the session, unless it is pinned. Its id.
+    /// Creates a map and returns its id. The map lives as long as the session, unless it is pinned.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Session {
         next.map_err(|errno| refused("there is no next key", errno))
     }
 
-    /// Takes an element out: of queues and stacks the next one, for an empty key.
+    /// Takes an element out; for queues and stacks, the next one, with an empty key.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// There is no such map.
+    /// Fails if there is no such map.
     pub fn walk(&self, map: &Selector, after: Option<Vec<u8>>) -> Result<Walk, ApiError> {
         Ok(Walk::new(self.open_map(map)?, after))
     }
@@ -313,7 +313,7 @@ impl Session {
     }
 }
 
-/// Bytes that are there, when as many are asked for; else `EINVAL`.
+/// Gives `bytes` when as many are asked for; `EINVAL` otherwise.
 pub fn exactly(bytes: &[u8]) -> impl Fn(usize) -> Result<Vec<u8>, Errno> {
     move |size| if bytes.len() == size { Ok(bytes.to_vec()) } else { Err(Errno::EINVAL) }
 }

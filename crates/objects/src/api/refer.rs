@@ -28,8 +28,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Nothing, or more than one thing, is selected; the answer of `BPF_MAP_UPDATE_ELEM`; `EINVAL`
-    /// when the key has another size, or the map no such values.
+    /// Fails if no object, or more than one, is selected; also with the answer of
+    /// `BPF_MAP_UPDATE_ELEM`; `EINVAL` when the key has another size, or the map no such values.
     pub fn refer(
         &mut self,
         map: &Selector,

@@ -1,5 +1,5 @@
-//! Objects made elsewhere: by the daemon's loader, and its links. They get ids, names and pins like
-//! all others.
+//! Objects made elsewhere: programs and maps of the daemon's loader, and the daemon's links. They
+//! get ids, names and pins like all others.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use crate::objects::Objects;
 
 /// Ids for objects of the daemon's loader.
 impl Objects {
-    /// Makes a map of a program known.
+    /// Registers a map of a program.
     fn register_map(&self, map: &Arc<Map>, program: &Program) -> Result<Arc<MapObject>, Errno> {
         if let Some(known) = self.map_object(map) {
             return Ok(known);
         }
         let def = map.def();
-        // Those that libbpf gives types to.
+        // The kinds to which libbpf gives types.
         let is_typed = matches!(def.kind.values(), Values::Bytes | Values::PerCpu)
             && (def.key_type, def.value_type) != (0, 0);
         let btf = self.register_btf(def.btf.as_ref().filter(|_| is_typed))?;
@@ -40,7 +40,7 @@ impl Objects {
         self.maps.create(|lease| MapObject::new(lease, Arc::clone(map), about, world, family))
     }
 
-    /// Makes the types of an object known, once.
+    /// Registers the types of an object, once.
     fn register_btf(&self, btf: Option<&Arc<Btf>>) -> Result<Option<Arc<BtfObject>>, Errno> {
         let Some(btf) = btf else { return Ok(None) };
         let known = self.btfs.all().into_iter().find(|known| Arc::ptr_eq(known.types(), btf));
@@ -51,8 +51,8 @@ impl Objects {
         self.btfs.create(|lease| BtfObject::new(lease, types, bytes)).map(Some)
     }
 
-    /// Makes a program known that was loaded elsewhere, and its maps. One that is `bound_to` a
-    /// device runs there and nowhere else (`BPF_F_XDP_DEV_BOUND_ONLY`).
+    /// Registers a program that was loaded elsewhere, and its maps. A program that is `bound_to` a
+    /// device runs only there (`BPF_F_XDP_DEV_BOUND_ONLY`).
     ///
     /// # Errors
     ///
@@ -119,12 +119,12 @@ impl Objects {
     }
 
     /// Whether a program may run on a device in a link that is to be registered, or in one that is
-    /// registered (`before`). The rules are those for all other links. `modes` are those whose hook
-    /// it would share.
+    /// registered (`before`). The rules are those for all other links. `modes` are the modes whose
+    /// hook it would share.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: it is bound to another device. `EBUSY`: somebody else has one of the hooks.
+    /// `EINVAL`: it is bound to another device. `EBUSY`: another owner has one of the hooks.
     pub fn check_link(
         &self,
         program: &ProgramObject,

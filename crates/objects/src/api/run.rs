@@ -12,15 +12,14 @@ pub struct Run<'a> {
     pub data: &'a [u8],
     /// Bytes of metadata.
     pub metadata: u32,
-    /// The device that it seems to come from; 0 for none.
+    /// The device from which it appears to come; 0 for none.
     pub ingress: u32,
     /// The device's receive queue.
     pub rx_queue: u32,
-    /// How often it runs; 0 is once.
+    /// Number of runs; 0 is once.
     pub repeat: u32,
-    /// Whether these are frames that then go where the program says
-    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`), and if so how many are judged before all of them are sent; 0
-    /// is 64.
+    /// If set, the frames are live: they go where the program says (`BPF_F_TEST_XDP_LIVE_FRAMES`).
+    /// The number is how many frames run before they are sent together; 0 is 64.
     pub live: Option<u32>,
 }
 
@@ -29,11 +28,11 @@ pub struct Run<'a> {
 pub struct RunResult {
     /// Return value of the last run; 0 for live frames.
     pub returned: u32,
-    /// Metadata and packet as the last run left them; nothing of live frames.
+    /// Metadata and packet as the last run left them; empty for live frames.
     pub data: Vec<u8>,
     /// Bytes of metadata.
     pub metadata: u32,
-    /// Where the packet's linear part ends in `data`.
+    /// End of the packet's linear part in `data`.
     pub linear_end: u32,
     /// The time of one run, on average.
     pub duration: Duration,
@@ -44,7 +43,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// No, or more than one, program is selected; the answer of `BPF_PROG_TEST_RUN`.
+    /// Fails if no program, or more than one, is selected; also with the answer of
+    /// `BPF_PROG_TEST_RUN`.
     pub fn run(&mut self, program: &Selector, run: &Run<'_>) -> Result<RunResult, ApiError> {
         let program = self.program(program)?;
         let size = run.data.len() as u32;

@@ -1,4 +1,4 @@
-//! `prog show`, `map show`, `link show`: what there is, and which of it is meant.
+//! `prog show`, `map show`, `link show`: all objects, and the one that a selector means.
 
 use std::sync::Arc;
 
@@ -24,17 +24,17 @@ impl Session {
         self.objects.links.all()
     }
 
-    /// Paths of the pins of an object, which `is` tells from others.
+    /// Paths of the pins of an object, for which `is` returns true.
     pub fn paths(&self, is: impl Fn(&Object) -> bool) -> Vec<String> {
         let pins = self.objects.pins().into_iter();
         pins.filter(|(_, object)| is(object)).map(|(path, _)| path).collect()
     }
 
-    /// The one map that is meant.
+    /// The map that a selector means.
     ///
     /// # Errors
     ///
-    /// None is, or several are.
+    /// Fails if no object matches, or several do.
     pub fn map(&self, selector: &Selector) -> Result<Arc<MapObject>, ApiError> {
         let pinned = |object| match object {
             Object::Map(map) => Some(Arc::clone(map.object())),
@@ -53,11 +53,11 @@ impl Session {
         one("map", selector, found)
     }
 
-    /// The one program that is meant.
+    /// The program that a selector means.
     ///
     /// # Errors
     ///
-    /// None is, or several are.
+    /// Fails if no object matches, or several do.
     pub fn program(&self, selector: &Selector) -> Result<Arc<ProgramObject>, ApiError> {
         let pinned = |object| match object {
             Object::Program(program) => Some(program),
@@ -76,11 +76,11 @@ impl Session {
         one("prog", selector, found)
     }
 
-    /// The one link that is meant; links have no names.
+    /// The link that a selector means; links have no names.
     ///
     /// # Errors
     ///
-    /// None is.
+    /// Fails if no link matches.
     pub fn link(&self, selector: &Selector) -> Result<Arc<LinkObject>, ApiError> {
         let pinned = |object| match object {
             Object::Link(link) => Some(link),

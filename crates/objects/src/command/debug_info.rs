@@ -52,7 +52,7 @@ const LINES: Records = Records {
 };
 
 impl Call<'_> {
-    /// Reads what the attribute says of functions and lines of `insns` slots.
+    /// Reads the attribute's records of functions and lines, for `insns` slots.
     pub(super) fn debug_info(&mut self, insns: usize) -> Result<DebugInfo, Refusal> {
         let mut info = DebugInfo::default();
         if self.u32(field::FUNC_INFO_CNT) == 0 && self.u32(field::LINE_INFO_CNT) == 0 {

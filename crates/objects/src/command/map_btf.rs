@@ -13,7 +13,7 @@ pub(super) fn check_types(def: &MapDef) -> Result<(), Errno> {
     if def.key_type != 0 {
         check_size(btf, def.key_type, def.key_size)?;
     } else if wanted == Types::Any {
-        // Such a kind has no check of its own, which would allow for keys without type.
+        // The kind has no check of its own that would allow keys without a type.
         return Err(Errno::EINVAL);
     }
     check_size(btf, def.value_type, def.value_size)?;

@@ -29,7 +29,7 @@ pub struct MapObject {
     map: Arc<Map>,
     about: About,
     world: Arc<World>,
-    /// Whose numbers a program array holds: those of programs that were loaded together.
+    /// The programs whose numbers a program array holds: those that were loaded together.
     family: Arc<Surroundings>,
     /// Objects that elements refer to, by key: maps and programs live as long as a slot has them.
     held: Mutex<HashMap<Vec<u8>, Held>>,

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The outcomes are the kernel's: `BLESS=1 cargo test -p towpath-objects --test script` writes them
-//! anew. Without it both sides must answer what the script says; where `bpf(2)` can't be used, our
-//! side alone. How values are written, `values.rs` says; descriptors and ids are named, not
+//! again. Without it both sides must answer as the script says; where `bpf(2)` can't be used, our
+//! side alone. `values.rs` describes how values are written; descriptors and ids are named, not
 //! compared.
 
 #![forbid(unsafe_code)]

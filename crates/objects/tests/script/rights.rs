@@ -1,5 +1,5 @@
-//! Who may do what with which kind of map: each command on a map's values, for each kind, on maps
-//! that are frozen or restricted for users or programs, beside the running kernel.
+//! Access rights by kind of map: each command on a map's values, for each kind, on maps that are
+//! frozen or restricted for users or programs, beside the running kernel.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,8 @@ fn rights() {
         Ok(kernel) => kernel,
         Err(why) => return println!("skipped: {why}"),
     };
-    // What is read is compared by the scripts; here only whether.
+    // The scripts compare the values that are read; this test compares only whether a read
+    // succeeds.
     let answers = |outcomes: Vec<String>| -> Vec<String> {
         let word = |outcome: &String| outcome.split(' ').next().unwrap_or_default().to_owned();
         outcomes.iter().map(word).collect()

@@ -1,4 +1,4 @@
-//! What a call left behind: output buffers, results in the attribute, and info structs by field.
+//! Results of a call: output buffers, results in the attribute, and info structs by field.
 
 use crate::fields;
 use crate::script::Line;

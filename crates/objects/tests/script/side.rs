@@ -1,4 +1,4 @@
-//! What both sides do: memory, calls, descriptors; and running a line on either.
+//! The operations of both sides: memory, calls, descriptors; and running a line on either.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ pub(crate) enum Piece {
     Pointer(Vec<Piece>),
 }
 
-/// What names stand for on one side.
+/// The meaning of names on one side.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) descriptors: Numbers,
