@@ -15,14 +15,14 @@ pub trait Word {
     fn fence();
 }
 
-/// What both sides share.
+/// The memory of a ring that both sides share.
 pub trait Shared {
-    /// What the ring consists of.
+    /// The type of the ring's entries.
     type Entry: Entry;
-    /// Its indices.
+    /// The type of its indices.
     type Word: Word;
 
-    /// Entries there are, a power of two.
+    /// Number of entries, a power of two.
     fn size(&self) -> u32;
     /// The producer's index.
     fn producer(&self) -> &Self::Word;
@@ -42,7 +42,7 @@ pub struct Producer<S> {
     ring: S,
     /// The next entry to write.
     next: u32,
-    /// What the consumer was shown.
+    /// The index up to which the consumer was shown entries.
     submitted: u32,
     /// The consumer's index as last seen and believed.
     taken: u32,
@@ -52,7 +52,7 @@ pub struct Producer<S> {
 }
 
 impl<S: Shared> Producer<S> {
-    /// Goes on where the ring stands.
+    /// The end of a ring, from its present index on.
     pub fn new(ring: S) -> Producer<S> {
         let next = ring.producer().load(Ordering::Relaxed);
         let taken = ring.consumer().load(Ordering::Acquire);
@@ -60,8 +60,8 @@ impl<S: Shared> Producer<S> {
         Producer { ring, next, submitted: next, taken, seen: taken, jumps: 0 }
     }
 
-    /// Entries that can be written now. Looks for what was taken when fewer than `wanted` are known
-    /// to be free.
+    /// Entries that can be written now. Reads the consumer's index when fewer than `wanted` are
+    /// known to be free.
     #[inline]
     pub fn free(&mut self, wanted: u32) -> u32 {
         if self.ring.size() - self.next.wrapping_sub(self.taken) < wanted {
@@ -71,8 +71,8 @@ impl<S: Shared> Producer<S> {
         self.ring.size() - self.next.wrapping_sub(self.taken)
     }
 
-    /// The consumer cannot have taken more than there was, nor give back what it took. An index
-    /// that says so is as if nothing had been taken.
+    /// The consumer cannot have taken more entries than there were, nor give back those that it
+    /// took. An index that says so is ignored.
     #[inline]
     fn believe(&mut self, taken: u32) {
         if taken.wrapping_sub(self.taken) <= self.next.wrapping_sub(self.taken) {
@@ -96,7 +96,8 @@ impl<S: Shared> Producer<S> {
     }
 
     /// Writes up to `most` entries as far as there are some and there is room, with one look at the
-    /// consumer's index for all of them. Gives how many; no others are taken from the iterator.
+    /// consumer's index for all of them. Returns their number; no others are taken from the
+    /// iterator.
     #[inline]
     pub fn write_burst(
         &mut self,
@@ -114,7 +115,7 @@ impl<S: Shared> Producer<S> {
         written as usize
     }
 
-    /// Shows the consumer what was written.
+    /// Shows the consumer the entries that were written.
     #[inline]
     pub fn submit(&mut self) {
         // A polling producer submits nothing most of the time, and a store would take the line away
@@ -142,8 +143,8 @@ impl<S: Shared> Producer<S> {
         flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 
-    /// As [`Producer::needs_wakeup`], and takes the wish back: the caller wakes the consumer now. A
-    /// wish that comes in between is fulfilled as well.
+    /// As [`Producer::needs_wakeup`], and clears the flag: the caller wakes the consumer now. A
+    /// request that comes in between is fulfilled as well.
     #[inline]
     pub fn claim_wakeup(&mut self) -> bool {
         let is_wanted = self.needs_wakeup();
@@ -153,12 +154,12 @@ impl<S: Shared> Producer<S> {
         is_wanted
     }
 
-    /// How often the consumer's index made no sense.
+    /// Number of times that the consumer's index made no sense.
     pub fn jumps(&self) -> u64 {
         self.jumps
     }
 
-    /// What it is an end of.
+    /// The ring of this end.
     pub fn ring(&self) -> &S {
         &self.ring
     }
@@ -170,7 +171,7 @@ pub struct Consumer<S> {
     ring: S,
     /// The next entry to read.
     next: u32,
-    /// What the producer was given back.
+    /// The index up to which the producer was given entries back.
     released: u32,
     /// The producer's index as last seen and believed.
     written: u32,
@@ -180,13 +181,13 @@ pub struct Consumer<S> {
 }
 
 impl<S: Shared> Consumer<S> {
-    /// Goes on where the ring stands.
+    /// The end of a ring, from its present index on.
     pub fn new(ring: S) -> Consumer<S> {
         let next = ring.consumer().load(Ordering::Relaxed);
         Consumer { ring, next, released: next, written: next, seen: next, jumps: 0 }
     }
 
-    /// Entries that can be read now. Looks for new ones when fewer than `wanted` are known.
+    /// Entries that can be read now. Reads the producer's index when fewer than `wanted` are known.
     #[inline]
     pub fn available(&mut self, wanted: u32) -> u32 {
         if self.written.wrapping_sub(self.next) < wanted {
@@ -198,10 +199,9 @@ impl<S: Shared> Consumer<S> {
     #[inline]
     fn refresh(&mut self) {
         let written = self.ring.producer().load(Ordering::Acquire);
-        // What was written stays so, and there is never more than the ring holds behind what was
-        // released: an index that says otherwise is as if nothing had been written. What was read
-        // but not released does not count as free, or a producer that runs along could keep us
-        // reading for ever.
+        // Written entries stay written, and there are never more behind the released ones than the
+        // ring holds: an index that says otherwise is ignored. Entries that were read but not
+        // released do not count as free, or a fast producer could keep us reading for ever.
         let more = written.wrapping_sub(self.written);
         if more <= self.ring.size() - self.written.wrapping_sub(self.released) {
             self.written = written;
@@ -235,8 +235,8 @@ impl<S: Shared> Consumer<S> {
         self.ring.read(self.next.wrapping_add(ahead))
     }
 
-    /// Copies entries from the next one on, which stay to be read, as far as there are any; gives
-    /// how many.
+    /// Copies entries from the next one on, which stay to be read, as far as there are any; returns
+    /// their number.
     #[inline]
     pub fn peek_burst(&mut self, out: &mut [S::Entry]) -> usize {
         let wanted = u32::try_from(out.len()).unwrap_or(u32::MAX);
@@ -289,12 +289,12 @@ impl<S: Shared> Consumer<S> {
         }
     }
 
-    /// How often the producer's index made no sense.
+    /// Number of times that the producer's index made no sense.
     pub fn jumps(&self) -> u64 {
         self.jumps
     }
 
-    /// What it is an end of.
+    /// The ring of this end.
     pub fn ring(&self) -> &S {
         &self.ring
     }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[repr(C)]
 pub struct Desc {
-    /// Where it is in the memory shared with the application.
+    /// Its offset in the memory shared with the application.
     pub addr: u64,
     /// Bytes.
     pub len: u32,
@@ -25,10 +25,10 @@ pub trait Entry: Copy + Send + 'static {
     /// Words of eight bytes.
     const WORDS: usize;
 
-    /// The words, the second of use only if there are two.
+    /// The words; the second one is used only if there are two.
     fn to_words(self) -> [u64; 2];
 
-    /// The entry they say.
+    /// The entry of these words.
     fn from_words(words: [u64; 2]) -> Self;
 }
 

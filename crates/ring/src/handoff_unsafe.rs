@@ -3,8 +3,8 @@
 //! Unlike the rings of AF_XDP it is in private memory: both ends trust each other, and the values
 //! are owned. One [`Giver`] writes slots, then `given` with release order; one [`Taker`] reads that
 //! with acquire order, then the slots, then writes `taken` with release order, after which the
-//! giver may use the slots again. A whole burst costs one store of an index, and a look at the
-//! other side's only when what is known of it doesn't do. All interleavings are checked:
+//! giver may use the slots again. A whole burst costs one store of an index, and the other side's
+//! index is read only when its last known value is not enough. All interleavings are checked:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p towpath-ring --lib handoff`.
 
 #![expect(unsafe_code, reason = "slots that two threads use in turns")]
@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 
 use sync::{Arc, AtomicUsize, Ordering, Slot};
 
-/// Makes a ring for `size` values at least; gives its two ends.
+/// Makes a ring for at least `size` values; returns its two ends.
 pub fn handoff<T: Send>(size: usize) -> (Giver<T>, Taker<T>) {
     let slots = (0..size.max(1).next_power_of_two()).map(|_| Slot::new(MaybeUninit::uninit()));
     let (given, taken) = (Line(AtomicUsize::new(0)), Line(AtomicUsize::new(0)));
@@ -22,23 +22,23 @@ pub fn handoff<T: Send>(size: usize) -> (Giver<T>, Taker<T>) {
     (Giver { ring: Arc::clone(&ring), given: 0, taken: 0 }, Taker { ring, taken: 0, given: 0 })
 }
 
-/// The end that values go in.
+/// The end that puts values in.
 pub struct Giver<T> {
     ring: Arc<Ring<T>>,
     given: usize,
-    /// What the taker took, as last seen.
+    /// Number of values that the taker took, as last seen.
     taken: usize,
 }
 
-/// The end that values come out of.
+/// The end that takes values out.
 pub struct Taker<T> {
     ring: Arc<Ring<T>>,
     taken: usize,
-    /// What the giver gave, as last seen.
+    /// Number of values that the giver gave, as last seen.
     given: usize,
 }
 
-/// How far both ends are, for anybody.
+/// The progress of both ends, which any thread may read.
 pub struct Progress<T>(Arc<Ring<T>>);
 
 struct Ring<T> {
@@ -59,7 +59,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Giver<T> {
-    /// Moves values from the front, `most` at most, as far as there is room; gives how many.
+    /// Moves values from the front, at most `most`, as far as there is room; returns their number.
     #[inline]
     pub fn give(&mut self, values: &mut Vec<T>, most: usize) -> usize {
         let most = most.min(values.len());
@@ -79,14 +79,14 @@ impl<T> Giver<T> {
         count
     }
 
-    /// How far both ends are.
+    /// The progress of both ends.
     pub fn progress(&self) -> Progress<T> {
         Progress(Arc::clone(&self.ring))
     }
 }
 
 impl<T> Taker<T> {
-    /// Moves values out, `most` at most, behind those in `out`; gives how many.
+    /// Moves values out, at most `most`, behind those in `out`; returns their number.
     #[inline]
     pub fn take(&mut self, out: &mut Vec<T>, most: usize) -> usize {
         if self.given.wrapping_sub(self.taken) < most {

@@ -1,14 +1,14 @@
-//! The rings of AF_XDP: single producer, single consumer, in memory that two sides share who need
+//! The rings of AF_XDP: single producer, single consumer, in memory shared by two sides that need
 //! not trust each other (`net/xdp/xsk_queue.h`).
 //!
 //! Both indices run freely; an entry's place is its index modulo the ring's size, a power of two.
 //! The producer writes entries, then its index with release order; the consumer reads that with
-//! acquire order, then the entries, then writes its own index with release order. What the other
-//! side's index says is believed only as far as the ring is long.
+//! acquire order, then the entries, then writes its own index with release order. The other side's
+//! index is believed only within the length of the ring.
 //!
 //! [`Producer`] and [`Consumer`] are the two ends over anything [`Shared`]: [`Mapped`] memory, or
 //! the model that the tests check. [`handoff`] is a ring for two threads of one process, which own
-//! what they move, and [`SleepFlag`] says whether the one that takes has to be woken.
+//! the values that they move.
 
 #![deny(unsafe_code)]
 
@@ -26,11 +26,11 @@ pub use sleep_flag::SleepFlag;
 
 use rustix::net::xdp::XdpRingOffset;
 
-/// Where everything lies in a ring, as 64-bit kernels have it (`XDP_MMAP_OFFSETS`).
+/// Offsets in a ring, as in 64-bit kernels (`XDP_MMAP_OFFSETS`).
 pub const OFFSETS: XdpRingOffset =
     XdpRingOffset { producer: 0, consumer: 128, desc: 320, flags: Some(196) };
 
-/// The bit in a ring's flags that says: the consumer sleeps, wake it (`XDP_RING_NEED_WAKEUP`).
+/// The bit in a ring's flags that asks to wake the sleeping consumer (`XDP_RING_NEED_WAKEUP`).
 pub const NEED_WAKEUP: u32 = 1;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Memory {
     len: usize,
 }
 
-// SAFETY: shared memory that is touched by atomics only.
+// SAFETY: the shared memory is accessed by atomics only.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -38,13 +38,13 @@ impl Memory {
         let len = Memory::bytes::<T>(at, entries)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let flags = flags | MapFlags::POPULATE;
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, page_offset) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Arc::new(Memory { base, len }))
     }
 
-    /// Bytes of a ring, if its numbers make sense.
+    /// Bytes of a ring, if its offsets are valid.
     pub fn bytes<T: Entry>(at: &XdpRingOffset, entries: u32) -> io::Result<usize> {
         let is_aligned = at.desc.is_multiple_of(8) && at.desc < 1 << 20;
         if !is_aligned || !entries.is_power_of_two() {
@@ -53,7 +53,7 @@ impl Memory {
         Ok(at.desc as usize + entries as usize * T::WORDS * 8)
     }
 
-    /// Address of its first byte, for those who hand it to C.
+    /// Address of its first byte, for use from C.
     pub fn addr(&self) -> NonNull<u8> {
         self.base
     }

@@ -83,7 +83,7 @@ impl Shared for Ring {
     }
 }
 
-/// What was read is what was written, in order: no entry is seen before it is there, none is
+/// Entries are read as they were written, in order: no entry is seen before it is there, none is
 /// overwritten before it was read. Three entries go round a ring of two.
 #[test]
 fn entries_cross_in_order() {

@@ -1,10 +1,9 @@
-//! Chunks as frames (zero copy): which chunk is on its way as what.
+//! Chunks as frames (zero copy): the state of each chunk that is in use.
 //!
 //! A chunk is the application's until it comes by the fill ring, when it becomes a frame to receive
 //! into, or by the tx ring, when it becomes a frame to send. Frames come back in two ways: their
-//! holder puts them back, or they were dropped. What happens then depends on what the chunk was on
-//! its way as. An application that names a chunk twice gets what it had without zero copy: the
-//! second time bytes are copied.
+//! holder puts them back, or they were dropped. Then the use of the chunk decides what happens.
+//! When an application names a chunk twice, bytes are copied the second time, as without zero copy.
 
 use std::io;
 
@@ -27,11 +26,11 @@ pub(crate) struct Lent {
 /// The use of a chunk in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// To receive into, or not at all.
+    /// To receive into, or not in use.
     Rx,
     /// To be sent; it is not known yet whether the port takes it.
     Tx,
-    /// The same, and its frame is gone already.
+    /// To be sent, and its frame is gone already.
     TxGone,
     /// The port did not take it: it is still in the tx ring.
     Unsent,
@@ -51,8 +50,8 @@ impl Lent {
         self.chunks.take(chunk as usize / CHUNK_BYTES)
     }
 
-    /// The frame's chunk is the application's again; gives where it begins. A frame in other memory
-    /// is given back.
+    /// Returns a frame's chunk to the application; returns the chunk's offset. A frame in other
+    /// memory is returned unchanged.
     #[inline]
     pub(crate) fn put(&mut self, frame: Frame) -> Result<u64, Frame> {
         self.chunks.put(frame).map(|number| (number * CHUNK_BYTES) as u64)
@@ -64,7 +63,7 @@ impl Lent {
         self.chunks.number_of(frame).is_some_and(|number| self.ways[number] == Way::Rx)
     }
 
-    /// Where a frame's chunk begins.
+    /// The offset of a frame's chunk.
     #[inline]
     pub(crate) fn start(&self, frame: &Frame) -> Option<u64> {
         self.chunks.number_of(frame).map(|number| (number * CHUNK_BYTES) as u64)
@@ -84,8 +83,8 @@ impl Lent {
         Some(frame)
     }
 
-    /// The port took the packet at `data`: its chunk is the application's when the frame is gone.
-    /// Gives whether it is.
+    /// Notes that the port took the packet at `data`: its chunk is the application's when the frame
+    /// is gone. Returns whether the frame is gone already.
     pub(crate) fn sent(&mut self, data: u64, addr: u64) -> bool {
         let way = &mut self.ways[data as usize / CHUNK_BYTES];
         let is_gone = *way == Way::TxGone;
@@ -94,7 +93,7 @@ impl Lent {
         is_gone
     }
 
-    /// The port did not take the packet at `data`.
+    /// Notes that the port did not take the packet at `data`.
     pub(crate) fn unsent(&mut self, data: u64) {
         let way = &mut self.ways[data as usize / CHUNK_BYTES];
         *way = if *way == Way::TxGone { Way::Rx } else { Way::Unsent };
@@ -105,8 +104,8 @@ impl Lent {
         self.unfinished
     }
 
-    /// Learns which frames are gone: chunks to receive into are free again, packets that were sent
-    /// are completed.
+    /// Processes the frames that are gone: chunks to receive into are free again, packets that were
+    /// sent are completed.
     pub(crate) fn reclaim(&mut self, fill: &mut Fill, completion: &mut Completion) {
         self.chunks.take_dropped(&mut self.dropped);
         if self.dropped.is_empty() {

@@ -1,9 +1,10 @@
-//! AF_XDP sockets for applications: what the kernel's `net/xdp` is, over Towpath's ports.
+//! AF_XDP sockets for applications: the counterpart of the kernel's `net/xdp`, over Towpath's
+//! ports.
 //!
-//! [`Sockets`] is the place where they live, next to an engine. A [`Socket`] takes the kernel's
-//! options and `bind`, checks what the kernel checks in the kernel's order, and answers with its
-//! error numbers. Frames reach it by [`towpath_engine::Socket`]. Rings and packet memory are shared
-//! with an untrusted application: its writes there harm only itself.
+//! [`Sockets`] holds the sockets of an engine. A [`Socket`] takes the kernel's options and `bind`,
+//! makes the kernel's checks in the kernel's order, and answers with its error numbers. Frames
+//! reach it by [`towpath_engine::Socket`]. Rings and packet memory are shared with an untrusted
+//! application: its writes there harm only itself.
 
 #![deny(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! Packet memory of an application: a file of its own that it passed to us.
 //!
 //! The application can write to it at any time, so nothing here is ever a Rust reference: bytes are
-//! copied in and out. It could also make the file shorter, after which touching the mapping would
-//! be fatal (`SIGBUS`). A memfd can be sealed against that (`F_SEAL_SHRINK`), which we do ourselves
-//! when the application has not. Any other file is read and written by system calls, which
-//! fail where the file has ended: slower, and as safe.
+//! copied in and out. It could also make the file shorter, after which an access to the mapping
+//! would be fatal (`SIGBUS`). A memfd can be sealed against that (`F_SEAL_SHRINK`), which we do
+//! ourselves when the application has not. Any other file is read and written by system calls,
+//! which fail where the file has ended: slower, and as safe.
 //!
 //! The file must be in a tmpfs, as memfds are. A file system in user space could leave us waiting
 //! for ever, and huge pages that the application gives back (`FALLOC_FL_PUNCH_HOLE`) may not be
@@ -27,7 +27,7 @@ use towpath_xdp::frame::external::Chunks;
 #[derive(Debug)]
 pub(crate) struct Memory {
     fd: OwnedFd,
-    /// Where it starts in the file.
+    /// Its offset in the file.
     start: u64,
     len: usize,
     /// `None` when the file could become shorter.
@@ -69,8 +69,8 @@ impl Memory {
         Some(Mapping { base: self.base?, len: self.len as u64, of: PhantomData })
     }
 
-    /// Maps it once more, to have frames in it ([`towpath_xdp::frame::external`]). An error when
-    /// the file could become shorter, or the system has no more room.
+    /// Maps it once more, for frames in it ([`towpath_xdp::frame::external`]). An error when the
+    /// file could become shorter, or the system has no more room.
     pub(crate) fn chunks(&self) -> io::Result<Chunks> {
         if self.base.is_none() {
             return Err(Errno::OPNOTSUPP.into());
@@ -146,7 +146,7 @@ impl Memory {
     #[cold]
     fn write_file(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let at = self.start + offset;
-        // Writing behind its end would make the file longer again, and hide what happened.
+        // Writing behind its end would make the file longer again, and hide that it became shorter.
         if u64::try_from(fstat(&self.fd)?.st_size).unwrap_or(0) < at + bytes.len() as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -162,8 +162,8 @@ impl Memory {
     }
 }
 
-/// Mapped memory. It is small and by value, so that who writes many packets need not look up each
-/// time where that is.
+/// Mapped memory. It is small and passed by value, so that a writer of many packets need not look
+/// up the address each time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapping<'a> {
     base: NonNull<u8>,
@@ -185,7 +185,8 @@ impl Mapping<'_> {
         unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset as usize), bytes.len()) };
     }
 
-    /// Asks the processor to fetch what will be written soon at an offset, wherever that is.
+    /// Asks the processor to fetch the memory at an offset, which will be written soon; any offset
+    /// is allowed.
     #[inline]
     pub(crate) fn prefetch(self, offset: u64) {
         #[cfg(target_arch = "x86_64")]
@@ -245,7 +246,7 @@ unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Makes sure that a file cannot become shorter; gives whether that is so.
+/// Makes sure that a file cannot become shorter; returns whether this worked.
 fn seal(fd: BorrowedFd<'_>) -> bool {
     let is_sealed = |fd| fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     is_sealed(fd) || (fcntl_add_seals(fd, SealFlags::SHRINK).is_ok() && is_sealed(fd))
@@ -253,7 +254,7 @@ fn seal(fd: BorrowedFd<'_>) -> bool {
 
 fn map(fd: BorrowedFd<'_>, start: u64, len: usize) -> Result<NonNull<u8>, Errno> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping, wherever the kernel likes.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, start) }?;
     NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)
 }

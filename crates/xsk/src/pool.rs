@@ -71,7 +71,7 @@ pub(crate) struct Fill {
     pub(crate) returned: Vec<u64>,
     /// Entries that name no chunk.
     pub(crate) invalid: u64,
-    /// How often one was wanted and none there.
+    /// Number of times that a chunk was wanted and none was there.
     pub(crate) empty: u64,
 }
 

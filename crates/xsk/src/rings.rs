@@ -10,7 +10,7 @@ use towpath_ring::{Entry, Mapped, Memory, OFFSETS};
 
 use crate::abi::{PGOFF_COMPLETION, PGOFF_FILL, PGOFF_RX, PGOFF_TX};
 
-/// Which of the four.
+/// One of the four rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Which {
     /// Received packets.
@@ -24,7 +24,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub fn page_offset(self) -> u64 {
         match self {
             Which::Rx => PGOFF_RX,
@@ -44,7 +44,7 @@ impl RingFile {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("towpath-xsk", flags)?;
         ftruncate(&file, FILE_BYTES)?;
-        // What is mapped here stays there, whatever the application does to the file.
+        // The mapped memory stays valid, whatever the application does to the file.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(RingFile(file))
     }
@@ -84,5 +84,5 @@ impl RingMemory {
 
 /// Up to the end of the last ring's room.
 const FILE_BYTES: u64 = PGOFF_COMPLETION + PGOFF_TX;
-/// The kernel allows what memory allows; here it is the daemon's.
+/// The kernel's limit is memory; here the memory is the daemon's.
 const ENTRIES_MAX: u32 = 1 << 18;

@@ -1,7 +1,7 @@
 //! Serving applications over a unix socket: one connection, one AF_XDP socket.
 //!
-//! One thread does it all: requests are few, and none waits for an application. Whatever an
-//! application sends, it is answered, or its connection and its socket are closed.
+//! One thread serves all: requests are few, and none waits for an application. Each message of an
+//! application is answered, or its connection and its socket are closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -45,9 +45,9 @@ pub struct Server {
 /// Connections that were closed by us.
 #[derive(Debug, Clone, Default)]
 pub struct Strangers {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Why, the last time.
+    /// The reason, the last time.
     pub why: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl Strangers {
 }
 
 impl Server {
-    /// Listens at a path, where nothing may be, for whom `mode` lets in.
+    /// Listens at a path, where no file may be, for the users that `mode` admits.
     pub fn start(sockets: &Arc<Sockets>, path: &Path, mode: u32) -> io::Result<Server> {
         let (listener, inode) = listen_at(path, mode)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -81,7 +81,8 @@ impl Server {
         Ok(Server { path, mode, inode, stop, next, strangers, thread })
     }
 
-    /// Connections that were closed by us so far: what came made no sense, or there were too many.
+    /// Connections that were closed by us so far: their messages were malformed, or there were too
+    /// many.
     pub fn strangers(&self) -> Strangers {
         self.strangers.lock().clone()
     }
@@ -97,7 +98,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The system's error. The old socket then stays.
+    /// Fails with the system's error. The old socket then stays.
     pub fn listen_again(&self) -> io::Result<()> {
         let (listener, inode) = listen_at(&self.path, self.mode)?;
         self.inode.store(inode, Ordering::Relaxed);
@@ -302,7 +303,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Answers one request; an error when the application is gone, or makes no sense.
+    /// Answers one request; an error when the application is gone, or sends a malformed message.
     pub fn serve(&self) -> io::Result<()> {
         let (bytes, files) = match receive(&self.stream) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -358,8 +359,8 @@ pub fn answer(
     }
 }
 
-/// How many sockets there may be: each needs descriptors, of which some are left for everything
-/// else that the process does.
+/// Largest number of sockets: each needs descriptors, of which some are left for the rest of the
+/// process.
 fn peers_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let others = (limit / 2).min(DESCRIPTORS_LEFT);

@@ -13,17 +13,17 @@ use towpath_engine::QueueId;
 use crate::pool::BufferPool;
 use crate::socket::{Shared, Socket};
 
-/// The engine as sockets need it.
+/// The functions of the engine that sockets need.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// The port of that ifindex.
+    /// The port with this ifindex.
     fn device(&self, ifindex: u32) -> Option<Device>;
 
-    /// The ifindex of the port of that name.
+    /// The ifindex of the port with this name.
     fn ifindex(&self, _name: &str) -> Option<u32> {
         None
     }
 
-    /// Has the frames of the socket's queue delivered to it, as libxdp's default program would.
+    /// Delivers the frames of the socket's queue to it, as libxdp's default program would.
     fn steer(&self, _socket: &Arc<Socket>) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
@@ -45,13 +45,13 @@ pub trait Host: fmt::Debug + Send + Sync {
 /// Properties of a port for `bind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// Queues it has.
+    /// Number of its queues.
     pub queues: u32,
     /// Whether its frames can live in an application's memory.
     pub zero_copy: bool,
 }
 
-/// The sockets, and which queues have some.
+/// The sockets, and the queues that have sockets.
 #[derive(Debug)]
 pub struct Sockets {
     host: Arc<dyn Host>,
@@ -67,7 +67,7 @@ struct Known {
 }
 
 impl Sockets {
-    /// None yet.
+    /// A set without sockets.
     pub fn new(host: Arc<dyn Host>) -> Arc<Sockets> {
         Arc::new(Sockets { host, known: Mutex::default() })
     }
@@ -103,7 +103,7 @@ impl Sockets {
         Ok(socket)
     }
 
-    /// The socket of that number.
+    /// The socket with this number.
     pub fn get(&self, id: u32) -> Option<Arc<Socket>> {
         self.known.lock().sockets.get(&id).cloned()
     }
@@ -122,7 +122,7 @@ impl Sockets {
         }
     }
 
-    /// All there are, by number.
+    /// All sockets, by number.
     pub fn all(&self) -> Vec<Arc<Socket>> {
         let mut all: Vec<_> = self.known.lock().sockets.values().cloned().collect();
         all.sort_by_key(|socket| towpath_engine::Socket::id(&**socket));
@@ -137,7 +137,7 @@ impl Sockets {
         all.iter().for_each(|socket| socket.hang_up());
     }
 
-    /// Ends the life of sockets, as [`Socket::close`] does: of all at the cost of one.
+    /// Closes several sockets, as [`Socket::close`] does, at the cost of one.
     pub fn close(&self, sockets: &[Arc<Socket>]) {
         self.unbind(sockets);
         for socket in sockets {

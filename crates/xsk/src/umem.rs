@@ -29,8 +29,8 @@ pub(crate) struct Umem {
 }
 
 impl Umem {
-    /// Registers memory: `reg.len` bytes of a file from `start` on. `reg.addr` is where the
-    /// application has them.
+    /// Registers memory: `reg.len` bytes of a file from `start` on. `reg.addr` is their address in
+    /// the application.
     pub(crate) fn new(reg: &UmemReg, file: OwnedFd, start: u64) -> Result<Umem, Errno> {
         check(reg)?;
         if !start.is_multiple_of(PAGE_BYTES) {
@@ -49,7 +49,7 @@ impl Umem {
     }
 
     /// Makes frames of its chunks possible, for one pool: they must be as large as frames of ours
-    /// and begin where ours do, and the memory must be there to stay. Gives whether it worked.
+    /// and begin where ours do, and the file must not become shorter. Returns whether it worked.
     pub(crate) fn lend(&self) -> bool {
         let fits =
             !self.is_unaligned() && u64::from(self.chunk) == PAGE_BYTES && self.headroom == 0;
@@ -72,7 +72,7 @@ impl Umem {
         self.flags & UMEM_TX_SW_CSUM != 0
     }
 
-    /// Whether what is known of received packets is told in front of them.
+    /// Whether metadata of received packets is written in front of them.
     #[inline]
     pub(crate) fn tells_rx_metadata(&self) -> bool {
         self.flags & UMEM_RX_METADATA != 0
@@ -83,7 +83,7 @@ impl Umem {
         self.chunk - RX_HEADROOM_BYTES - self.headroom
     }
 
-    /// Where packets lie.
+    /// The layout of received packets.
     #[inline]
     pub(crate) fn layout(&self) -> Layout {
         let offset = u64::from(RX_HEADROOM_BYTES + self.headroom);
@@ -115,7 +115,7 @@ impl Umem {
         self.layout().handle(chunk)
     }
 
-    /// Offset of what a tx ring's entry names, if the kernel would take it
+    /// Offset of the packet of a tx ring's entry, if the kernel would accept it
     /// (`xskq_cons_is_valid_desc`). Its metadata is in front of it, inside as well.
     #[inline]
     pub(crate) fn packet_at(&self, desc: &Desc) -> Option<u64> {
@@ -137,17 +137,17 @@ impl Umem {
     }
 }
 
-/// Where packets are received into. By value, and without a choice to make for each packet, for
-/// those who receive many.
+/// The places that packets are received into. It is passed by value, and needs no decision for each
+/// packet, because many packets are received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     /// Mask for a fill ring's entry: a chunk's first byte, or any.
     mask: u64,
     /// The last place where a chunk may start.
     last: u64,
-    /// Of a packet in its chunk.
+    /// Offset of a packet in its chunk.
     offset: u64,
-    /// The same as the rx ring says it.
+    /// The offset in the form of the rx ring.
     handle: u64,
 }
 
@@ -160,13 +160,13 @@ impl Layout {
         (chunk <= self.last).then_some(chunk)
     }
 
-    /// Where a packet begins in a chunk.
+    /// Start of the packet in a chunk.
     #[inline]
     pub(crate) fn data_at(self, chunk: u64) -> u64 {
         chunk + self.offset
     }
 
-    /// As [`Layout::data_at`], the way the rx ring says it (`xp_get_handle`).
+    /// As [`Layout::data_at`], in the form of the rx ring (`xp_get_handle`).
     #[inline]
     pub(crate) fn handle(self, chunk: u64) -> u64 {
         chunk + self.handle

@@ -229,7 +229,7 @@ impl Run {
         let offsets = s.get_option(MMAP_OFFSETS, 128).unwrap();
         let word = |at: usize| u64::from_ne_bytes(*offsets[at..].first_chunk().unwrap());
         let [p, c, d, f] = [0, 8, 16, 24].map(word);
-        // That a mapping longer than the ring is refused is what a file cannot do.
+        // A file cannot refuse a mapping longer than the ring.
         say!(self, "offs {p} {c} {d} {f}  mmap big -22\n");
         let mut fill = Producer::new(ring::<u64>(s, Which::Fill));
         let mut rx = Consumer::new(ring::<Desc>(s, Which::Rx));

@@ -271,7 +271,7 @@ fn what_a_port_does_not_take_is_sent_later() {
     let mut app = app();
     (0..4).for_each(|chunk| app.send(chunk * PAGE, 60));
     let mut frames = app.collect();
-    // Those that are taken may be gone before anybody says so.
+    // Frames that are taken may be gone before they are reported as sent.
     drop(frames.drain(..2));
     app.lend(0);
     app.socket.sent(2);
@@ -304,7 +304,7 @@ fn a_chunk_to_receive_into_is_sent_as_a_copy() {
     assert_eq!(done, [PAGE + 300, 2 * PAGE, 2 * PAGE]);
 }
 
-/// Whoever has frames can go on using them when socket and application are gone.
+/// A holder of frames can keep using them when socket and application are gone.
 #[test]
 fn frames_on_their_way_outlive_the_socket() {
     let mut app = app();

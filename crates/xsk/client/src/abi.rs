@@ -47,7 +47,7 @@ pub const UMEM_TX_SW_CSUM: u32 = 2;
 /// `XDP_UMEM_TX_METADATA_LEN`
 pub const UMEM_TX_METADATA_LEN: u32 = 4;
 
-/// Ours: what is known of a received packet is in front of it ([`RxMetadata`]). Goes with
+/// Our own flag: the metadata of a received packet is in front of it ([`RxMetadata`]). Goes with
 /// [`UMEM_TX_METADATA_LEN`] of at least [`RxMetadata::END`] bytes.
 pub const UMEM_RX_METADATA: u32 = 1 << 31;
 
@@ -80,7 +80,7 @@ pub struct UmemReg {
 }
 
 impl UmemReg {
-    /// From what `setsockopt` is given; older ones are shorter.
+    /// From the argument of `setsockopt`; older versions are shorter.
     pub fn from_bytes(bytes: &[u8]) -> Option<UmemReg> {
         let word = |at: usize| bytes.get(at..at + 4).map(number);
         let long = |at: usize| bytes.get(at..at + 8).map(long_number);
@@ -124,9 +124,9 @@ pub struct RxMetadata {
 }
 
 impl RxMetadata {
-    /// Bytes of it.
+    /// Its size in bytes.
     pub const BYTES: usize = 32;
-    /// Where it begins, from `tx_metadata_len` bytes in front of the packet on: behind
+    /// Its offset from the start of the `tx_metadata_len` bytes in front of the packet: behind
     /// `struct xsk_tx_metadata`.
     pub const START: usize = 24;
     /// Smallest `tx_metadata_len` that has room for it.
@@ -199,7 +199,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// From what `bind` is given.
+    /// From the argument of `bind`.
     pub fn from_bytes(bytes: &[u8]) -> Option<Address> {
         let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         let word = |at: usize| bytes.get(at..at + 4).map(number);

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Memory that both sides have.
+/// Memory that both sides share.
 #[derive(Debug)]
 pub struct Area {
     base: NonNull<u8>,
@@ -27,14 +27,14 @@ impl Area {
     pub fn new(len: usize) -> io::Result<Area> {
         let file = Area::file(len)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Area { base, len, file, is_borrowed: false })
     }
 
-    /// Makes memory that is there one that can be shared, in place: what is in it stays, and so
-    /// does its address. Rounds `len` up to whole pages.
+    /// Replaces existing memory by memory that can be shared, in place: contents and address stay.
+    /// Rounds `len` up to whole pages.
     ///
     /// # Safety
     ///
@@ -64,7 +64,7 @@ impl Area {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("towpath-umem", flags)?;
         ftruncate(&file, len as u64)?;
-        // The daemon maps only what cannot become shorter.
+        // The daemon maps only files that cannot become shorter.
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
         Ok(file)
     }
@@ -89,8 +89,8 @@ impl Area {
         self.len == 0
     }
 
-    /// A part of it; `None` when it lies outside. The daemon writes to what was given to it, so
-    /// look only at what it gave back.
+    /// A part of it; `None` when it lies outside. The daemon writes to chunks that were given to
+    /// it, so look only at those that it gave back.
     pub fn bytes_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         if end > self.len {

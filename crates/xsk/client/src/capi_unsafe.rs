@@ -75,7 +75,7 @@ pub struct SocketConfig {
 /// `struct xsk_umem`
 #[derive(Debug)]
 pub struct Umem {
-    /// The first socket's; taken when the memory is deleted.
+    /// The first socket's connection; taken when the memory is deleted.
     first: Arc<Connection>,
     config: UmemConfig,
     /// Kept for as long as the daemon may write to it.
@@ -125,7 +125,7 @@ fn errno(errno: Errno) -> io::Error {
     errno.into()
 }
 
-/// Maps a ring and tells C where everything is.
+/// Maps a ring and fills in the C structure with its addresses.
 ///
 /// # Safety
 ///
@@ -155,7 +155,7 @@ unsafe fn map_ring<T: Entry>(
         bell: -1,
         idle: 0,
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's promise.
     unsafe { out.write(ring) };
     Ok(memory)
 }
@@ -173,7 +173,7 @@ unsafe fn map_pool_rings(
 ) -> io::Result<[Arc<Memory>; 2]> {
     connection.set_option(UMEM_FILL_RING, &config.fill_size.to_ne_bytes(), None)?;
     connection.set_option(UMEM_COMPLETION_RING, &config.comp_size.to_ne_bytes(), None)?;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's promise.
     unsafe {
         Ok([
             map_ring::<u64>(connection, PGOFF_FILL, config.fill_size, fill, true)?,
@@ -213,7 +213,7 @@ unsafe fn create_umem(
         tx_metadata_len: opts.tx_metadata_len,
     };
     let bytes = reg.to_bytes();
-    // What the daemon would refuse, it refuses before the memory becomes another.
+    // The daemon's refusals come before the memory is replaced.
     if let Err(error) = connection.set_option(UMEM_REG, &bytes, None)
         && error.raw_os_error() != Some(Errno::FAULT.raw_os_error())
     {
@@ -505,7 +505,7 @@ pub unsafe extern "C" fn xsk_umem__fd(umem: *const Umem) -> c_int {
 ///
 /// # Safety
 ///
-/// As C says it; the socket is of no more use.
+/// As C says it; the socket must not be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
     if socket.is_null() {
@@ -527,7 +527,7 @@ pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
 ///
 /// # Safety
 ///
-/// As C says it; if it gives 0 the memory is of no more use.
+/// As C says it; if it returns 0 the memory must not be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
     // SAFETY: null or the caller's.
@@ -595,7 +595,7 @@ pub unsafe extern "C" fn xsk_socket__setsockopt(
         Ok(name) if name < SOCKET_LEVEL => level | name,
         _ => return -Errno::NOPROTOOPT.raw_os_error(),
     };
-    // Numbers are all there is to set.
+    // All options are numbers.
     if !(4..=8).contains(&len) {
         return -Errno::INVAL.raw_os_error();
     }
@@ -614,7 +614,7 @@ pub unsafe extern "C" fn xsk_socket__kick(socket: *const Socket) -> c_int {
     // SAFETY: null or the caller's.
     let Some(socket) = (unsafe { socket.as_ref() }) else { return -Errno::FAULT.raw_os_error() };
     match send(socket.connection.bell(), &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        // Full of messages that say the same.
+        // Already full of messages with the same meaning.
         Ok(_) | Err(Errno::AGAIN) => 0,
         Err(error) => -error.raw_os_error(),
     }

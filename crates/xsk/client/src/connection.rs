@@ -10,7 +10,7 @@ use crate::abi::Address;
 use crate::protocol::{Greeting, Reply, Request};
 use crate::wire::{receive, send};
 
-/// One AF_XDP socket, as yet without memory.
+/// One AF_XDP socket, without memory of its own so far.
 #[derive(Debug)]
 pub struct Connection {
     stream: OwnedFd,
@@ -20,7 +20,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the daemon that listens there.
+    /// Connects to the daemon that listens at a path.
     pub fn open(path: &Path) -> io::Result<Connection> {
         let flags = SocketFlags::CLOEXEC;
         let stream = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -45,8 +45,8 @@ impl Connection {
         self.id
     }
 
-    /// The file of the rings, each at its offset (`XDP_PGOFF_*`); also what proves to the daemon
-    /// that a socket is ours to share.
+    /// The file of the rings, each at its offset (`XDP_PGOFF_*`); it also proves to the daemon that
+    /// we may share the socket's memory.
     pub fn rings(&self) -> BorrowedFd<'_> {
         self.rings.as_fd()
     }
@@ -56,7 +56,8 @@ impl Connection {
         self.bell.as_fd()
     }
 
-    /// `setsockopt`; for `UMEM_REG` with the memory's file and where in it the memory begins.
+    /// `setsockopt`; for `UMEM_REG`, with the memory's file and the offset at which the memory
+    /// begins in it.
     pub fn set_option(
         &self,
         name: u32,
@@ -84,7 +85,8 @@ impl Connection {
         Ok(crate::abi::number(&value))
     }
 
-    /// Has the frames of the socket's queue delivered to it when no program says otherwise.
+    /// Requests delivery of the frames of the socket's queue to it, unless a program decides
+    /// otherwise.
     pub fn steer(&self) -> io::Result<()> {
         self.ask(&Request::Steer, None).map(drop)
     }
@@ -106,7 +108,7 @@ impl Connection {
     }
 }
 
-/// Where a daemon listens for applications: `TOWPATH_XSK`, or the usual place.
+/// The path at which a daemon listens for applications: `TOWPATH_XSK`, or the usual one.
 pub fn default_path() -> PathBuf {
     std::env::var_os("TOWPATH_XSK").map_or_else(|| PathBuf::from(USUAL_PATH), PathBuf::from)
 }

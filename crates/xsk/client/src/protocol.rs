@@ -15,7 +15,7 @@ pub const MESSAGE_BYTES_MAX: usize = 512;
 /// The daemon's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
-    /// The socket's number; 0 when there is none, and `errno` says why.
+    /// The socket's number; 0 when there is none, for the reason in `errno`.
     pub id: u32,
     /// 0, or a positive error number.
     pub errno: i32,
@@ -30,7 +30,7 @@ impl Greeting {
         bytes
     }
 
-    /// From what was received.
+    /// From a received message.
     pub fn from_bytes(bytes: &[u8]) -> Option<Greeting> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let word = |at: usize| Some(*rest.get(at..)?.first_chunk::<4>()?);
@@ -45,7 +45,7 @@ pub enum Request {
     SetOption {
         /// The option.
         name: u32,
-        /// Where in the file the memory begins.
+        /// The offset in the file at which the memory begins.
         start: u64,
         /// Its value.
         value: Vec<u8>,
@@ -54,7 +54,7 @@ pub enum Request {
     GetOption {
         /// The option.
         name: u32,
-        /// Bytes there is room for.
+        /// Bytes of room for the value.
         room: u32,
     },
     /// `bind`. With `XDP_SHARED_UMEM` comes the file of the other socket's rings.
@@ -74,7 +74,7 @@ pub enum Request {
     Insert {
         /// The map's name.
         map: String,
-        /// Where in the map.
+        /// The key in the map.
         key: u32,
     },
 }
@@ -99,7 +99,7 @@ impl Request {
         }
     }
 
-    /// From what was received; `None` when it makes no sense.
+    /// From a received message; `None` when it is malformed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Request> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return None;
@@ -136,7 +136,7 @@ impl Reply {
         bytes
     }
 
-    /// From what was received.
+    /// From a received message.
     pub fn from_bytes(bytes: &[u8]) -> Option<Reply> {
         let (errno, value) = bytes.split_first_chunk()?;
         Some(Reply { errno: i32::from_ne_bytes(*errno), value: value.to_vec() })

@@ -32,7 +32,7 @@ pub struct Options {
     pub entries: u32,
     /// `COPY`, `ZEROCOPY`, `USE_SG`; `USE_NEED_WAKEUP` is always on.
     pub flags: u16,
-    /// Get all frames of the queue, without a program that says so.
+    /// Whether all frames of the queue come here, without a program that redirects them.
     pub steer: bool,
 }
 
@@ -51,15 +51,17 @@ impl Options {
     }
 }
 
-/// How long both sides look for packets before they sleep (`SO_BUSY_POLL` and its kin).
+/// The time for which both sides look for packets before they sleep (`SO_BUSY_POLL` and related
+/// options).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BusyPoll {
-    /// For so long [`Socket::wait`] looks into the rx ring before it sleeps. 0 is not at all.
+    /// The time for which [`Socket::wait`] looks into the rx ring before it sleeps. 0 is not at
+    /// all.
     pub microseconds: u32,
-    /// Have the daemon's worker stay awake as long after the last packet, so that
+    /// Whether the daemon's worker stays awake for the same time after the last packet, so that
     /// [`Socket::kick`] finds it awake: at most a second.
     pub prefer: bool,
-    /// Packets that the worker takes from the tx ring at a time; 0 is as many as it likes.
+    /// Packets that the worker takes from the tx ring at a time; 0 leaves it to the worker.
     pub budget: u16,
 }
 
@@ -84,13 +86,13 @@ pub struct Socket {
     free: Vec<u64>,
     /// A packet of several chunks that was not sent whole.
     pieces: Vec<Desc>,
-    /// How long to look before sleeping.
+    /// The time for which it looks before it sleeps.
     busy_poll: Duration,
     connection: Connection,
 }
 
 impl Socket {
-    /// Opens and binds one.
+    /// Opens and binds a socket.
     pub fn open(options: &Options) -> io::Result<Socket> {
         let connection = Connection::open(&options.path)?;
         let area = Area::new(options.chunks as usize * CHUNK_BYTES as usize)?;
@@ -132,8 +134,8 @@ impl Socket {
     }
 
     /// Shows up to `limit` received packets to `look`, piece by piece as they lie in memory: each
-    /// piece with whether more of its packet follows. The action for a packet's last piece holds
-    /// for all of it. Gives the number of packets.
+    /// piece comes with a flag that is set if more of its packet follows. The action for a packet's
+    /// last piece holds for all of it. Returns the number of packets.
     pub fn receive(
         &mut self,
         limit: usize,
@@ -160,8 +162,8 @@ impl Socket {
         count
     }
 
-    /// Queues a packet of at most one chunk; gives whether there was room. [`Socket::kick`] makes
-    /// sure that it leaves.
+    /// Queues a packet of at most one chunk; returns whether there was room. [`Socket::kick`] makes
+    /// sure that it is sent.
     pub fn send(&mut self, packet: &[u8]) -> bool {
         if packet.len() > CHUNK_BYTES as usize || self.tx.free(1) == 0 {
             return false;
@@ -188,8 +190,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits until something was received, or time is up; gives whether something was. An error
-    /// says that the daemon or the port is gone.
+    /// Waits until a packet was received, or the time is up; returns whether one was. An error
+    /// means that the daemon or the port is gone.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let spin = self.busy_poll.min(timeout);
         let start = Instant::now();
@@ -200,11 +202,12 @@ impl Socket {
             std::hint::spin_loop();
         }
         let timeout = timeout.saturating_sub(spin);
-        // Old messages first: what comes from here on is about what we would miss.
+        // Takes old messages first: those that come from here on are about packets that we would
+        // miss.
         while let Ok((_, 1..)) = recv(self.connection.bell(), &mut [0; 8][..], RecvFlags::DONTWAIT)
         {
         }
-        // It stays armed, for those who poll the descriptor themselves.
+        // It stays armed, for applications that poll the descriptor themselves.
         if !self.rx.arm() {
             return Ok(true);
         }
@@ -219,7 +222,7 @@ impl Socket {
         Ok(self.rx.available(1) > 0)
     }
 
-    /// Has both sides poll for longer, or not any more.
+    /// Sets for how long both sides poll.
     pub fn set_busy_poll(&mut self, busy: BusyPoll) -> io::Result<()> {
         for (name, value) in [
             (BUSY_POLL, busy.microseconds),
@@ -255,7 +258,7 @@ impl Socket {
         self.pieces.clear();
     }
 
-    /// Takes back the chunks of what was sent.
+    /// Takes back the chunks of packets that were sent.
     fn reclaim(&mut self) {
         for _ in 0..self.completion.available(u32::MAX) {
             self.free.push(self.completion.read() & !(CHUNK_BYTES - 1));

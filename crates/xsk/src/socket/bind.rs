@@ -1,4 +1,4 @@
-//! `bind`: from here on there is traffic.
+//! `bind`, with which a socket's traffic begins.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::sockets::{Device, Sockets};
 /// The object behind [`Address::shared_umem_fd`].
 #[derive(Debug, Clone)]
 pub enum Shared {
-    /// Of nothing, or of no socket.
+    /// It is invalid, or not of a socket.
     NoSocket,
-    /// Of a socket of another family.
+    /// It is a socket of another family.
     OtherFamily,
-    /// Of this one.
+    /// It is this AF_XDP socket.
     Socket(Arc<Socket>),
 }
 
@@ -106,7 +106,7 @@ impl Setup {
         let other = match shared {
             Shared::NoSocket => return Err(Errno::NOTSOCK),
             Shared::OtherFamily => return Err(Errno::NOPROTOOPT),
-            // Itself is a socket that is not bound.
+            // The socket itself is not bound.
             Shared::Socket(other) if Arc::ptr_eq(other, own) => return Err(Errno::BADF),
             Shared::Socket(other) => other.active().ok_or(Errno::BADF)?,
         };

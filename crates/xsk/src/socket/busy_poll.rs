@@ -1,10 +1,10 @@
-//! Busy polling, as an application asks for it by options of level `SOL_SOCKET`
+//! Busy polling, which an application requests by options of level `SOL_SOCKET`
 //! (`net/core/sock.c`).
 //!
-//! In the kernel they say how long a system call looks for packets before it sleeps, and that
-//! interrupts are to wait meanwhile. Here no system call is needed, and interrupts are wake-ups: an
-//! idle worker sleeps after a while, and senders have to wake it. So the options set the time that
-//! it stays awake for a socket.
+//! In the kernel they set how long a system call looks for packets before it sleeps, and let
+//! interrupts wait meanwhile. Here no system call is needed, and interrupts are wake-ups: an idle
+//! worker sleeps after a while, and senders have to wake it. So the options set the time that it
+//! stays awake for a socket.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::abi::{BUSY_POLL, BUSY_POLL_BUDGET, PREFER_BUSY_POLL};
 pub(super) struct BusyPoll {
     microseconds: AtomicU32,
     is_preferred: AtomicBool,
-    /// 0 when nothing was said.
+    /// 0 when it was not set.
     budget: AtomicU32,
     /// Number of moved packets at the last look, and the time of its last change.
     last: Mutex<Option<(u64, Instant)>>,
@@ -56,7 +56,8 @@ impl BusyPoll {
         bytes[..room.min(bytes.len())].to_vec()
     }
 
-    /// How many packets are sent at a time, where others would be `limit`.
+    /// Number of packets that are sent at a time: `limit`, or the application's budget if that is
+    /// lower.
     pub(super) fn limit(&self, limit: usize) -> usize {
         match self.budget.load(Ordering::Relaxed) {
             0 => limit,
@@ -64,7 +65,7 @@ impl BusyPoll {
         }
     }
 
-    /// Whether a worker stays awake for a socket for which so many packets have moved so far.
+    /// Whether a worker stays awake for a socket; `moved` returns the number of packets so far.
     pub(super) fn keeps_awake(&self, moved: impl FnOnce() -> u64) -> bool {
         if !self.is_preferred.load(Ordering::Relaxed) {
             return false;

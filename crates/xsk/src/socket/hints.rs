@@ -2,8 +2,8 @@
 //! ([`UMEM_RX_METADATA`](crate::abi::UMEM_RX_METADATA)).
 //!
 //! It lies behind an empty `struct xsk_tx_metadata`, so that the packet can be sent again with the
-//! descriptor that it came with. What a program of its own put there stays, and then nothing is
-//! told.
+//! descriptor that it came with. Metadata that a program put there stays, and then hints are not
+//! written.
 
 use towpath_ring::Desc;
 use towpath_xdp::Frame;
@@ -12,8 +12,8 @@ use towpath_xdp::frame::metadata::RxChecksum;
 use crate::abi::RxMetadata;
 use crate::umem::Umem;
 
-/// Tells what is known of a frame whose packet is at `data` in its chunk; gives the descriptor's
-/// options. Nothing is told where there is no room in the chunk, or nothing is known.
+/// Writes the metadata of a frame whose packet is at `data` in its chunk; returns the descriptor's
+/// options. Nothing is written if there is no room in the chunk, or no metadata.
 pub(super) fn tell(frame: &Frame, umem: &Umem, chunk: u64, data: u64) -> u32 {
     let size = u64::from(umem.tx_metadata);
     let Some(known) = frame.rx_metadata().filter(|_| umem.tells_rx_metadata()) else { return 0 };

@@ -1,4 +1,4 @@
-//! Packets that are received where their application has them (zero copy).
+//! Packets that are received in the memory of their application (zero copy).
 
 use towpath_engine::QueueId;
 use towpath_ring::Desc;
@@ -20,7 +20,7 @@ impl Bound {
         fill.lend(umem, &mut lent, frames, count);
     }
 
-    /// Such frames that were not needed.
+    /// Takes back lent frames that were not needed.
     pub(super) fn take_back(&self, frames: &mut Vec<Frame>) {
         let mut fill = self.pool.fill();
         let Some(mut lent) = self.pool.umem.lent() else { return };
@@ -28,7 +28,7 @@ impl Bound {
         fill.returned.extend(chunks);
     }
 
-    /// Delivers what can be; gives how many. What is not in this memory is copied.
+    /// Delivers frames as far as possible; returns their number. Frames in other memory are copied.
     pub(super) fn deliver_lent(
         &self,
         from: QueueId,
@@ -59,7 +59,7 @@ impl Bound {
 }
 
 impl Rx {
-    /// The packet is where it is to be: its chunk is the application's from now on.
+    /// Delivers a packet in place: its chunk is the application's from now on.
     #[inline]
     fn receive_lent(
         &mut self,

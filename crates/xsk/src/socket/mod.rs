@@ -1,4 +1,4 @@
-//! One socket: options, `bind`, and what workers do with it (`net/xdp/xsk.c`).
+//! One socket: options, `bind`, and its use by workers (`net/xdp/xsk.c`).
 
 mod bind;
 mod busy_poll;
@@ -58,10 +58,10 @@ struct Setup {
     umem: Option<Arc<Umem>>,
     rx: Option<RingMemory>,
     tx: Option<RingMemory>,
-    /// Of no more use here once bound: the pool has them.
+    /// The ring is no longer used here once bound: the pool has it.
     fill: Option<RingMemory>,
     completion: Option<RingMemory>,
-    /// Packets one call sends at most; kept for those who set it.
+    /// Most packets that one call sends (`XDP_MAX_TX_SKB_BUDGET`); it is stored, and not used.
     tx_budget: Option<u32>,
 }
 
@@ -276,7 +276,7 @@ impl towpath_engine::Socket for Socket {
         let Some(bound) = self.active().filter(|_| !is_deserted) else {
             return Wake::At(Instant::now() + BELL_PAUSE);
         };
-        // The ring asks for a wake-up in any case, because it may no longer be polled.
+        // The ring requests a wake-up in any case, because it may no longer be polled.
         match bound.arm() {
             Some(wake) => wake,
             None if self.busy_poll.keeps_awake(|| bound.moved()) => Wake::Now,
@@ -284,7 +284,7 @@ impl towpath_engine::Socket for Socket {
         }
     }
 
-    /// Takes the messages that wanted to wake a worker. Those left over do so again.
+    /// Takes the messages that were sent to wake a worker. Messages left over wake it again.
     fn rang(&self, is_gone: bool) {
         if is_gone {
             return self.is_deserted.store(true, Ordering::Relaxed);
@@ -303,7 +303,7 @@ impl towpath_engine::Socket for Socket {
 
 /// Messages that are taken at a time.
 const BELL_MESSAGES_MAX: usize = 64;
-/// An application without a bell is looked at so often; usually it is about to be closed.
+/// Interval at which an application without a bell is looked at; usually it is about to be closed.
 const BELL_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

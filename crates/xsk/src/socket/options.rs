@@ -15,20 +15,20 @@ use crate::abi::{
 use crate::rings::{RingMemory, Which};
 use crate::umem::{Umem, check};
 
-/// `struct xdp_statistics`, and what only Towpath counts.
+/// `struct xdp_statistics`, and counters that only Towpath has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Packets not delivered: no free chunk, or too long.
     pub rx_dropped: u64,
     /// Always 0, as in the kernel, which counts bad fill entries elsewhere.
     pub rx_invalid_descs: u64,
-    /// Descriptors to send that made no sense.
+    /// Descriptors to send that were invalid.
     pub tx_invalid_descs: u64,
     /// Packets not delivered: the rx ring was full.
     pub rx_ring_full: u64,
-    /// How often the fill ring was found empty.
+    /// Number of times that the fill ring was found empty.
     pub rx_fill_ring_empty_descs: u64,
-    /// How often the tx ring was found empty.
+    /// Number of times that the tx ring was found empty.
     pub tx_ring_empty_descs: u64,
     /// Entries of the fill ring that name no chunk.
     pub fill_invalid: u64,
@@ -36,11 +36,11 @@ pub struct Statistics {
     pub index_jumps: u64,
     /// Packets delivered.
     pub rx_packets: u64,
-    /// Of these, those that were received where they are, without a copy.
+    /// Packets delivered in place, without a copy.
     pub rx_zero_copy: u64,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Of these, those that were sent from where they are.
+    /// Packets sent in place, without a copy.
     pub tx_zero_copy: u64,
     /// Entries that wait in the rx, tx, fill and completion rings.
     pub levels: [u32; 4],
@@ -48,7 +48,7 @@ pub struct Statistics {
 
 impl Socket {
     /// `setsockopt` at level `SOL_XDP`; at `SOL_SOCKET` with [`crate::abi::SOCKET_LEVEL`]. For
-    /// `UMEM_REG` comes the file whose memory it is, and where in it `addr` is.
+    /// `UMEM_REG`, `file` is the memory's file, and the offset of `addr` in it.
     pub fn set_option(
         &self,
         name: u32,
@@ -171,7 +171,8 @@ impl Socket {
 }
 
 impl Statistics {
-    /// As the kernel gives them: older callers have room for less, and get one number in another.
+    /// In the kernel's format: older callers have room for less, and get one counter added to
+    /// another.
     fn to_bytes(self, room: usize) -> Vec<u8> {
         let is_old = room < STATISTICS_BYTES;
         let dropped = self.rx_dropped + if is_old { self.rx_ring_full } else { 0 };

@@ -19,7 +19,7 @@ pub(super) struct Rx {
     pub(super) ring_full: u64,
     /// Delivered.
     pub(super) frames: u64,
-    /// Of these, those that were received where they are.
+    /// Delivered in place.
     pub(super) without_copy: u64,
     /// Entries were written since the last flush.
     is_dirty: bool,
@@ -43,7 +43,7 @@ impl Rx {
         }
     }
 
-    /// `xsk_rcv` in copy mode; gives whether it was delivered.
+    /// `xsk_rcv` in copy mode; returns whether the frame was delivered.
     #[inline]
     pub(super) fn receive(&mut self, frame: &Frame, pool: &BufferPool, fill: &mut Fill) -> bool {
         let umem = &*pool.umem;
@@ -81,9 +81,9 @@ impl Rx {
         true
     }
 
-    /// The first frames of a burst: as many as each need one chunk and one descriptor, and are
-    /// surely delivered. The rings are looked at once for all of them. Gives how many; what
-    /// becomes of the next is for [`Rx::receive`] to say.
+    /// Receives the first frames of a burst, as far as each needs one chunk and one descriptor and
+    /// is certain to be delivered. The rings are looked at once for all of them. Returns their
+    /// number; [`Rx::receive`] decides about the next frame.
     #[inline]
     fn receive_first(&mut self, frames: &[Frame], umem: &Umem, fill: &mut Fill) -> usize {
         let Some(memory) = umem.memory.mapping() else { return 0 };
@@ -112,7 +112,7 @@ impl Rx {
         done
     }
 
-    /// Frames of a burst, each whole or not at all; gives how many.
+    /// Receives frames of a burst, each whole or not at all; returns their number.
     #[inline]
     fn receive_all(&mut self, frames: &[Frame], pool: &BufferPool, fill: &mut Fill) -> usize {
         let (mut count, mut rest) = (0, frames);
@@ -129,7 +129,7 @@ impl Rx {
         count
     }
 
-    /// Shows the application what was delivered; gives whether it wants to be woken.
+    /// Shows the application the delivered packets; returns whether it wants to be woken.
     #[inline]
     fn show(&mut self, fill: &mut Fill) -> bool {
         fill.ring.release();
@@ -147,7 +147,7 @@ impl Rx {
         self.is_dirty |= count > 0;
     }
 
-    /// A frame that takes several chunks, or is in several buffers.
+    /// Receives a frame that takes several chunks, or is in several buffers.
     #[cold]
     fn receive_pieces(&mut self, frame: &Frame, umem: &Umem, fill: &mut Fill) -> bool {
         let (len, size) = (frame.len(), umem.frame_size() as usize);
@@ -200,7 +200,7 @@ fn copy_pieces(frame: &Frame, umem: &Umem, chunks: &[u64]) -> std::io::Result<()
 }
 
 impl Bound {
-    /// Delivers what can be; gives how many.
+    /// Delivers frames as far as possible; returns their number.
     #[inline]
     pub(super) fn deliver(&self, from: QueueId, frames: &[Frame]) -> usize {
         let Some((mut fill, mut rx)) = self.receiving() else { return 0 };
@@ -210,13 +210,13 @@ impl Bound {
         rx.receive_all(frames, &self.pool, &mut fill)
     }
 
-    /// Shows what was delivered; gives whether the application wants to be woken.
+    /// Shows the delivered packets; returns whether the application wants to be woken.
     #[inline]
     pub(super) fn flush(&self) -> bool {
         self.receiving().is_some_and(|(mut fill, mut rx)| rx.show(&mut fill))
     }
 
-    /// Both at once: taking locks costs as much as several packets.
+    /// Delivers and shows at once: taking locks costs as much as several packets.
     #[inline]
     pub(super) fn deliver_all(&self, from: QueueId, frames: &[Frame]) -> (usize, bool) {
         let Some((mut fill, mut rx)) = self.receiving() else { return (0, false) };
@@ -237,6 +237,7 @@ impl Bound {
 
 /// Frames delivered in one go; workers' bursts are not longer.
 const BURST: usize = 64;
-/// Chunks are fetched so long before they are written to. Usual ones are a page long, so that all
-/// their packets go to the same set of the first-level cache, which has room for a dozen.
+/// Number of packets by which chunks are fetched before they are written to. Usual ones are a page
+/// long, so that all their packets go to the same set of the first-level cache, which has room for
+/// a dozen.
 const FETCHED_AHEAD: usize = 3;

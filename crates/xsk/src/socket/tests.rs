@@ -251,7 +251,7 @@ fn metadata_asks_for_checksum_and_timestamp() {
         let put = |at: u64, bytes: &[u8]| {
             assert_eq!(rustix::io::pwrite(&bench.memory, bytes, at).unwrap(), bytes.len());
         };
-        // At 4096: timestamp and checksum. At 8192: a checksum outside. At 12288: nobody knows.
+        // At 4096: timestamp and checksum. At 8192: a checksum outside. At 12288: unknown flags.
         put(4096, &[3, 0, 0, 0, 0, 0, 0, 0, 20, 0, 6, 0]);
         put(8192, &[2, 0, 0, 0, 0, 0, 0, 0, 20, 0, 39, 0]);
         put(12288, &[8, 0, 0, 0, 0, 0, 0, 0]);
@@ -298,7 +298,7 @@ fn launch_times_are_the_frames() {
     bench.socket.sent(2);
 }
 
-/// What is known of a packet is in front of it, and the descriptor that it came with sends it.
+/// The metadata of a packet is in front of it, and the descriptor that it came with sends it.
 #[test]
 fn hints_are_told_in_front_of_packets() {
     use towpath_xdp::frame::metadata::{RxChecksum, RxHash, VlanTag};
@@ -415,7 +415,7 @@ fn sockets_share_memory() {
     assert_eq!(far.deliver(other_port, &mut frames, &mut bench.pool), 1, "another port's queue");
     assert_eq!(bench.bytes(8448, 60), [6; 60]);
     far.close();
-    // The first may go: its queue belongs to whoever is left.
+    // The first may go: its queue belongs to the sockets that are left.
     bench.socket.close();
     frames.push(bench.pool.frame(&[7; 60]).unwrap().unwrap());
     bench.give_chunks(&[6144]);
@@ -425,8 +425,8 @@ fn sockets_share_memory() {
     assert!(!bench._sockets.has_pool(HERE) && !bench._sockets.has_pool(there));
 }
 
-/// What a burst does, its frames do one by one: whatever their lengths, whatever is in the fill
-/// ring, however full the rings are.
+/// A burst gives the same results as its frames one by one, for any lengths, any entries of the
+/// fill ring, and any level of the rings.
 #[test]
 fn a_burst_is_its_frames() {
     let mut seed = 1u64;
@@ -440,7 +440,7 @@ fn a_burst_is_its_frames() {
         let mut benches = [bench(umem_flags, bind_flags), bench(umem_flags, bind_flags)];
         benches[1].is_scalar = true;
         for round in 0..400 {
-            // One entry in eight is nobody's chunk.
+            // One entry in eight names no chunk.
             let room = benches[0].fill.free(ENTRIES).min(below(9) as u32);
             let chunks: Vec<u64> = (0..room).map(|_| below(73) * 2048 + below(100)).collect();
             let long = [60, 64, 65, 127, 128, 129, 500, 1792, 1793, 3600];
@@ -465,8 +465,8 @@ fn a_burst_is_its_frames() {
     }
 }
 
-/// The flag in the tx ring is for those who bound with `XDP_USE_NEED_WAKEUP`: set while nobody
-/// polls. The others never see it, and wake us every time.
+/// The flag in the tx ring is for sockets bound with `XDP_USE_NEED_WAKEUP`: set while no worker
+/// polls. Other sockets never see it, and wake us every time.
 #[test]
 fn the_tx_ring_says_whether_to_wake() {
     for (flags, says) in [(COPY | USE_NEED_WAKEUP, true), (COPY, false)] {

@@ -1,7 +1,7 @@
 //! Sending: from descriptors to frames (`__xsk_generic_xmit`).
 //!
-//! Packets are copied when they are collected and leave the ring when they were sent, so that what
-//! a port cannot take now stays where it is.
+//! Packets are copied when they are collected and leave the ring when they were sent, so that
+//! packets that a port cannot take now stay in the ring.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,12 +22,12 @@ use crate::umem::Umem;
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) ring: Consumer<Mapped<Desc>>,
-    /// Descriptors that made no sense, with those of the same packet.
+    /// Invalid descriptors, with the others of the same packet.
     pub(super) invalid: u64,
-    /// How often the ring ran out of packets.
+    /// Number of times that the ring ran out of packets.
     pub(super) empty: u64,
     pub(super) packets_sent: u64,
-    /// Of these, those that were sent from where they are.
+    /// Packets sent in place.
     pub(super) without_copy: u64,
     /// Read from the ring and not given back, in order; all their descriptors are in `descs`.
     collected: VecDeque<Packet>,
@@ -40,9 +40,9 @@ pub(super) struct Tx {
 struct Packet {
     count: u32,
     kind: Kind,
-    /// Where a timestamp is wanted (`XDP_TXMD_FLAGS_TIMESTAMP`).
+    /// The offset for a requested timestamp (`XDP_TXMD_FLAGS_TIMESTAMP`).
     timestamp: Option<u64>,
-    /// Where it is, if its frame is there as well.
+    /// The packet's offset, if its frame is in the application's memory.
     lent: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ enum Kind {
     Frame,
     /// Dropped; the application gets its chunks back.
     Void,
-    /// The same, and its descriptors count as invalid.
+    /// Dropped, and its descriptors count as invalid.
     Nonsense,
 }
 
@@ -64,7 +64,7 @@ struct Request {
     launch_time_ns: Option<u64>,
 }
 
-/// Why a packet is not sent.
+/// The reason why a packet is not sent.
 enum Refusal {
     /// Later, perhaps.
     NoMemory,
@@ -118,12 +118,12 @@ impl Tx {
         Some(Packet { count, kind, timestamp: None, lent: None })
     }
 
-    /// The last packet is not collected after all.
+    /// Puts the last packet back, which is not collected after all.
     fn put_back(&mut self, packet: &Packet) {
         self.descs.truncate(self.descs.len() - packet.count as usize);
     }
 
-    /// Forgets what was collected and not sent: it is still in the ring.
+    /// Forgets packets that were collected and not sent: they are still in the ring.
     fn rewind(&mut self, completion: &mut Completion, umem: &Umem) {
         for packet in self.collected.drain(..) {
             completion.cancel(packet.count);
@@ -173,7 +173,7 @@ impl Tx {
         }
         drop(lent);
         drop(completion);
-        // What is in front of the first frame waits for nothing.
+        // Packets in front of the first frame need not wait.
         self.finish(pool, 0);
         count
     }
@@ -237,7 +237,7 @@ impl Tx {
         Ok(frame)
     }
 
-    /// A frame where the packet is, if it is one that needs nothing done to it.
+    /// A frame in the packet's own memory, if the packet needs no changes.
     fn frame_in_place(&self, packet: &mut Packet, umem: &Umem, lent: &mut Lent) -> Option<Frame> {
         let desc = self.descs.back().filter(|desc| packet.count == 1 && desc.options == 0)?;
         let data = umem.packet_at(desc)?;
@@ -246,8 +246,8 @@ impl Tx {
         Some(frame)
     }
 
-    /// Gives back the first `frames` frames of what was collected, and what is in front of the
-    /// frame behind them.
+    /// Gives back the first `frames` frames of the collected packets, and the packets without a
+    /// frame up to the next one.
     fn finish(&mut self, pool: &BufferPool, mut frames: usize) {
         let mut completion = pool.completion();
         let mut is_any = false;
@@ -262,7 +262,7 @@ impl Tx {
                 Kind::Nonsense => self.invalid += u64::from(packet.count),
             }
             for desc in self.descs.drain(..packet.count as usize) {
-                // Where it is sent from stays in use until the frame is gone.
+                // The chunk that it is sent from stays in use until the frame is gone.
                 let is_done = packet.lent.is_none_or(|data| {
                     self.without_copy += 1;
                     pool.umem.lent().is_none_or(|mut lent| lent.sent(data, desc.addr))
@@ -288,7 +288,7 @@ impl Tx {
     }
 }
 
-/// Reads what the metadata in front of a packet asks for (`xsk_skb_metadata`).
+/// Reads the requests in the metadata in front of a packet (`xsk_skb_metadata`).
 fn read_request(umem: &Umem, data: u64, len: u32) -> Result<Request, Refusal> {
     let size = u64::from(umem.tx_metadata);
     let mut bytes = [0; 24];
@@ -335,11 +335,11 @@ fn complete_checksum(frame: Frame, pool: &mut Pool) -> Result<Frame, Refusal> {
 }
 
 impl Bound {
-    /// Usually there are none.
+    /// Whether there are packets to send; usually there are none.
     pub(super) fn has_packets(&self) -> bool {
         let Some(tx) = &self.tx else { return false };
         let has_some = tx.lock().ring.available(1) > 0;
-        // Otherwise that is done when they are collected.
+        // Otherwise this is done when they are collected.
         if !has_some {
             self.reclaim();
         }
@@ -362,7 +362,7 @@ impl Bound {
         self.reclaim();
     }
 
-    /// Learns which frames in the application's memory are gone.
+    /// Processes frames in the application's memory that are gone.
     fn reclaim(&self) {
         if self.pool.is_zero_copy {
             let mut fill = self.pool.fill();
@@ -373,8 +373,8 @@ impl Bound {
         }
     }
 
-    /// `None` when the bell will ring: because the flag asks for it, or always, by applications
-    /// that do not look at flags.
+    /// `None` when the application will ring the bell: because the flag asks for it, or always, if
+    /// it does not look at flags.
     pub(super) fn arm(&self) -> Option<Wake<'static>> {
         let mut tx = self.tx.as_ref()?.lock();
         let is_empty =
@@ -400,7 +400,7 @@ impl Bound {
 
 /// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
 const DESCRIPTORS_MAX: u32 = 18;
-/// How long a completion may be late when the worker sleeps.
+/// The time by which a completion may be late when the worker sleeps.
 const COMPLETION_PAUSE: Duration = Duration::from_millis(1);
 /// A packet without end is no packet.
 const DESCRIPTORS_READ_MAX: u32 = 64;

@@ -12,7 +12,7 @@ use towpath_xdp::{Arena, Pool};
 use towpath_xsk::{Device, Errno, Host, Server, Socket, Sockets};
 use towpath_xsk_client::Options;
 
-/// A port whose wire leads back: what a socket sends on a queue, it receives there.
+/// A port whose wire leads back: a socket receives the packets that it sends on a queue.
 #[derive(Debug, Default)]
 struct Loopback {
     bound: Mutex<Vec<Weak<Socket>>>,
@@ -100,7 +100,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What was sent is received.
+/// Delivers the packets that a socket sent back to it.
 fn turn(socket: &Socket, pool: &mut Pool) {
     let Some(place) = socket.bound_to() else { return };
     socket.disarm();

@@ -1,5 +1,5 @@
-//! Applications over the unix socket: what they share with us arrives, and whatever they do, the
-//! sockets of others go on.
+//! Applications over the unix socket: shared memory and messages arrive, and whatever one
+//! application does, the sockets of others keep working.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
