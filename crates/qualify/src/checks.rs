@@ -49,7 +49,8 @@ pub(crate) const NONE_ARRIVE: &str = "nothing arrives at it";
 pub(crate) const UNSEEN: &str = "sent frames can't be observed";
 pub(crate) const UNSENDABLE: &str = "such frames can't be sent to it";
 
-/// Has packets arrive at a new device; gives them with the device, or what to say instead.
+/// Lets packets arrive at a new device; returns them with the device, or the outcome if they do not
+/// arrive.
 fn arrived(
     maker: &dyn Maker,
     mtu: u32,
@@ -111,7 +112,8 @@ fn zero_copy(maker: &dyn Maker) -> io::Result<Outcome> {
     if !line.receives() {
         return untried(NONE_ARRIVE);
     }
-    // Who does not say so may not be given such memory: it would make slices of it.
+    // A device that does not advertise zero copy must not be given such memory: it would make
+    // slices of it.
     if !line.device.features().zero_copy {
         return fails("it receives into its own memory");
     }
@@ -339,7 +341,7 @@ const JUMBO: usize = 9000;
 /// A large packet, and the payload of its pieces.
 const LARGE: usize = 5000;
 const SEGMENT: u16 = 1000;
-/// Of 256 bytes the kernel keeps 40.
+/// The kernel keeps 40 of 256 bytes.
 const ROOM: i32 = 216;
 const CHUNKS: usize = 64;
 /// Longer ones take more than a frame.

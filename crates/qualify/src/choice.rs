@@ -1,4 +1,4 @@
-//! Which ports are tried.
+//! The choice of ports to be tried.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ enum What {
     Kernel,
 }
 
-/// A name of no port.
+/// The name is not that of a port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChoiceError {
@@ -33,7 +33,7 @@ pub enum ChoiceError {
     /// One interface, or none, where two are needed.
     #[error("two interfaces are needed, as in afxdp:eth0/eth1")]
     Interfaces,
-    /// Of a kind that is over none.
+    /// Interfaces were named for a kind that is over none.
     #[error("it is over no interface")]
     NoInterface,
 }
@@ -49,11 +49,11 @@ impl Choice {
         all
     }
 
-    /// What a name means.
+    /// The choice of a name.
     ///
     /// # Errors
     ///
-    /// It means nothing.
+    /// Fails if the name is not that of a port.
     pub fn parse(text: &str) -> Result<Choice, ChoiceError> {
         let (name, interfaces) = match text.split_once(':') {
             None => (text, None),

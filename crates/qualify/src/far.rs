@@ -15,13 +15,13 @@ use towpath_xdp::{Arena, Pool};
 use crate::PATIENCE;
 use crate::packets::{self, Packet, is_ours};
 
-/// What sends to a port, and gets what that sends.
+/// The peer that sends to a port, and receives from it.
 pub enum Far {
     /// Another port.
     Port(Wire),
     /// A guest, which comes when the port is ready for it.
     Guest(PathBuf, Option<Box<Guest>>),
-    /// The port has what arrives, and writes what leaves into a capture.
+    /// The port has its arriving frames, and writes leaving ones into a capture.
     Capture(PathBuf),
     /// The port brings its own frames, and leaving frames can't be seen.
     Nobody,
@@ -42,9 +42,9 @@ pub struct Wire {
 /// Something that arrived at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Got {
-    /// The packet, with what is left to do.
+    /// The packet, with its offload.
     pub packet: Packet,
-    /// When it was seen.
+    /// The time at which it was seen.
     pub at: Instant,
 }
 
@@ -53,7 +53,7 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// Its queues cannot be opened.
+    /// Fails if its queues cannot be opened.
     pub fn port(device: Box<dyn Device>) -> io::Result<Far> {
         let arena = Arena::new(FRAMES)?;
         Far::over(device, &arena)
@@ -69,7 +69,7 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// The port does not answer.
+    /// Fails if the port does not answer.
     pub(crate) fn come(&mut self, is_there: impl Fn() -> bool) -> io::Result<()> {
         let Far::Guest(path, guest) = self else { return Ok(()) };
         let options = GuestOptions {
@@ -89,7 +89,7 @@ impl Far {
         Ok(())
     }
 
-    /// From now on packets with a tag leave without by this port, which puts it on.
+    /// From now on packets with a tag are sent without it by this device, which puts the tag on.
     pub(crate) fn tag_by(&mut self, device: Box<dyn Device>) -> io::Result<()> {
         if let Far::Port(wire) = self {
             let tx = device.open_tx(0, wire.pool.arena())?;
@@ -98,19 +98,19 @@ impl Far {
         Ok(())
     }
 
-    /// Tags are in packets only, where a driver sees none to take off.
+    /// Notes that tags are sent only in packets, so that a driver has none to take off.
     pub(crate) fn lack_tags(&mut self) {
         if let Far::Port(wire) = self {
             wire.lacks_tags = true;
         }
     }
 
-    /// Whether that is so.
+    /// Whether [`Far::lack_tags`] was called.
     pub(crate) fn lacks_tags(&self) -> bool {
         matches!(self, Far::Port(wire) if wire.lacks_tags)
     }
 
-    /// Sends a packet; `known` is for ports that pass on what is known.
+    /// Sends a packet; `known` is for ports that pass on metadata.
     pub(crate) fn send(&mut self, packet: &Packet, known: Option<&RxMetadata>) -> io::Result<()> {
         if let Far::Guest(_, Some(guest)) = self {
             return match guest.send(0, &header_of(packet), &packet.bytes) {
@@ -138,7 +138,7 @@ impl Far {
         if is_full { Err(io::Error::other("the other end is full")) } else { Ok(()) }
     }
 
-    /// Whether what leaves can be seen.
+    /// Whether leaving frames can be seen.
     pub(crate) fn sees(&self) -> bool {
         !matches!(self, Far::Nobody)
     }
@@ -148,7 +148,7 @@ impl Far {
         matches!(self, Far::Port(_) | Far::Guest(..))
     }
 
-    /// Packets of ours that are there, at least `count` unless it takes too long.
+    /// Our packets that have arrived, at least `count` unless it takes too long.
     pub(crate) fn receive(&mut self, count: usize, mut poll: impl FnMut()) -> io::Result<Vec<Got>> {
         let start = Instant::now();
         let mut got = Vec::new();
@@ -188,7 +188,7 @@ impl Far {
             }
             Far::Capture(path) => {
                 got.clear();
-                // What is being written may end in the middle of a packet.
+                // A capture that is being written may end in the middle of a packet.
                 let Ok(mut reader) = Reader::open(path) else { return Ok(()) };
                 while let Ok(Some(packet)) = reader.next_packet() {
                     if packet.link_type == LINK_TYPE_ETHERNET && is_ours(packet.data) {
@@ -202,7 +202,7 @@ impl Far {
     }
 }
 
-/// What a guest's driver leaves to us.
+/// The header in which a guest's driver states the offload of a packet.
 fn header_of(packet: &Packet) -> [u8; vnet::BYTES_WITH_BUFFERS] {
     let mut header = [0; vnet::BYTES_WITH_BUFFERS];
     let known = vnet::emit(packet.offload.as_ref(), packet.bytes.len());

@@ -1,4 +1,4 @@
-//! Port kinds to be tried: how each is made, and what is at its other end.
+//! Port kinds to be tried: how each is made, and its other end.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -60,7 +60,7 @@ impl Kind {
         Kind::Sink,
     ];
 
-    /// As it is given.
+    /// Its name, as it is given.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Afxdp(RxHintsFrom::Off) => "afxdp",
@@ -90,12 +90,12 @@ impl Kind {
 pub struct Port {
     /// Its kind.
     pub kind: Kind,
-    /// Hints that the device does not tell are told in software.
+    /// Whether hints that the device does not give are made in software.
     pub has_software_hints: bool,
     /// The interface that it is over, and the one at the other end of the cable. Without, a veth is
     /// made for it.
     pub interfaces: Option<[String; 2]>,
-    /// Where that is.
+    /// The place of the veth.
     pub lab: Rc<Lab>,
 }
 
@@ -201,18 +201,19 @@ impl Port {
     }
 }
 
-/// A packet port over an interface, which gets what is for others as well.
+/// A packet port over an interface, which also receives frames for other addresses.
 fn packet_port(name: &str) -> io::Result<Box<dyn Device>> {
     let options = packet::Options { promiscuous: true, ..packet::Options::new(name) };
     Ok(Box::new(Packet::new(&options).map_err(io::Error::other)?))
 }
 
-/// The same at the other end of a wire.
+/// A packet port at the other end of a wire.
 pub(crate) fn listener(name: &str) -> io::Result<Far> {
     Far::port(packet_port(name)?)
 }
 
-/// Where ports are tried: a network namespace of our own, and a folder. Both go with this.
+/// The place where ports are tried: a network namespace of our own, and a folder. Both are removed
+/// with this.
 #[derive(Debug)]
 pub struct Lab {
     namespace: Option<Namespace>,
@@ -226,7 +227,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// They cannot be made, for which a namespace needs CAP_SYS_ADMIN.
+    /// Fails if they cannot be made. A namespace needs CAP_SYS_ADMIN.
     pub fn new(has_interfaces: bool) -> io::Result<Rc<Lab>> {
         let namespace = if has_interfaces { Some(Namespace::new()?) } else { None };
         if let Some(namespace) = &namespace {
@@ -288,5 +289,5 @@ impl Drop for Lab {
     }
 }
 
-/// When packets of captures were captured.
+/// The capture time of packets in captures.
 const CAPTURED_NS: u64 = 1_600_000_000_000_000_000;

@@ -1,9 +1,9 @@
-//! Qualification of ports: each feature of the kernel's netdev matrix, and what else an XDP device
-//! is expected to do, is tried with packets, and compared with what the port says of itself.
+//! Qualification of ports: each feature of the kernel's netdev matrix, and each further duty of an
+//! XDP device, is tried with packets, and compared with the features that the port advertises.
 //!
 //! A [`Subject`] is set up again for each feature, with a peer at the other end of its wire
-//! ([`far::Far`]). What a device does is checked at the device itself, so that nothing in between
-//! makes up for it; what programs may do with its frames, through an engine.
+//! ([`far::Far`]). The device's own work is checked at the device itself, so that nothing in
+//! between makes up for it; the use of its frames by programs is checked through an engine.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub use page::page;
 
 macro_rules! features {
     ($($id:ident = $name:literal, $text:literal;)*) => {
-        /// What a port may be able to do.
+        /// A feature that a port may have.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Feature { $(#[doc = $text] $id,)* }
 
@@ -38,12 +38,12 @@ macro_rules! features {
             /// All of them, in the order of the table.
             pub const ALL: &'static [Feature] = &[$(Feature::$id,)*];
 
-            /// As the table has it: the kernel's word where it has one.
+            /// Its name in the table: the kernel's word where it has one.
             pub const fn name(self) -> &'static str {
                 match self { $(Feature::$id => $name,)* }
             }
 
-            /// What it means.
+            /// The meaning of the feature.
             pub const fn text(self) -> &'static str {
                 match self { $(Feature::$id => $text,)* }
             }
@@ -77,31 +77,31 @@ features! {
     TxUso = "TX_USO", "The port segments large UDP packets, or hands them on.";
 }
 
-/// What is known of a feature of a port.
+/// The results for one feature of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Which one.
+    /// The feature.
     pub feature: Feature,
-    /// The port says that it has it.
+    /// Whether the port advertises it.
     pub is_advertised: bool,
-    /// What came out of trying.
+    /// The outcome of trying it.
     pub outcome: Outcome,
     /// Why the first try failed, if the second one did not.
     pub first_failure: Option<String>,
 }
 
-/// What came out of trying a feature.
+/// The outcome of trying a feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It does what the feature means.
     Works,
-    /// It doesn't, and in which way.
+    /// It does not work, for this reason.
     Fails(String),
-    /// It makes no sense here, or there is no way to find out.
+    /// It was not tried, for this reason: it has no meaning here, or there is no way to find out.
     Untried(String),
 }
 
-/// What that means.
+/// The comparison of a feature's outcome with the port's advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -118,7 +118,7 @@ pub enum Verdict {
 }
 
 impl Row {
-    /// What comes of what is said and what is true.
+    /// The verdict, from the advertisement and the outcome.
     pub fn verdict(&self) -> Verdict {
         match (&self.outcome, self.is_advertised) {
             (Outcome::Works, true) => Verdict::Works,
@@ -140,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Why it does not work, or was not tried.
+    /// The reason why it does not work, or was not tried.
     pub fn note(&self) -> &str {
         match &self.outcome {
             Outcome::Works => "",
@@ -154,7 +154,7 @@ impl Row {
 pub struct Report {
     /// The port.
     pub port: String,
-    /// In the order of [`Feature::ALL`].
+    /// One row for each feature, in the order of [`Feature::ALL`].
     pub rows: Vec<Row>,
 }
 
@@ -167,21 +167,21 @@ impl Report {
 
 /// A port to be tried.
 pub trait Subject {
-    /// As the table has it.
+    /// Its name in the table.
     fn name(&self) -> String;
 
-    /// The features that it says it has.
+    /// The features that it advertises.
     ///
     /// # Errors
     ///
-    /// It cannot be set up.
+    /// Fails if the port cannot be set up.
     fn advertised(&self) -> io::Result<Vec<Feature>>;
 
     /// Tries a feature, with a port that is made for it.
     ///
     /// # Errors
     ///
-    /// It cannot be set up.
+    /// Fails if the port cannot be set up.
     fn try_feature(&self, feature: Feature) -> io::Result<Outcome>;
 }
 
@@ -193,7 +193,7 @@ pub struct Setup {
     pub far: Far,
 }
 
-/// What a device is set up for.
+/// The purpose that a device is set up for.
 #[derive(Debug, Clone)]
 pub struct Purpose {
     /// Largest payload it is to take, where that can be chosen.
@@ -202,16 +202,16 @@ pub struct Purpose {
     pub arrivals: Vec<Vec<u8>>,
 }
 
-/// What makes a device of ours.
+/// A maker of devices of ours.
 pub trait Maker {
-    /// As the table has it.
+    /// Its name in the table.
     fn name(&self) -> String;
 
-    /// Makes one.
+    /// Makes a device.
     ///
     /// # Errors
     ///
-    /// It cannot be made here.
+    /// Fails if the device cannot be made here.
     fn make(&self, purpose: &Purpose) -> io::Result<Setup>;
 }
 
@@ -237,8 +237,8 @@ impl Purpose {
     }
 }
 
-/// What a device of ours says. Room around packets and the kernel's basic features are what every
-/// device that receives owes.
+/// Whether a device of ours advertises a feature. Every device that receives must provide room
+/// around packets and the kernel's basic features.
 fn says(device: &dyn Device, feature: Feature) -> bool {
     let receives = device.queues() > 0;
     let Features { rx_frags, tx_frags, tx_checksum, tx_tso, tx_uso, zero_copy, .. } =
@@ -264,12 +264,12 @@ fn says(device: &dyn Device, feature: Feature) -> bool {
     }
 }
 
-/// Tries all features of a port. On a busy machine frames may be late: what fails is tried again,
-/// and [`Row::first_failure`] says so.
+/// Tries all features of a port. On a busy machine frames may be late: a feature that fails is
+/// tried again.
 ///
 /// # Errors
 ///
-/// It cannot be set up.
+/// Fails if the port cannot be set up.
 pub fn qualify(subject: &dyn Subject) -> io::Result<Report> {
     let advertised = subject.advertised()?;
     let row = |&feature| {
@@ -287,5 +287,5 @@ pub fn qualify(subject: &dyn Subject) -> io::Result<Report> {
     Ok(Report { port: subject.name(), rows })
 }
 
-/// How long frames may be under way.
+/// The time that frames may be under way.
 const PATIENCE: Duration = Duration::from_millis(500);

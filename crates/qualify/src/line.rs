@@ -42,7 +42,7 @@ impl Line {
         self.rx.is_some()
     }
 
-    /// Has packets arrive; gives the frames that they became.
+    /// Lets packets arrive; returns their frames.
     pub(crate) fn arrive(
         &mut self,
         packets: &[Packet],
@@ -82,8 +82,8 @@ impl Line {
         Ok(frame)
     }
 
-    /// Has a frame leave; gives what came out at the other end, at least `count` packets unless it
-    /// takes too long. `None`: the device did not take the frame.
+    /// Lets a frame leave; returns the packets that arrive at the other end, at least `count`
+    /// unless it takes too long. `None`: the device did not take the frame.
     pub(crate) fn leave(&mut self, frame: Frame, count: usize) -> io::Result<Option<Vec<Got>>> {
         let mut frames = vec![frame];
         let result = self.tx.transmit(&mut frames, &mut self.pool);

@@ -21,7 +21,7 @@ use crate::{Far, Feature, Outcome, Subject};
 pub struct Netdev {
     /// The device, and the one at the other end of its cable; without, a veth.
     pub interfaces: Option<[String; 2]>,
-    /// Where veths are.
+    /// The place of veths.
     pub lab: Rc<Lab>,
 }
 
@@ -39,7 +39,7 @@ impl Subject for Netdev {
         let (act, rx, xsk) = (flags.xdp, flags.rx_metadata, flags.xsk);
         let says = |feature: &Feature| match feature {
             Feature::Basic | Feature::Xsk => act & 1 != 0,
-            // How much room is behind a packet each driver decides.
+            // Each driver decides how much room is behind a packet.
             Feature::Headroom | Feature::Metadata => act & 1 != 0,
             Feature::Redirect => act & 2 != 0,
             Feature::NdoXmit => act & 4 != 0,
@@ -86,7 +86,7 @@ impl Subject for Netdev {
     }
 }
 
-/// Which way frames go between the device and another one.
+/// The direction of frames between the device and another one.
 #[derive(Clone, Copy)]
 enum Way {
     Out,
@@ -125,7 +125,7 @@ impl Rig {
     }
 }
 
-/// Sends packets at one end; gives what is seen at the other.
+/// Sends packets at one end; returns the packets seen at the other.
 fn exchange(from: &mut Far, sent: &[Vec<u8>], to: &mut Far, count: usize) -> io::Result<Vec<Got>> {
     for bytes in sent {
         from.send(&Packet::plain(bytes.clone()), None)?;
@@ -153,7 +153,7 @@ impl Netdev {
         }
     }
 
-    /// A packet comes through a program that passes what says so.
+    /// A packet comes through a program that passes packets by their verdict byte.
     fn passes(&self, mtu: u32, packet: &[u8]) -> io::Result<Outcome> {
         let mut rig = Rig::new(self, mtu)?;
         let near = rig.near.clone();
@@ -204,7 +204,7 @@ impl Netdev {
         }
     }
 
-    /// What our port over the device makes of it.
+    /// The outcome of a feature for our port over the device.
     fn by_socket(&self, rx_hints: RxHintsFrom, feature: Feature) -> io::Result<Outcome> {
         let port = Port {
             kind: Kind::Afxdp(rx_hints),

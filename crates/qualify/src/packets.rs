@@ -1,34 +1,34 @@
-//! Packets that are known again, and by which a feature is known.
+//! Test packets that are recognised when they come back, and from which a feature is recognised.
 
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
 
-/// A packet and what is left to do to it.
+/// A packet and its offload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// From the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// What its sender left to do.
+    /// The offload that its sender requests.
     pub offload: Option<Offload>,
 }
 
 impl Packet {
-    /// Nothing is left to do.
+    /// A packet without offload.
     pub(crate) fn plain(bytes: Vec<u8>) -> Packet {
         Packet { bytes, offload: None }
     }
 }
 
-/// A UDP packet of so many bytes with its checksum, of a flow. Byte [`VERDICT`] is for programs.
+/// A UDP packet of `len` bytes with its checksum, of a flow. Byte [`VERDICT`] is for programs.
 pub(crate) fn udp(flow: u16, verdict: u8, len: usize) -> Vec<u8> {
     packet(IPPROTO_UDP, flow, verdict, len)
 }
 
-/// A TCP segment of so many bytes with its checksum.
+/// A TCP segment of `len` bytes with its checksum.
 pub(crate) fn tcp(flow: u16, len: usize) -> Vec<u8> {
     packet(IPPROTO_TCP, flow, 0, len)
 }
 
-/// With a VLAN tag.
+/// The packet with a VLAN tag.
 pub(crate) fn tagged(mut packet: Vec<u8>, tci: u16) -> Vec<u8> {
     let [high, low] = tci.to_be_bytes();
     packet.splice(12..12, [0x81, 0, high, low]);
@@ -41,7 +41,7 @@ pub(crate) fn untagged(packet: &[u8]) -> Option<Vec<u8>> {
     is_tagged.then(|| [&packet[..12], &packet[16..]].concat())
 }
 
-/// With the checksum of its transport left to do.
+/// The packet with its transport checksum left to the device.
 pub(crate) fn partial(mut bytes: Vec<u8>) -> Packet {
     let at = checksum_at(&bytes);
     let pseudo = !checksum(&[&pseudo_header(&bytes)]);
@@ -67,7 +67,7 @@ pub(crate) fn is_sum_right(packet: &[u8]) -> bool {
     checksum(&[&pseudo_header(packet), segment]) == 0
 }
 
-/// What the packet carries behind its headers.
+/// The payload behind the packet's headers.
 pub(crate) fn payload(packet: &[u8]) -> &[u8] {
     let header = if packet.get(PROTOCOL) == Some(&IPPROTO_TCP) { 20 } else { 8 };
     packet.get(TRANSPORT + header..).unwrap_or_default()
@@ -131,7 +131,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
 
 /// The VLAN of packets with a tag.
 pub(crate) const TCI: u16 = 5;
-/// Where a UDP packet says what a program is to return.
+/// Offset of the byte in a UDP packet that states the program's return value.
 pub(crate) const VERDICT: usize = 42;
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0x71, 0, 1, 2, 0, 0, 0x71, 0, 2];
 const TRANSPORT: usize = 34;

@@ -2,7 +2,7 @@
 
 use crate::{Feature, Report};
 
-/// `docs/features.md`: what came out, as a page of Markdown.
+/// `docs/features.md`: the results, as a page of Markdown.
 pub fn page(reports: &[Report]) -> String {
     let mut page = INTRODUCTION.to_owned();
     let names = reports.iter().map(|report| format!(" `{}` |", report.port));

@@ -70,7 +70,7 @@ impl Rig {
         Ok(Rig { engine, dut, probe, probe_rx, probe_tx, pool, far, receives })
     }
 
-    /// Has a program work on what arrives at a port, then lets frames flow.
+    /// Attaches a program to the frames that arrive at a port, then lets frames flow.
     fn attach(&self, port: PortId, program: Linked) -> io::Result<Program> {
         let load = LoadOptions { workers: 1, ..LoadOptions::default() };
         let program = Program::from_linked(program, &load).map_err(io::Error::other)?;
@@ -99,7 +99,7 @@ impl Rig {
         self.probe_tx.transmit(&mut frames, &mut self.pool)
     }
 
-    /// What came out of the other port, at least `count` packets unless it takes too long.
+    /// Packets that came out of the other port, at least `count` unless it takes too long.
     fn probed(&mut self, count: usize) -> io::Result<Vec<Vec<u8>>> {
         let start = Instant::now();
         let mut got = Vec::new();
@@ -121,7 +121,7 @@ impl Rig {
         })
     }
 
-    /// Waits until a number is reached; gives whether it was.
+    /// Waits until a number is reached; returns whether it was.
     fn reaches(&self, port: PortId, wanted: u64, what: impl Fn(&PortCounters) -> u64) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -250,7 +250,7 @@ pub(crate) fn refuses_longer(maker: &dyn Maker, mtu: u32) -> io::Result<Outcome>
     }
 }
 
-/// What a socket sends at a time does not come out before.
+/// A packet that a socket sends with a launch time does not come out earlier.
 pub(crate) fn launch_time(maker: &dyn Maker) -> io::Result<Outcome> {
     let mut rig = Rig::new(maker, 1500, &[packets::udp(9, 0, 64)])?;
     if !rig.far.sees() {

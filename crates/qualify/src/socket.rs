@@ -78,7 +78,7 @@ pub(crate) struct App {
     fill: Producer<Mapped<u64>>,
 }
 
-/// What came out, and when it was seen.
+/// Packets that came out, each with the time at which it was seen.
 type Seen = Vec<(Vec<u8>, Instant)>;
 
 impl App {
@@ -111,7 +111,7 @@ impl App {
         })
     }
 
-    /// Packets that the application has of these frames.
+    /// Packets that the application receives from these frames.
     fn receive(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<Vec<Vec<u8>>> {
         self.fill.free(1);
         self.fill.write(CHUNK);
@@ -129,8 +129,8 @@ impl App {
         Ok(packets)
     }
 
-    /// Sends a packet, with flags of `struct xsk_tx_metadata`; gives what came out at the other
-    /// end, `None` if the device did not take it.
+    /// Sends a packet, with flags of `struct xsk_tx_metadata`; returns the packets that came out at
+    /// the other end, `None` if the device did not take it.
     fn send(
         &mut self,
         line: &mut Line,

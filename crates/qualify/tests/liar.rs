@@ -17,7 +17,8 @@ use towpath_qualify::{
 use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Arena, Frame, Pool};
 
-/// Says that it can do everything, and does what an honest port of its kind does, but one thing.
+/// A port that advertises everything, and works as an honest port of its kind, except for one
+/// feature.
 struct Liar {
     honest: Port,
     lie: Option<Feature>,
@@ -132,7 +133,7 @@ impl Rx for Receiver {
     }
 }
 
-/// What a liar makes of a frame that arrives; whether it still does.
+/// Changes a frame that arrives as the lie demands; returns whether it still arrives.
 fn arrived(lie: Option<Feature>, frame: &mut Frame, count: u64) -> bool {
     let told = frame.rx_metadata().unwrap_or_default();
     let (hash, timestamp_ns, checksum) = (told.hash, told.timestamp_ns, told.checksum);
@@ -194,7 +195,7 @@ impl Tx for Transmitter {
             Some(Feature::NdoXmitSg) if frames.iter().any(|frame| frame.has_frags()) => {
                 frames.drain(..).for_each(|frame| pool.give(frame));
             }
-            // What is left to do is forgotten.
+            // The offload is dropped.
             Some(Feature::TxChecksum | Feature::TxTso | Feature::TxUso) => {
                 frames.iter_mut().for_each(|frame| frame.set_offload(None));
             }
@@ -211,7 +212,7 @@ impl Tx for Transmitter {
 }
 
 /// The kinds that the liar is made of, one in this process and one with a driver at its other end,
-/// and what an honest one of them cannot do either, though this test's port says it.
+/// and the features that an honest one lacks as well, though this test's port advertises them.
 const KINDS: [(Kind, &[Feature]); 2] = [
     (Kind::Pair, &[Feature::XskZerocopy]),
     (
@@ -255,7 +256,7 @@ fn a_port_that_does_not_lie_passes() {
     }
 }
 
-/// What nobody at the other end sees is not made up.
+/// Results that cannot be seen at the other end are not made up.
 #[test]
 fn what_cannot_be_tried_is_said() {
     let lab = Lab::new(false).unwrap();

@@ -1,4 +1,4 @@
-//! `docs/features.md` is what `towpath qualify` says. `TOWPATH_BLESS=1` writes it.
+//! `docs/features.md` is the output of `towpath qualify`. `TOWPATH_BLESS=1` writes it.
 //!
 //! It needs root, `ip` and `nsenter`, and Linux 6.18, whose devices are in it.
 
@@ -25,7 +25,7 @@ fn the_page_is_what_comes_out() {
     for report in &reports {
         let failed = report.rows.iter().filter(|row| row.verdict() == Verdict::Fails);
         let failed: Vec<_> = failed.map(|row| (row.feature.name(), row.note())).collect();
-        // What a driver says is its own affair.
+        // The features that a driver advertises are not ours to check.
         let is_ours = !report.port.starts_with("kernel") && !report.port.contains("driver");
         assert!(failed.is_empty() || !is_ours, "{}: {failed:?}", report.port);
     }
