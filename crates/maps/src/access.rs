@@ -64,9 +64,9 @@ pub(crate) struct Span {
     pub(crate) bytes: u64,
     /// Bytes from one element to the next.
     pub(crate) stride: u64,
-    /// Where the key starts in an element, and its size; size 0 when there is none.
+    /// Offset of the key in an element, and its size; size 0 when there is none.
     pub(crate) key: (u64, u64),
-    /// Where the value starts in an element, and its size.
+    /// Offset of the value in an element, and its size.
     pub(crate) value: (u64, u64),
     /// A program's access to the value.
     pub(crate) access: Access,

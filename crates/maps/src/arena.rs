@@ -27,7 +27,7 @@ use crate::sync::{
 
 /// Bytes that 32-bit offsets reach.
 const REACH: u64 = 1 << 32;
-/// How far an instruction's offset of 16 bits leads beyond them, on either side (`GUARD_SZ`).
+/// Bytes beyond them, on either side, that an instruction's offset of 16 bits reaches (`GUARD_SZ`).
 const GUARD_BYTES: u64 = 1 << 15;
 const PAGE_SHIFT: u32 = PAGE_BYTES.trailing_zeros();
 
@@ -37,7 +37,7 @@ const PAGE_SHIFT: u32 = PAGE_BYTES.trailing_zeros();
 pub struct ArenaLayout;
 
 impl ArenaLayout {
-    /// Where pointer 0 leads.
+    /// The place of pointer 0.
     pub const START: u64 = GUARD_BYTES;
     /// A word that is 0: what loads of absent pages read.
     pub const ZERO: u64 = REACH + 2 * GUARD_BYTES;
@@ -94,7 +94,7 @@ impl Arena {
         })
     }
 
-    /// Where offset 0 lies: an arena pointer's low 32 bits are added to this.
+    /// Address of offset 0: an arena pointer's low 32 bits are added to this.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -109,7 +109,7 @@ impl Arena {
         if self.keeps_low_half { 0 } else { self.user_start & !(REACH - 1) }
     }
 
-    /// Where the memory of [`ArenaLayout`] begins.
+    /// Start address of the memory of [`ArenaLayout`].
     pub fn memory(&self) -> u64 {
         self.base - GUARD_BYTES
     }
@@ -120,7 +120,7 @@ impl Arena {
         self.present.base()
     }
 
-    /// Where the memory of an arena pointer lies.
+    /// Address of the memory of an arena pointer.
     pub fn resolve(&self, pointer: u64) -> u64 {
         self.base + (pointer & (REACH - 1))
     }

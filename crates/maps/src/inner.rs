@@ -48,7 +48,7 @@ enum Slots {
 struct Held {
     map: Arc<Map>,
     slots: usize,
-    /// When it left its last slot.
+    /// Tag of the moment when it left its last slot.
     left: u64,
 }
 

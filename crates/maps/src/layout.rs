@@ -1,4 +1,4 @@
-//! Where a map's memory is, as constants that a compiler can build into code.
+//! Addresses of a map's memory, as constants that a compiler can build into code.
 //!
 //! Maps never move, so an array access becomes an addition and a hash look-up a loop over known
 //! addresses. A user of these numbers must hold the map and keep the rules of [`crate::qsbr`].

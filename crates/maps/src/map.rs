@@ -84,7 +84,7 @@ pub struct Map {
 }
 
 impl ArrayView {
-    /// Where in a map it is.
+    /// Its offset in a map.
     pub const OFFSET: usize = std::mem::offset_of!(Map, array);
 }
 
@@ -397,7 +397,7 @@ impl Map {
         if let Storage::Arena(arena) = &self.storage { Some(arena) } else { None }
     }
 
-    /// Where the map's memory is, for kinds whose operations a compiler may inline.
+    /// Addresses of the map's memory, for kinds whose operations a compiler may inline.
     pub fn layout(&self) -> Option<Layout> {
         self.storage.layout()
     }

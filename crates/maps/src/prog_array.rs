@@ -56,8 +56,8 @@ impl ProgArray {
         (id != 0).then_some(id)
     }
 
-    /// Sets a slot to an id without asking the environment, as the object loader does. Gives the id
-    /// that was there.
+    /// Sets a slot to an id without asking the environment, as the object loader does. Returns the
+    /// id that was there.
     pub(crate) fn set(&self, index: u32, id: u32) -> Result<u32, Errno> {
         let slot = self.slot(index).ok_or(Errno::E2BIG)?;
         let mut shown = self.shown.lock();

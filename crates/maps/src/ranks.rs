@@ -195,7 +195,7 @@ impl Window {
         bucket as u32
     }
 
-    /// Takes the oldest element of the first bucket in use; gives both.
+    /// Takes the oldest element of the first bucket in use; returns both.
     #[inline]
     fn take_oldest(&mut self, next: &[u32]) -> (u32, u32) {
         let bucket = self.lowest();

@@ -48,7 +48,7 @@ pub(crate) struct Ring {
 /// The positions are a page each, so that users can map one to write and one to read. Loom has no
 /// memory for whole pages.
 const POSITION_BYTES: usize = if cfg!(loom) { 8 } else { PAGE_BYTES };
-/// Where the data start: behind the consumer's and the producer's page.
+/// Offset of the data: behind the consumer's and the producer's page.
 const DATA_OFFSET: usize = 2 * POSITION_BYTES;
 
 impl Ring {
@@ -112,7 +112,7 @@ impl Ring {
     }
 
     /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
-    /// record isn't committed yet; gives the number shown. One at a time may do this.
+    /// record isn't committed yet; returns the number shown. One at a time may do this.
     pub(crate) fn consume(&self, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> usize {
         let mut record = Vec::new();
         let mut shown = 0;

@@ -94,7 +94,7 @@ impl Ringbuf {
     }
 
     /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
-    /// record isn't committed yet; gives the number shown. One consumer works at a time.
+    /// record isn't committed yet; returns the number shown. One consumer works at a time.
     pub fn consume(&self, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> usize {
         let _only = self.consumer.lock();
         self.ring.consume(visit)

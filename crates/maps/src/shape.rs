@@ -150,8 +150,8 @@ fn differ(
     Some(Difference { property, was: was.to_string(), is: is.to_string() })
 }
 
-/// How the bytes of values of one type become those of another: every part that both have by name
-/// is copied, the rest is 0. Without types on both sides the bytes are copied as they lie.
+/// A conversion of values of one type to those of another: every part that both have by name is
+/// copied, the rest is 0. Without types on both sides the bytes are copied unchanged.
 #[derive(Debug)]
 pub struct Conversion {
     size: usize,

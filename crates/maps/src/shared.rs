@@ -30,7 +30,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// How often this thread asked to change something that all workers write.
+/// Number of times that this thread asked for [`Shared::write`].
 #[cfg(test)]
 pub(crate) mod counted {
     use std::cell::Cell;

@@ -18,9 +18,9 @@ pub(crate) const USER: usize = usize::MAX;
 pub struct Element<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Where the key lies in the map; `None` for arrays, whose keys exist only as numbers.
+    /// Address of the key in the map; `None` for arrays, whose keys exist only as numbers.
     pub key_address: Option<NonNull<u8>>,
-    /// Where the value lies.
+    /// Address of the value.
     pub value: NonNull<u8>,
 }
 

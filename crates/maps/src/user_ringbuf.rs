@@ -96,7 +96,7 @@ impl UserRingbuf {
     }
 
     /// `bpf_user_ringbuf_drain`: shows each sample (address and size; readable until `visit`
-    /// returns) until `visit` breaks; gives the number of samples shown.
+    /// returns) until `visit` breaks; returns the number of samples shown.
     pub fn drain(
         &self,
         flags: u64,

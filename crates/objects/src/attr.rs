@@ -18,9 +18,9 @@ pub(crate) const NAME_BYTES: usize = 16;
 #[derive(Debug, Clone)]
 pub(crate) struct Attr {
     bytes: [u8; ATTR_BYTES],
-    /// Where the caller has it: some commands write results there.
+    /// Its address at the caller: some commands write results there.
     address: u64,
-    /// How much of it the caller has.
+    /// Size of the caller's version.
     size: u32,
 }
 
@@ -59,7 +59,7 @@ impl Attr {
         self.bytes.get(offset..)?.first_chunk().copied()
     }
 
-    /// Where the caller has the field at an offset.
+    /// The caller's address of the field at an offset.
     pub(crate) fn address(&self, offset: usize) -> u64 {
         self.address.wrapping_add(offset as u64)
     }

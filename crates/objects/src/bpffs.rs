@@ -10,7 +10,7 @@ use towpath_bpf::Errno;
 
 use crate::object::Object;
 
-/// Where the kernel's is mounted by custom.
+/// The usual mount point of the kernel's.
 pub const BPFFS_ROOT: &str = "/sys/fs/bpf";
 
 /// Pins by path.

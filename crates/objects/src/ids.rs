@@ -19,7 +19,7 @@ pub(crate) struct Ids<T> {
 
 struct Table<T> {
     by_id: BTreeMap<u32, Weak<T>>,
-    /// Where the search for a free id begins.
+    /// The id at which the search for a free one begins.
     next: u32,
 }
 

@@ -40,7 +40,8 @@ pub struct Objects {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How programs are loaded, and on how many workers they run: the CPUs of per-CPU maps.
+    /// Options for loading programs, with the number of workers that run them: the CPUs of per-CPU
+    /// maps.
     pub load: LoadOptions,
     /// The kernel that programs are verified against.
     pub env: Arc<Env>,
@@ -107,8 +108,8 @@ impl Objects {
         &self.shared
     }
 
-    /// By which number programs that come through `BPF_PROG_LOAD` call a kfunc: that of its type
-    /// among the kernel's, or behind the last of these, when the kernel has no such kfunc.
+    /// The number by which programs that come through `BPF_PROG_LOAD` call a kfunc: the id of its
+    /// type in the kernel, or a number behind the last of these, if the kernel has no such kfunc.
     pub fn kfunc_id(&self, name: &str) -> Option<u32> {
         let own = || own_kfuncs(&self.env.kernel_btf).position(|kfunc| kfunc == name);
         let in_kernel = self.env.kernel_btf.find_func(name);

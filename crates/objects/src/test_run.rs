@@ -84,7 +84,7 @@ impl TestRun {
 }
 
 impl LiveRun<'_> {
-    /// Runs the program where no frame can go anywhere; gives the time it took.
+    /// Runs the program where frames cannot go anywhere; returns the time it took.
     pub(crate) fn alone(&self, worker: &mut Worker) -> Result<Duration, Errno> {
         let start = Instant::now();
         let bytes = self.frame.to_vec_with_metadata();

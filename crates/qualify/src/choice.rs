@@ -118,7 +118,7 @@ impl Choice {
     }
 }
 
-/// How the kernel's own devices are named.
+/// The name of the kernel's own devices.
 const KERNEL: &str = "kernel";
 
 #[cfg(test)]

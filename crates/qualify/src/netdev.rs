@@ -232,7 +232,7 @@ impl Netdev {
 }
 
 const JUMBO: usize = 9000;
-/// Of 256 bytes the kernel keeps 40.
+/// The kernel keeps 40 of 256 bytes.
 const ROOM: i32 = 216;
 /// A page less headroom, `skb_shared_info` and the packet.
 const TAIL: i32 = 3520 - 100;

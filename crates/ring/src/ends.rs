@@ -87,7 +87,7 @@ impl<S: Shared> Producer<S> {
     ///
     /// # Panics
     ///
-    /// When none is free.
+    /// If none is free.
     #[inline]
     pub fn write(&mut self, entry: S::Entry) {
         assert!(self.next.wrapping_sub(self.taken) < self.ring.size(), "a free entry");
@@ -215,7 +215,7 @@ impl<S: Shared> Consumer<S> {
     ///
     /// # Panics
     ///
-    /// When none is available.
+    /// If none is available.
     #[inline]
     pub fn read(&mut self) -> S::Entry {
         assert!(self.written != self.next, "an available entry");
@@ -228,7 +228,7 @@ impl<S: Shared> Consumer<S> {
     ///
     /// # Panics
     ///
-    /// When it is not available.
+    /// If it is not available.
     #[inline]
     pub fn peek(&self, ahead: u32) -> S::Entry {
         assert!(ahead < self.written.wrapping_sub(self.next), "an available entry");
@@ -251,7 +251,7 @@ impl<S: Shared> Consumer<S> {
     ///
     /// # Panics
     ///
-    /// When there are fewer.
+    /// If there are fewer.
     #[inline]
     pub fn advance(&mut self, count: u32) {
         assert!(count <= self.written.wrapping_sub(self.next), "available entries");

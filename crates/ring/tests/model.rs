@@ -34,7 +34,7 @@ struct Model {
     consumer: Cell,
     flags: Cell,
     entries: [AtomicU64; 2],
-    /// How often a sleeper was woken.
+    /// Number of wake-ups of a sleeping consumer.
     bell: AtomicU32,
 }
 

@@ -95,7 +95,7 @@ pub struct LoadOptions {
     pub workers: usize,
     /// Interfaces, routes, neighbours and sockets for helpers.
     pub host: Arc<Live>,
-    /// Which devices, CPUs, programs and sockets exist for maps of targets; without one, all do.
+    /// The devices, CPUs, programs and sockets that exist for maps of targets; without it, all do.
     pub environment: Option<Arc<dyn Environment>>,
     /// Existing maps to use in place of the object's maps with the same name, with their contents.
     /// They must belong to the same workers ([`Shared::domain`]), and match the object's

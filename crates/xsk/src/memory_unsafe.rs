@@ -82,7 +82,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// When they would lie outside.
+    /// If they would lie outside.
     #[inline]
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self.mapping() {
@@ -101,7 +101,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// When they would lie outside.
+    /// If they would lie outside.
     #[inline]
     pub(crate) fn write_shared(&self, offset: u64, bytes: SharedBytes<'_>) -> io::Result<()> {
         self.check(offset, bytes.len());
@@ -120,7 +120,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// When they would lie outside.
+    /// If they would lie outside.
     #[inline]
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.check(offset, bytes.len());
@@ -176,7 +176,7 @@ impl Mapping<'_> {
     ///
     /// # Panics
     ///
-    /// When they would lie outside.
+    /// If they would lie outside.
     #[inline]
     pub(crate) fn write(self, offset: u64, bytes: &[u8]) {
         let end = offset.checked_add(bytes.len() as u64);

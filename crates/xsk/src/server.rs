@@ -371,5 +371,5 @@ const BACKLOG: i32 = 64;
 /// A socket's connection, rings, bell, and its application's memory twice.
 const DESCRIPTORS_EACH: u64 = 5;
 const DESCRIPTORS_LEFT: u64 = 128;
-/// When there are no descriptors left.
+/// Pause before the next attempt to accept when there are no descriptors left.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -18,7 +18,7 @@ pub(super) struct Depot {
 struct Counts {
     /// Odd while elements change hands.
     moves: AtomicU32,
-    /// How many elements are here.
+    /// Number of elements here.
     held: AtomicU32,
 }
 
@@ -44,7 +44,7 @@ impl Depot {
         }
     }
 
-    /// How many elements are here.
+    /// Number of elements here.
     #[inline]
     pub(super) fn held(&self) -> u32 {
         self.counts.read().held.load(Relaxed)

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::memory::partial_word;
 
-/// How a map hashes its keys.
+/// The hash function of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hasher {
     /// Two wide multiplications with secrets of this map, so that chosen keys don't collide.

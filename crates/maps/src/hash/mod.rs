@@ -164,7 +164,7 @@ impl HashTable {
         self.table.hasher.hash(key)
     }
 
-    /// Where the value of an element lies.
+    /// Region and offset of an element's value.
     #[inline]
     fn place(&self, element: u32, cpu: usize) -> (&Region, usize) {
         match &self.percpu {
@@ -347,7 +347,7 @@ impl HashTable {
         unlinked
     }
 
-    /// Removes an element; gives what `look` sees of it before.
+    /// Removes an element; returns the result of `look` on it before.
     fn remove<T>(
         &self,
         worker: usize,

@@ -27,7 +27,7 @@ use crate::sync::{AtomicU32, AtomicU64, fence};
 /// Index of no element.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Where things are in an element; the key follows at [`HEADER_BYTES`].
+/// Offsets in an element; the key follows at [`HEADER_BYTES`].
 pub(crate) mod header {
     /// Index of the next element in the bucket.
     pub(crate) const NEXT: usize = 0;
@@ -57,14 +57,14 @@ pub(crate) struct Pool {
     pub(crate) stride: usize,
     /// Number of elements.
     pub(crate) elements: u32,
-    /// How many of them each shard keeps for itself.
+    /// Number of elements that each shard keeps for itself.
     pub(super) reserve: u32,
-    /// How many change hands together.
+    /// Number of elements that move together.
     pub(super) batch: u32,
     shards: Box<[Shard]>,
     pub(super) depot: Depot,
-    /// How often elements were reused while a reader might stand on them. Apart, because its
-    /// address is in compiled code.
+    /// Number of reuses of elements while a reader might stand on them. Apart, because its address
+    /// is in compiled code.
     pub(super) reuses: Box<Shared<AtomicU64>>,
     pub(super) domain: Arc<Domain>,
 }
@@ -185,7 +185,7 @@ impl Pool {
         element
     }
 
-    /// How many elements are linked, or about to be.
+    /// Number of elements that are linked, or about to be.
     pub(crate) fn taken(&self) -> u32 {
         let of_shards = || self.shards.iter().map(|shard| shard.held().count).sum::<u32>();
         let held = || of_shards() + self.depot.held();
@@ -242,8 +242,8 @@ impl Pool {
         })
     }
 
-    /// How often what shards hold changed so far; `None` when one has more than `keep`, or the
-    /// depot an element.
+    /// Number of changes of the shards' elements so far; `None` when a shard has more than `keep`,
+    /// or the depot has an element.
     fn changes_of_none(&self, keep: u32) -> Option<u64> {
         if self.depot.held() > 0 {
             return None;

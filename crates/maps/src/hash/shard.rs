@@ -20,7 +20,7 @@ pub(super) struct Shard {
     held: Line<AtomicU64>,
 }
 
-/// How many elements a shard holds, and how often that changed.
+/// Number of elements that a shard holds, and number of its changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub(super) count: u32,
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 impl Shard {
-    /// How many elements it holds.
+    /// Number of elements that it holds, and of its changes.
     #[inline]
     pub(super) fn held(&self) -> Held {
         let held = self.held.0.load(Acquire);

@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use super::jump::Jumps;
 pub(crate) use crate::hash::pool::NIL;
 
-/// Where things are in a node; the pool uses the half word at 8.
+/// Offsets of the links to the two children of a node; the pool uses the half word at 8.
 pub(super) const CHILDREN: [usize; 2] = [16, 24];
 /// Length of the prefix, and [`INTERMEDIATE`].
 pub(super) const LENGTH: usize = 12;
@@ -53,7 +53,7 @@ impl Link {
         self.0 as u32 & INTERMEDIATE != 0
     }
 
-    /// Where the node is, plus one; 0 for nowhere.
+    /// The place of the node, plus one; 0 for nowhere.
     #[inline(always)]
     pub(super) fn place(self) -> u64 {
         self.0 >> 32
@@ -94,7 +94,7 @@ pub(crate) struct Trie {
     data_size: usize,
 }
 
-/// Where a prefix belongs: what is found by walking down as far as it agrees.
+/// The place of a prefix, found by walking down as far as it agrees.
 pub(crate) struct TriePosition<'a> {
     /// The link that leads to `node`.
     slot: &'a AtomicU64,
@@ -170,7 +170,7 @@ impl Trie {
 
     // --- Writers hold the map's lock ---
 
-    /// Where a prefix is, or belongs.
+    /// The place where a prefix is, or belongs.
     pub(crate) fn place_of(&self, key: Prefix<'_>) -> TriePosition<'_> {
         let mut slot = &self.root;
         loop {
@@ -256,8 +256,8 @@ impl Trie {
         }
     }
 
-    /// Takes `node`, found at `slot` below `above`, out of the trie; gives the nodes that are gone,
-    /// or [`NIL`].
+    /// Takes `node`, found at `slot` below `above`, out of the trie; returns the nodes that are
+    /// gone, or [`NIL`].
     fn unlink(&self, node: u32, slot: &AtomicU64, above: Option<(u32, &AtomicU64)>) -> [u32; 2] {
         let children = [0, 1].map(|side| link_at(self.child(node, side)));
         match (children, above) {
@@ -465,7 +465,7 @@ impl Trie {
     }
 }
 
-/// Where a node is in the pool's region, in bytes.
+/// Offset of a node in the pool's region, in bytes.
 fn offset(node: u32) -> usize {
     node as usize * 8
 }

@@ -15,7 +15,7 @@ use super::trie::{CHILDREN, DATA, Link, NIL, Trie};
 /// Most words of data that a key may have here.
 pub(super) const WORDS_MAX: usize = 5;
 
-/// Where the nodes are.
+/// The address of the nodes.
 #[derive(Clone, Copy)]
 struct Nodes {
     /// Base of the nodes, to which a link, in words of 8 bytes, is added.
@@ -60,7 +60,7 @@ impl Nodes {
         let mut path = Path::new();
         // SAFETY: as above.
         let last = unsafe { self.descend(link, key, length, &mut path) };
-        // Where there are bits left, the walk ended at a node that is longer than the key.
+        // If the last node is not as long as the key, the walk ended at a node that is longer.
         let deepest = if last.bits() == length { Some(last) } else { path.pop() };
         let Some(deepest) = deepest else { return NIL };
         // SAFETY: as above; the link leads to a node.
@@ -73,8 +73,8 @@ impl Nodes {
         link.node()
     }
 
-    /// Goes down by the key's bits as long as nodes are shorter than the key. Gives the link to the
-    /// first that isn't, or [`Link::NOWHERE`].
+    /// Goes down by the key's bits as long as nodes are shorter than the key. Returns the link to
+    /// the first that isn't, or [`Link::NOWHERE`].
     ///
     /// # Safety
     ///

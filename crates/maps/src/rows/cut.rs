@@ -24,7 +24,7 @@ enum List {
     Closed,
 }
 
-/// Where in an object a byte is.
+/// The place of a byte in an object.
 #[derive(Default)]
 struct Place {
     depth: usize,

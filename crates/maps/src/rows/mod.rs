@@ -303,7 +303,7 @@ impl Rows {
         self.in_order.iter().map(|row| self.row(*row).split_at(self.key_bytes))
     }
 
-    /// Where a key is among them.
+    /// The position of a key among the rows.
     fn place(&self, key: &[u8]) -> Option<usize> {
         let mut short;
         let mut key = key;

@@ -6,7 +6,7 @@ use towpath_bpf::btf::{Btf, Kind, TypeId};
 /// enumeration, an array of those, a union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
-    /// Where it is by name: `stats.packets`, `slots[2].owner`.
+    /// Its place by name: `stats.packets`, `slots[2].owner`.
     pub path: String,
     /// Bits from the start of the value.
     pub bit_offset: u32,

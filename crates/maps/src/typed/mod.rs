@@ -36,7 +36,7 @@ use towpath_bpf::MapDef;
 use towpath_bpf::btf::{Btf, TypeId};
 use towpath_bpf::map::Keys;
 
-/// How bytes start as a JSON string.
+/// The start of a JSON string of bytes.
 pub const HEX_PREFIX: &str = "hex:";
 
 /// JSON that isn't a key or value of a map.
@@ -46,7 +46,7 @@ pub const HEX_PREFIX: &str = "hex:";
 pub struct TypedError {
     /// The map's name.
     pub map: String,
-    /// Where in the key or value: `value.counters[2].bytes`.
+    /// The place in the key or value: `value.counters[2].bytes`.
     pub path: String,
     /// The found and the expected value.
     pub problem: String,

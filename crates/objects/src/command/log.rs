@@ -7,7 +7,7 @@ use towpath_bpf::Errno;
 
 use crate::caller::Caller;
 
-/// Why something isn't loaded: for the program, and for the person.
+/// The reason why something isn't loaded: a number for programs, and a text for people.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) errno: Errno,

@@ -46,7 +46,7 @@ pub struct MapRequest {
     pub value_type: u32,
     pub(crate) kernel_value_type: u32,
     pub(crate) token: u32,
-    /// Where the hash of the only program that may use it is, and its size.
+    /// Address and size of the hash of the only program that may use it.
     pub(crate) exclusive: (u64, u32),
 }
 

@@ -13,7 +13,7 @@ use crate::object::program::ProgramObject;
 pub struct LinkObject {
     lease: Lease<LinkObject>,
     attachments: Arc<Attachments>,
-    /// How it was attached: mode flags.
+    /// The mode flags with which it was attached.
     flags: u32,
     state: Mutex<State>,
 }

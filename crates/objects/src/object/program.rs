@@ -124,7 +124,7 @@ impl ProgramObject {
         self.about.uid
     }
 
-    /// When it was loaded, since the machine was started.
+    /// The time at which it was loaded, since the machine was started.
     pub fn load_time(&self) -> Duration {
         self.about.load_time
     }

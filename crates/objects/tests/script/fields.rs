@@ -3,7 +3,7 @@
 /// Bytes of `union bpf_attr`.
 pub(crate) const ATTR_BYTES: usize = 168;
 
-/// How wide a field is.
+/// The width of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
     /// 4 bytes.
@@ -22,7 +22,7 @@ pub(crate) fn command(name: &str) -> Option<u32> {
     COMMANDS.iter().find(|(known, _, _)| *known == name).map(|&(_, number, _)| number)
 }
 
-/// Where a field of a command is; `+96` is the 4 bytes at 96.
+/// Offset and width of a command's field; `+96` is the 4 bytes at 96.
 pub(crate) fn field(number: u32, name: &str) -> Option<(usize, Width)> {
     if let Some(offset) = name.strip_prefix('+') {
         return Some((offset.parse().ok()?, Half));

@@ -26,7 +26,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Why not, when it can't be used.
+    /// The kernel's side, or the reason why it can't be used.
     pub(crate) fn open() -> Result<Kernel, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let kernel = towpath_kernel::Kernel::open().map_err(|why| why.to_string())?;

@@ -52,7 +52,7 @@ pub(crate) trait Side {
     /// The types of the kernel that programs are verified against.
     fn types(&self) -> Arc<Btf>;
 
-    /// Where its bpffs is.
+    /// The path of its bpffs.
     fn bpffs(&self) -> String;
 
     /// `mkdir(2)`, `rmdir(2)` or `unlink(2)`.

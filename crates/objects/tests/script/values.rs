@@ -1,4 +1,4 @@
-//! How values are written in scripts.
+//! The notation of values in scripts.
 //!
 //! | written | means |
 //! | --- | --- |

@@ -146,7 +146,7 @@ impl Ring {
 
     fn packet_header(&self) -> Option<libc::tpacket3_hdr> {
         let bytes = self.bytes(self.at, size_of::<libc::tpacket3_hdr>())?;
-        // SAFETY: so many bytes are there, and any bytes are a header.
+        // SAFETY: this many bytes are there, and any bytes are a header.
         Some(unsafe { bytes.as_ptr().cast::<libc::tpacket3_hdr>().read_unaligned() })
     }
 

@@ -82,7 +82,7 @@ fn runs(program: &Program) -> u64 {
     u64::from_le_bytes(value.bytes().try_into().unwrap())
 }
 
-/// What a program returns for each of two frames.
+/// A program's return value for each of two frames.
 fn returned(program: &Program) -> [u32; 2] {
     program.wait_for_tier2(std::time::Duration::from_secs(60));
     let mut frames = [0, 1].map(|_| Frame::new(&[0; 60]).unwrap());

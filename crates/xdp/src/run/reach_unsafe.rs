@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         self.grant_unproved(addr, len, false).ok()
     }
 
-    /// How many bytes that the program may read lie together from an address on.
+    /// Number of contiguous bytes from an address on that the program may read.
     fn readable(&self, addr: u64) -> u64 {
         let to = |end: u64| end.saturating_sub(addr);
         if self.worker.is_in_stack(addr) {
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
         self.surroundings.objects.find(addr)
     }
 
-    /// Why an access is not allowed; `None` when it is.
+    /// The reason why an access is not allowed; `None` when it is.
     fn refusal(&self, addr: u64, len: u64, write: bool) -> Option<&'static str> {
         let Some(end) = addr.checked_add(len) else { return Some("the range wraps around") };
         if self.worker.is_in_stack(addr) {

@@ -13,9 +13,9 @@ use crate::objects::{Chunk, Objects};
 #[derive(Debug)]
 pub(super) struct Recent {
     parts: [Cell<Option<Part>>; PARTS],
-    /// Where the next part goes.
+    /// Index for the next part.
     next: Cell<usize>,
-    /// Where the last object was.
+    /// The chunk of the last object.
     chunk: RefCell<Option<Arc<Chunk>>>,
 }
 

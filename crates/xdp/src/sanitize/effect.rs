@@ -17,7 +17,7 @@ pub(super) struct Pending {
     pub(super) place: Place,
     /// Memory that it writes, and whether it does so when it fails, too.
     pub(super) outputs: Vec<(u64, u64, bool)>,
-    /// Where metadata and packet began before.
+    /// The former start addresses of metadata and packet.
     packet: (u64, u64),
 }
 

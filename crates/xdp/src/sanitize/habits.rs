@@ -44,7 +44,7 @@ pub(super) type Branches = [Place; 2];
 pub(super) struct LookUps {
     pub(super) map: String,
     pub(super) found: bool,
-    /// How often nothing was found although the map had elements.
+    /// Number of times that nothing was found although the map had elements.
     pub(super) missed: u32,
     /// A hash of the key that was looked up then, and whether it differed between look-ups.
     pub(super) key: u64,

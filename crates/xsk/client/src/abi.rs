@@ -65,7 +65,7 @@ pub const USE_SG: u16 = 16;
 /// `struct xdp_umem_reg`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UmemReg {
-    /// Where it is in the application's memory; a multiple of the page size.
+    /// Its address in the application's memory; a multiple of the page size.
     pub addr: u64,
     /// Bytes.
     pub len: u64,
@@ -116,7 +116,7 @@ pub struct RxMetadata {
     pub hash: Option<(u32, u32)>,
     /// The VLAN tag that was taken off: protocol (`ETH_P_8021Q`) and value.
     pub vlan: Option<(u16, u16)>,
-    /// When it arrived, in nanoseconds of the port's clock.
+    /// The time at which it arrived, in nanoseconds of the port's clock.
     pub timestamp_ns: Option<u64>,
     /// `XDP_CHECKSUM_NONE` (1), `_UNNECESSARY` (2: it was right) or `_COMPLETE` (4), and for the
     /// last one the sum.

@@ -20,7 +20,7 @@ use crate::connection::{Connection, default_path};
 /// Options of a socket.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the daemon listens.
+    /// The path at which the daemon listens.
     pub path: PathBuf,
     /// The port's name.
     pub port: String,

@@ -91,7 +91,7 @@ impl Bench {
         self.fill.submit();
     }
 
-    /// Delivers packets of these lengths, filled with their number, and gives how many arrived.
+    /// Delivers packets of these lengths, filled with their number, and returns how many arrived.
     fn deliver(&mut self, lens: &[usize]) -> usize {
         let frame = |(number, len): (usize, &usize)| {
             let bytes = vec![number as u8 + 1; *len];
