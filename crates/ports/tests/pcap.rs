@@ -1,4 +1,5 @@
-//! Captures as ports: when frames are replayed, what is written, and how a replay ends.
+//! Captures as ports: the times of replayed frames, the frames that are written, and the end of a
+//! replay.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -24,7 +25,7 @@ impl Dir {
         Dir(dir)
     }
 
-    /// A capture with a frame after each of so many milliseconds.
+    /// A capture with a frame at each of these times in milliseconds.
     fn capture(&self, times_ms: &[u64]) -> PathBuf {
         let mut writer = classic::Writer::new(Vec::new()).unwrap();
         for (number, ms) in (0..).zip(times_ms) {
@@ -60,7 +61,7 @@ struct Replay {
     from: PortId,
     to: PortId,
     output: PathBuf,
-    /// When the port was set up.
+    /// The time at which the port was set up.
     start_ns: u64,
 }
 
@@ -102,7 +103,7 @@ impl Replay {
         self.written()
     }
 
-    /// What was written, and how many nanoseconds after the start.
+    /// The frames that were written, each with the nanoseconds since the start.
     fn written(self) -> Vec<(u64, Vec<u8>)> {
         let Replay { engine, output, start_ns, .. } = self;
         engine.stop();
@@ -149,7 +150,7 @@ fn frames_keep_the_pauses_of_the_capture() {
 #[test]
 fn frames_come_at_a_rate() {
     let dir = Dir::new("rate");
-    // The capture's own pauses are of no account.
+    // The capture's own pauses do not matter.
     let options = replayed(&dir.capture(&[0; 41]), Timing::Rate(500), false);
     let frames = Replay::start(&dir, options).until_its_end();
     assert_eq!(frames.len(), 41);
@@ -188,7 +189,7 @@ fn a_replay_ends_and_says_why() {
     assert!(failure.contains("in.pcap: ends at offset"), "{failure}");
     assert_eq!(bytes(&replay.written()), [0, 1]);
 
-    // What is no capture is told before anything moves.
+    // A file that is no capture is refused before anything moves.
     std::fs::write(&path, "no capture").unwrap();
     let error = Pcap::new(replayed(&path, Timing::Unlimited, false)).unwrap_err();
     assert!(error.to_string().contains("not a capture file"), "{error}");
@@ -222,7 +223,7 @@ fn a_fifo_is_read_as_it_comes() {
     assert!(error.to_string().contains("start again"), "{error}");
     let replay = Replay::start(&dir, replayed(&fifo, Timing::Unlimited, false));
     let received = |it: &Replay| it.opened(it.from, |opened| opened.counters[0].rx_packets.get());
-    // Nobody writes, and then somebody who takes his time. Frames come when they are there.
+    // At first no process writes, and then one that is slow. Frames come when they are there.
     let mut writer = std::fs::File::options().write(true).open(&fifo).unwrap();
     writer.write_all(&capture[..capture.len() - 100]).unwrap();
     replay.wait_for("the first frame", |it| received(it) == 1);
@@ -232,7 +233,7 @@ fn a_fifo_is_read_as_it_comes() {
     drop(writer);
     assert_eq!(bytes(&replay.until_its_end()), [0, 1, 2]);
 
-    // A port whose FIFO says nothing is closed, and one that says something else tells of it.
+    // A port with a silent FIFO is closed, and one whose FIFO sends no capture reports it.
     let replay = Replay::start(&dir, replayed(&fifo, Timing::Original, false));
     replay.engine.remove_port(replay.from).unwrap();
     assert_eq!(replay.written(), []);
@@ -261,11 +262,11 @@ fn a_fifo_is_written_as_fast_as_it_is_read() {
     let count = |it: &Replay, reason: DropReason| {
         it.opened(out, |opened| opened.counters[0].tx_drops[reason as usize].get())
     };
-    // Nobody takes anything out of it: that costs frames, and stops nobody.
+    // No process reads from it: frames are dropped, and nothing else stops.
     replay.wait_for("drops", |it| count(it, DropReason::RingFull) > 1000);
     let before = count(&replay, DropReason::RingFull);
     replay.wait_for("more drops", |it| count(it, DropReason::RingFull) > before + 1000);
-    // What did get into it is a capture without gaps in its records.
+    // The data in it is a capture without gaps in its records.
     let file = std::fs::File::from(reader);
     rustix::fs::fcntl_setfl(&file, OFlags::empty()).unwrap();
     let mut capture = Reader::new(std::io::BufReader::new(file)).unwrap();
@@ -273,7 +274,7 @@ fn a_fifo_is_written_as_fast_as_it_is_read() {
         let packet = capture.next_packet().unwrap().unwrap();
         assert_eq!(packet.data, frame(packet.data[12]));
     }
-    // Who reads goes: an error of the port, as a full disk is.
+    // The reader goes: an error of the port, as a full disk is.
     drop(capture);
     replay.wait_for("the error", |it| it.opened(out, Opened::tx_error).is_some());
     let error = replay.opened(out, Opened::tx_error).unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of every single frame: frames of several buffers, and members that take no more.
+//! Delivery of every single frame: frames of several buffers, and members that take no more.
 
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy, hash};
 use towpath_engine::counters::DropReason;
@@ -10,7 +10,7 @@ use crate::wire::{Wire, attach, engine, load, packet, settled};
 use crate::{BOND, Bonded, drops, mode};
 
 const PASS: u32 = 1 << 2;
-/// What a buffer of 4096 bytes holds between headroom and tailroom.
+/// Bytes that a buffer of 4096 bytes holds between headroom and tailroom.
 const LINEAR_BYTES: usize = 4096 - 256 - 320;
 
 /// As `bonded`, with members that these options describe.
@@ -109,7 +109,7 @@ fn a_member_that_is_full_loses_its_own_frames_only() {
     }
 }
 
-/// A frame that is too long for one member is lost there, and the others' go on.
+/// A frame that is too long for one member is lost there; the other members send theirs.
 #[test]
 fn a_member_with_a_smaller_mtu_loses_what_is_too_long_for_it() {
     let mut bond = bonded_with(mode(BondMode::BalanceRr), &[pair::Options::default(), jumbo()]);
@@ -159,8 +159,8 @@ fn nested_bonds_hash_the_same_bytes_twice() {
     assert_eq!(passed, numbers(1));
 }
 
-/// `broadcast_neighbor`: what tells neighbours where somebody is leaves by all members, and nothing
-/// else does.
+/// `broadcast_neighbor`: messages that announce an address to neighbours leave by all members, and
+/// nothing else does.
 #[test]
 fn neighbour_messages_leave_by_all_members() {
     let options = BondOptions { broadcast_neighbor: true, ..mode(BondMode::Lacp) };
@@ -198,7 +198,7 @@ fn neighbour_messages_leave_by_all_members() {
 }
 
 /// Many frames, of which some are more than one buffer: each leaves by the member of its hash, in
-/// order. What is too long for a member is for the bond, too.
+/// order. A frame that is too long for a member is too long for the bond, too.
 #[test]
 fn bursts_are_spread_in_bulk_and_in_order() {
     let options = BondOptions { policy: XmitPolicy::Layer2, ..mode(BondMode::BalanceXor) };
@@ -206,7 +206,7 @@ fn bursts_are_spread_in_bulk_and_in_order() {
     let frame = |number: u8, len: usize| {
         let mut frame = packet(2, number);
         frame.resize(len, 0);
-        // That is what layer2 hashes.
+        // The byte that layer2 hashes.
         frame[5] = number.count_ones() as u8;
         frame
     };

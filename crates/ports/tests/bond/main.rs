@@ -1,4 +1,4 @@
-//! Bonds: which member a frame leaves by, whose program runs, and what is refused.
+//! Bonds: the member that a frame leaves by, the program that runs, and refused changes.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -62,7 +62,7 @@ pub(crate) fn drops(engine: &Engine, port: PortId, why: DropReason) -> u64 {
 }
 
 impl Bonded {
-    /// Sends these numbered packets through the bond; gives the numbers that left by each member.
+    /// Sends these numbered packets through the bond; returns the numbers that left by each member.
     pub(crate) fn spread(&mut self, numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
         let before = self.sent();
         let packets: Vec<_> = numbers.map(|n| packet(2, n)).collect();
@@ -78,7 +78,7 @@ impl Bonded {
         })
     }
 
-    /// Byte 15 of what each member sent.
+    /// Byte 15 of the frames that each member sent.
     pub(crate) fn received(&mut self) -> Vec<Vec<u8>> {
         let numbers = |wire: &mut Wire| wire.received().iter().map(|p| p[15]).collect();
         self.members.iter_mut().map(numbers).collect()

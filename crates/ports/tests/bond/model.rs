@@ -1,5 +1,5 @@
 //! Everything about a bond changes in random order while frames flow: each change is allowed or
-//! refused as the rules say, what workers see is what the rules say, and no frame is lost.
+//! refused by the rules, workers see the state that the rules demand, and no frame is lost.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use towpath_xdp::Program;
 use crate::wire::{engine, load};
 use crate::{add_bond, mode};
 
-/// What must be so.
+/// The expected state.
 #[derive(Debug, Default)]
 struct Model {
     /// Whether the bond has a program.
@@ -32,7 +32,7 @@ struct Model {
 }
 
 impl Model {
-    /// Behind the others; it counts as up until somebody says otherwise.
+    /// Adds a member behind the others; it counts as up until that is changed.
     fn join(&mut self, number: usize) {
         self.members.push(number);
         self.states[number] = (true, self.mode != BondMode::Lacp);
@@ -47,7 +47,8 @@ impl Model {
         self.choose_active();
     }
 
-    /// Nobody decides in between: the first whose link works, when the one in use does not.
+    /// Chooses the active member as without a controller: the first whose link works, when the one
+    /// in use does not.
     fn choose_active(&mut self) {
         if !self.active.is_some_and(|it| self.states[it].0) {
             self.active = self.members.iter().copied().find(|&it| self.states[it].0);
@@ -131,7 +132,7 @@ impl Rig {
         self.engine.change(|config| config.set_links(port, Hook::Rx, links))
     }
 
-    /// One random change; gives what should and what did happen.
+    /// Makes one random change; returns the expected and the actual result.
     fn step(&mut self) -> (bool, bool) {
         match self.random(13) {
             what @ 0..8 => self.change_port(what),
@@ -201,7 +202,7 @@ impl Rig {
         }
     }
 
-    /// What the bond is and does.
+    /// Changes the bond itself.
     fn change_bond(&mut self, what: usize) -> (bool, bool) {
         let number = self.random(PORTS);
         let mode = BondMode::ALL[self.random(BondMode::ALL.len())];
@@ -247,8 +248,8 @@ impl Rig {
         }
     }
 
-    /// As an operator changes the mode of a bond in use: down, empty, other mode, members back, up.
-    /// All of it happens or nothing.
+    /// Changes the mode of a bond in use as an operator does: down, empty, other mode, members
+    /// back, up. Either all of it happens or nothing.
     fn rebuild(&mut self, mode: BondMode) -> (bool, bool) {
         let model = &mut self.model;
         let members: Vec<PortId> = model.members.iter().map(|&it| self.ends[it].near).collect();

@@ -1,4 +1,4 @@
-//! Who looks after a bond, with far ends that answer or do not.
+//! A bond's controller, with far ends that answer or do not.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::wire::{Wire, engine, wait_for};
 const TARGET: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 
-/// A bond that is looked after.
+/// A bond with a controller.
 struct Kept {
     engine: Arc<Engine>,
     bond: PortId,
@@ -49,7 +49,7 @@ impl Kept {
         Kept { engine, bond, members, controller, told, silent: vec![], others: vec![] }
     }
 
-    /// Answers questions until this is so.
+    /// Answers questions until `done` returns true.
     fn until(&mut self, what: &str, done: impl Fn(&Status) -> bool) {
         let start = Instant::now();
         loop {
@@ -208,14 +208,14 @@ fn lacp_talks_from_the_members_own_ports() {
     let status = bond.controller.status();
     assert_eq!(status.aggregator.unwrap().partner, [2, 0, 0, 0, 9, 9]);
     assert!(status.carrier);
-    // What comes on its port is for nobody else.
+    // Frames on its port are for no other reader.
     assert_eq!(
         crate::drops(&bond.engine, bond.bond, towpath_engine::counters::DropReason::NoUpper),
         0
     );
 }
 
-/// `bond_resend_igmp_join_requests`: what is above says again which groups it listens to.
+/// `bond_resend_igmp_join_requests`: the host above reports its groups again.
 #[test]
 fn groups_are_asked_for_after_a_fail_over() {
     let mut bond = Kept::new(Settings { resend_igmp: 2, ..watching() }, 2);
@@ -223,7 +223,7 @@ fn groups_are_asked_for_after_a_fail_over() {
     let mut above = Wire::new(&bond.engine, "above", 98);
     let upper = UpperName::Named("above".to_owned());
     bond.engine.change(|config| config.set_upper(bond.bond, upper)).unwrap();
-    // What was asked for at the start may still be on its way.
+    // Reports requested at the start may still be on their way.
     std::thread::sleep(Duration::from_millis(500));
     above.received();
     let first = bond.members[0].port;

@@ -1,5 +1,5 @@
-//! Which member of an active-backup bond is in use, while everything that matters for it changes
-//! in random order: links, members, the primary, its reselection, preferences, and choices by hand.
+//! The active member of an active-backup bond, while everything that affects it changes in random
+//! order: links, members, the primary, its reselection, preferences, and choices by hand.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use towpath_ports::pair::{self, Pair};
 use crate::mode;
 use crate::wire::engine;
 
-/// What must be so, by the kernel's rules (`bond_choose_primary_or_current`).
+/// The expected state, by the kernel's rules (`bond_choose_primary_or_current`).
 #[derive(Debug, Default)]
 struct Model {
     /// Members in order.
@@ -55,8 +55,8 @@ impl Model {
         self.primary.is_some_and(|it| self.members.contains(&it))
     }
 
-    /// A link went or came: that is a reason to choose if the one in use went, and if what came is
-    /// the primary or preferred.
+    /// Changes a link: a member is chosen again if the active one went down, or if the primary or a
+    /// preferred one came up.
     fn link(&mut self, port: usize, up: bool) {
         let came = up && !self.up[port] && self.members.contains(&port);
         self.up[port] = up;
@@ -81,7 +81,7 @@ impl Model {
     }
 }
 
-/// Waits until the controller looked at what changed before this call.
+/// Waits until the controller looked at the changes before this call.
 fn seen(controller: &Controller) {
     let (before, start) = (controller.status().looks, Instant::now());
     // A look that was under way may have missed it.
@@ -91,7 +91,7 @@ fn seen(controller: &Controller) {
     }
 }
 
-/// A bond that is looked after, and ports that may be its members.
+/// A bond with a controller, and ports that may be its members.
 struct Rig {
     engine: Arc<Engine>,
     bond: PortId,
@@ -161,7 +161,7 @@ impl Rig {
         }
     }
 
-    /// What an operator says.
+    /// Makes a choice of an operator.
     fn prefer(&mut self, what: usize, port: usize) {
         let some = (self.random.usize(..3) > 0).then_some(port);
         let (number, model) = (self.random.usize(..3), &mut self.model);

@@ -13,7 +13,7 @@ use crate::{BOND, Bonded, add_bond, bonded, drops, mode};
 const PASS: u32 = 1 << 2;
 const TX: u8 = 3;
 
-/// Lets packets arrive at a member; gives what each member sent.
+/// Lets packets arrive at a member; returns the packets that each member sent.
 fn arrive(
     bond: &mut Bonded,
     member: usize,

@@ -1,4 +1,5 @@
-//! What the kernel refuses, in both orders (`bond_xdp_set`, `bond_enslave`, `dev_xdp_attach`).
+//! Changes that the kernel refuses, in both orders (`bond_xdp_set`, `bond_enslave`,
+//! `dev_xdp_attach`).
 
 use towpath_engine::bond::{BondMode, BondOptions, XmitPolicy};
 use towpath_engine::{Config, Error, Hook, Link, PortOptions, UpperName};
@@ -10,7 +11,7 @@ use crate::{Bonded, add_bond, bonded, mode};
 
 const PASS: u32 = 1 << 2;
 
-/// What is said when a change is refused.
+/// The error's text when a change is refused.
 fn refused<T: std::fmt::Debug>(
     bond: &Bonded,
     change: impl FnOnce(&mut Config) -> Result<T, Error>,

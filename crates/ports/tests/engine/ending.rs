@@ -38,7 +38,7 @@ impl ControlTask for Slow {
     }
 }
 
-/// What arrives at `a`, at the second worker, is handed to the first, and passes to `b`.
+/// Frames that arrive at `a`, at the second worker, are handed to the first, and pass to `b`.
 struct Lab {
     engine: Engine,
     a: Wire,
@@ -134,7 +134,7 @@ fn a_program_that_is_gone_is_not_passed_by() {
     assert!(lab.b.received().is_empty());
 }
 
-/// Nobody waits for a worker that is gone, and it is known.
+/// No thread waits for a worker that is gone, and its end is reported.
 #[test]
 fn a_worker_that_panics_is_missed() {
     struct Panics(Program);

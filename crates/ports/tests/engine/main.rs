@@ -1,4 +1,4 @@
-//! What the engine does with frames, by what comes out of its ports and what it counts.
+//! The engine's handling of frames, seen by the frames that leave its ports and by its counters.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]

@@ -27,13 +27,13 @@ impl Wire {
         Wire::with(engine, name, ifindex, pair::Options::default())
     }
 
-    /// As [`Wire::new`], of a certain kind.
+    /// As [`Wire::new`], with options of the pair.
     pub(crate) fn with(engine: &Engine, name: &str, ifindex: u32, options: pair::Options) -> Wire {
         let port = PortOptions { ifindex: Some(ifindex), ..PortOptions::new(name) };
         Wire::of(engine, port, options)
     }
 
-    /// As [`Wire::with`], set up like that.
+    /// As [`Wire::with`], with options of the port.
     pub(crate) fn of(engine: &Engine, options: PortOptions, pair: pair::Options) -> Wire {
         let (near, far) = Pair::new(pair);
         let port = engine.add_port(options, Box::new(near)).unwrap();
@@ -54,7 +54,7 @@ impl Wire {
         assert!(frames.is_empty(), "the ring took everything");
     }
 
-    /// What the port sent so far.
+    /// The packets that the port sent so far.
     pub(crate) fn received(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while self.rx.receive(&mut self.pool, &mut frames, 64).unwrap() > 0 {}
@@ -85,7 +85,7 @@ pub(crate) fn settled(engine: &Engine, port: PortId, count: u64) {
             let counters = &snapshot.port(port).unwrap().opened.counters;
             counters.iter().map(|c| c.rx_packets.get()).sum::<u64>()
         });
-        // Of one moment: what is handed over now may be taken over a moment later.
+        // A snapshot: frames handed over now may be taken over a moment later.
         let frames = engine.conservation();
         received >= count && frames.missing() == 0 && frames.is_settled()
     });
@@ -114,7 +114,8 @@ pub(crate) fn set_target<const N: usize>(program: &Program, key: u32, words: [u3
     map.user().update(&key.to_ne_bytes(), &Value::One(value), 0).unwrap();
 }
 
-/// A packet whose byte 14 says what programs that return it return; the rest tells it from others.
+/// A packet whose byte 14 is the verdict of programs that return it; the rest distinguishes it from
+/// others.
 pub(crate) fn packet(verdict: u8, number: u8) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5, verdict, number];
     packet.resize(64, 0);

@@ -20,7 +20,7 @@ pub(crate) struct Fake {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) place: Option<QueueId>,
-    /// Packets it takes until somebody makes room.
+    /// Number of packets it takes until the test makes room.
     pub(crate) room: usize,
     /// Delivered, and not shown yet.
     hidden: Vec<Vec<u8>>,

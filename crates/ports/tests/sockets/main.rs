@@ -1,4 +1,4 @@
-//! Frames to and from AF_XDP sockets, by what sockets get and what the engine counts.
+//! Frames to and from AF_XDP sockets, seen by the sockets' packets and the engine's counters.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -195,7 +195,8 @@ fn what_sockets_send_leaves_by_their_port() {
     assert_eq!((sum.created, sum.delivered, sum.dropped, sum.missing()), (102, 101, 1, 0));
 }
 
-/// The ring of a pair has 1024 places: what does not fit stays with the application (`-EAGAIN`).
+/// The ring of a pair has 1024 places: packets that do not fit stay with the application
+/// (`-EAGAIN`).
 #[test]
 fn packets_wait_for_a_port_whose_ring_is_full() {
     let mut lab = Lab::new();
@@ -212,7 +213,7 @@ fn packets_wait_for_a_port_whose_ring_is_full() {
     assert_eq!(lab.engine.conservation().dropped, 0);
 }
 
-/// What a step of the property test does.
+/// A step of the property test.
 #[derive(Debug, Clone)]
 enum Step {
     Burst(Vec<Vec<u8>>),
@@ -247,7 +248,7 @@ fn step(random: &mut Random, number: &mut u8) -> Step {
     }
 }
 
-/// What each socket got, what passed, and what was counted.
+/// The packets of each socket, the packets that passed, and the counters.
 type Outcome = (Vec<Vec<Vec<u8>>>, Vec<Vec<u8>>, Vec<u64>);
 
 /// Runs the steps; with `alone` frames come one by one, and no queue has only one socket.
@@ -280,8 +281,8 @@ fn run(steps: &[Step], alone: bool) -> Outcome {
     (received, lab.b.received(), counts)
 }
 
-/// A burst, however it is delivered, means the same as its frames one by one: same order, same
-/// drops, same fallback, whatever map entries, rings and places are.
+/// A burst gives the same results as its frames one by one: same order, same drops, same fallback,
+/// for any map entries, rings and places.
 #[test]
 fn a_burst_means_what_its_frames_mean_one_by_one() {
     for seed in 0..4 {
@@ -305,7 +306,7 @@ fn a_second_program_on_the_port_does_not_change_where_frames_go() {
     assert_eq!(socket.state().received.len(), 2);
 }
 
-/// What is flooded to two guests is answered by both guests' programs, and meets in one burst at a
+/// Frames flooded to two guests are answered by both guests' programs, and meet in one burst at a
 /// socket of one of them (`xsk_rcv_check` looks at each frame).
 #[test]
 fn a_socket_gets_nothing_that_arrived_at_another_port() {

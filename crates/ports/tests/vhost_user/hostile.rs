@@ -1,4 +1,4 @@
-//! Drivers and monitors that do what they must not: it breaks their queue, and nothing else.
+//! Drivers and monitors that break the rules: this breaks their queue, and nothing else.
 //!
 //! Among them are faults that other back ends had: each says which.
 
@@ -16,7 +16,7 @@ pub(crate) const NEXT: u64 = 1;
 pub(crate) const WRITE: u64 = 2;
 pub(crate) const INDIRECT: u64 = 4;
 
-/// What a hostile driver does to a ring whose next buffer is at place 0.
+/// A hostile driver's change to a ring whose next buffer is at place 0.
 type Attack = fn(&mut Queue);
 
 /// A descriptor, in either format.
@@ -34,7 +34,7 @@ pub(crate) fn describe(queue: &Queue, slot: usize, addr: u64, len: u64, flags: u
     put(queue, ring + 16 * slot, addr, len, flags | lap, number);
 }
 
-/// So many buffers of a split ring are available.
+/// Makes `count` buffers of a split ring available.
 pub(crate) fn publish(queue: &Queue, count: u16) {
     let [_, available, _] = queue.places();
     if !queue.shape.packed {
@@ -50,7 +50,7 @@ fn buffer(queue: &Queue) -> u64 {
     GUEST_BASE + queue.buffer(0) as u64
 }
 
-/// By what they are, and what the port says.
+/// Attacks, each with its name and the port's error.
 const BOTH: &[(&str, Attack, &str)] = &[
     ("memory that is not there", |queue| one(queue, 1 << 50, 100), "not in the guest's memory"),
     ("an address that wraps around", |queue| one(queue, u64::MAX - 10, 100), "not in the guest's"),
@@ -239,7 +239,7 @@ fn suffer(
     attack(if index == 0 { &mut a.rx[0] } else { &mut a.tx[0] });
     let broken = || scene.detail(0, "queues_broken").parse::<u64>().unwrap() > before;
     until(what, || {
-        // What it receives by is looked at when there is something to receive.
+        // Its receive queue is looked at when there is something to receive.
         if index == 0 {
             let _full = b.send(0, &PLAIN, &packet(60, 1));
         }
@@ -252,11 +252,11 @@ fn suffer(
     let sent = packet(60, 77);
     assert!(a.send(1, &PLAIN, &sent));
     let mut arrives = |sent: &[u8]| {
-        // What was sent more than once before may come first.
+        // Packets that were sent more than once before may come first.
         (0..2).any(|pair| b.receive(pair).is_some_and(|(_, got)| got == sent))
     };
     until("the other pair goes on", || arrives(&sent));
-    // A driver that sets it up anew has it again.
+    // A driver that sets the queue up again can use it again.
     a.resize(index, 16).unwrap();
     assert_eq!(scene.failures(0), [""; 0], "{what}");
     let sent = packet(60, 78);
@@ -272,10 +272,10 @@ fn descriptors_that_come_with_messages_do_not_stay() {
     let mut guest = scene.guest(0, GuestOptions::default());
     let memory = GuestMemory::new(4096).unwrap();
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // Other tests of this process open some, too, but not so many.
+    // Other tests of this process open some, too, but fewer.
     let before = open();
     for _ in 0..300 {
-        // CVE-2019-14818, CVE-2020-10726: files that nobody asked for, or too many of them.
+        // CVE-2019-14818, CVE-2020-10726: files that were not requested, or too many of them.
         let files = [memory.file(); 8];
         for request in [8, 1 << 20, 12, 19, 37, 31] {
             let _refused = guest.front.say(request, &[0; 40], &files);
@@ -324,7 +324,7 @@ fn eventfds_that_would_block_hold_no_worker() {
     let kick = a.kick_file(1).try_clone_to_owned().unwrap();
     let is_over = AtomicBool::new(false);
     let attack = || {
-        // Its own descriptors of the same open files: it never blocks itself.
+        // The front end's own descriptors of the same open files: it never blocks itself.
         let change = |is_on: bool| {
             for file in [&kick, &full] {
                 let flags = fcntl_getfl(file).unwrap();

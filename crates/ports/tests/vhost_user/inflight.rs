@@ -1,4 +1,4 @@
-//! What a back end had taken when it was ended, by the region that the front end keeps.
+//! Buffers that a back end had taken when it was ended, by the region that the front end keeps.
 
 use rustix::io::{pread, pwrite};
 use towpath_workload::virtio::{Guest, GuestOptions, HEADER_BYTES, guest_address};
@@ -18,7 +18,7 @@ pub(crate) fn guest(scene: &Scene, index: usize, options: GuestOptions) -> Guest
 }
 
 /// Two guests whose front ends keep regions, the first of which has made four packets available
-/// that nobody takes: the back end was ended.
+/// that are not taken: the back end was ended.
 fn with_four(packed: bool) -> (Scene, Guest, Guest) {
     let mut scene = Scene::new();
     let options = GuestOptions { size: SIZE, packed, ..GuestOptions::default() };

@@ -1,4 +1,4 @@
-//! Either side goes and comes back, and what was agreed on is agreed on again.
+//! Either side goes and comes back, and the two negotiate again.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -45,7 +45,7 @@ fn go_on(options: GuestOptions, guest: impl Fn(&Scene, usize, GuestOptions) -> G
             assert_eq!(back.1, packet(70, number));
         }
         scene.reopen(0);
-        // The guest sends while there is nobody.
+        // The guest sends while there is no back end.
         assert!(a.send(0, &PLAIN, &packet(80, number)));
         scene.reconnect(0, &mut a);
         let first = b.wait_for(0).unwrap_or_else(|| panic!("{options:?} {}", scene.story()));
@@ -124,7 +124,7 @@ fn a_socket_stays_whose_it_is() {
     assert!(again.unwrap_err().to_string().contains("another process listens there"));
     drop(scene);
     assert!(!path.exists());
-    // Left behind by somebody who was killed.
+    // Left behind by a process that was killed.
     drop(UnixListener::bind(&path).unwrap());
     let mut options = towpath_ports::vhost_user::Options::new(&path);
     let port = towpath_ports::vhost_user::VhostUser::new(options.clone()).unwrap();
@@ -199,7 +199,7 @@ fn messages_that_are_wrong_are_refused_and_nothing_else() {
     assert!(scene.detail(0, "refused").contains("a request that is not known"));
     assert!(a.send(0, &PLAIN, &packet(60, 1)));
     assert_eq!(b.wait_for(0).unwrap().1, packet(60, 1));
-    // Nobody knows what comes behind a header that is none.
+    // The bytes behind an invalid header cannot be understood.
     a.front.send(1 << 20, 2, &[], &[]).unwrap();
     until("the connection ends", || scene.detail(0, "front_end") == "waiting");
 }
@@ -223,12 +223,12 @@ fn a_ring_that_is_not_there_does_not_run() {
             a.front.stop_queue(1).unwrap();
             let mut payload = state(1, 0);
             payload.extend([descriptors, used, available, 0].map(u64::to_ne_bytes).concat());
-            // It may be said at once or when the queue is to start.
+            // The error may come at once or when the queue is to start.
             let _refused = a.front.say(9, &payload, &[]);
             let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
             let _refused = a.front.say(12, &1u64.to_ne_bytes(), &[kick.as_fd()]);
             assert!(!scene.detail(0, "queues").contains("1: "), "{}", scene.detail(0, "queues"));
-            // What the guest receives by goes on.
+            // The guest's receive queue keeps working.
             assert!(b.send(0, &PLAIN, &packet(60, 1)));
             assert!(a.wait_for(0).is_some());
         }
@@ -290,7 +290,7 @@ fn pages_that_are_written_are_noted_for_a_migration() {
     }
 }
 
-/// That the monitor will be there some day is nothing to worry about; that it can't be reached is.
+/// A monitor that does not exist yet is no failure; one that can't be reached is.
 #[test]
 fn why_a_monitor_can_t_be_connected_to_is_told() {
     for (path, is_failure) in [("/dev/null/monitor", true), ("/nowhere/monitor", false)] {

@@ -1,5 +1,5 @@
-//! Guests that are joined by an engine: what one sends, the other receives, whatever their rings
-//! are like and whatever becomes of them meanwhile.
+//! Guests that are joined by an engine: one receives the frames that the other sends, with any kind
+//! of ring, and through restarts of either.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]

@@ -11,7 +11,7 @@ const GUEST_CSUM: u64 = 1 << 1;
 const GUEST_TSO4: u64 = 1 << 7;
 const MRG_RXBUF: u64 = 1 << 15;
 
-/// TCP from 10.0.0.1 to 10.0.0.2 without a checksum, and the header that says so.
+/// TCP from 10.0.0.1 to 10.0.0.2 without a checksum, and the matching virtio header.
 fn tcp(payload: usize, segment: u16) -> ([u8; 12], Vec<u8>) {
     let mut packet = vec![0x5a; 54 + payload];
     packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -124,7 +124,8 @@ fn a_program_sees_checksums_that_are_complete() {
     let features = GUEST_CSUM | GUEST_TSO4 | MRG_RXBUF;
     let mut b = scene.guest(1, GuestOptions { features, ..GuestOptions::default() });
     let (header, packet) = tcp(100, 0);
-    // The receiver would take it without, and gets it so as long as nobody looks.
+    // The receiver would accept the packet without a checksum, and gets it so as long as no program
+    // looks.
     assert!(a.send(0, &header, &packet));
     assert_eq!(b.wait_for(0).unwrap().0[0], 1);
     let program = Program::from_linked(small::returns(2), &LoadOptions::default()).unwrap();

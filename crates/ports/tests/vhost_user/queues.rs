@@ -32,12 +32,12 @@ fn a_queue_is_reset_with_another_size_while_others_run() {
         let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
         must_pass(&mut a, &mut b, 0..2, 0);
         for (round, size) in [64, 16, 128, 256].into_iter().enumerate() {
-            // What the guest sends by pair 1; pair 0 goes on.
+            // The guest's transmit queue of pair 1; pair 0 keeps working.
             a.front.stop_queue(3).unwrap();
             must_pass(&mut a, &mut b, 0..1, 100);
             a.resize(3, size).unwrap();
             must_pass(&mut a, &mut b, 0..2, 200);
-            // What it receives by pair 0.
+            // Its receive queue of pair 0.
             b.resize(0, size).unwrap();
             must_pass(&mut a, &mut b, 0..2, 300);
             assert!(scene.detail(0, "queues").contains(&format!(" {size}")), "round {round}");
@@ -65,7 +65,7 @@ fn pairs_come_and_go_while_frames_flow() {
             must_pass(&mut a, &mut b, 0..count, 1000 * count + number);
         }
     }
-    // What a disabled queue sends goes nowhere, but comes back.
+    // Packets of a disabled queue are not forwarded, but their buffers come back.
     set_pairs(&mut a, 2);
     assert!(a.send(3, &PLAIN, &packet(60, 1)));
     until("it comes back", || {

@@ -67,7 +67,7 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-/// A driver that does not mind what it finds in its own rings.
+/// A driver that ignores errors in its own rings.
 struct Unchecked<'a>(&'a mut Guest);
 
 impl Unchecked<'_> {
@@ -84,7 +84,7 @@ impl Unchecked<'_> {
     }
 }
 
-/// Writes numbers that mean something, and some that don't, to both rings and their first buffers.
+/// Writes valid and invalid numbers to both rings and their first buffers.
 fn mutate(memory: &GuestMemory, rings: [usize; 2], seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     while !stop.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use towpath_engine::{Engine, Options, PortId, PortOptions, UpperName, WorkerOpti
 use towpath_ports::vhost_user::{self, VhostUser};
 use towpath_workload::virtio::{Guest, GuestOptions};
 
-/// The engine, and what its ports' sockets are called.
+/// The engine, and the paths of its ports' sockets.
 pub(crate) struct Scene {
     pub(crate) engine: Engine,
     pub(crate) ports: [PortId; 2],
@@ -22,7 +22,7 @@ impl Scene {
         Scene::with(1, |_| {})
     }
 
-    /// With so many workers, and other options of both ports.
+    /// A scene with this many workers, and other options of both ports.
     pub(crate) fn with(workers: usize, change: impl Fn(&mut vhost_user::Options)) -> Scene {
         let workers = vec![WorkerOptions::default(); workers];
         let engine = Engine::start(&Options { workers, frames: 4096 }).unwrap();
@@ -51,7 +51,7 @@ impl Scene {
         guest
     }
 
-    /// Has a guest's front end come back to its port.
+    /// Reconnects a guest's front end to its port.
     pub(crate) fn reconnect(&self, index: usize, guest: &mut Guest) {
         let stream = UnixStream::connect(&self.options[index].path).unwrap();
         guest.reconnect(stream).unwrap();
@@ -65,7 +65,7 @@ impl Scene {
         })
     }
 
-    /// How many frames a port got from its guest.
+    /// Number of frames that a port got from its guest.
     pub(crate) fn received(&self, index: usize) -> u64 {
         self.engine.read(|_, snapshot| {
             let port = &snapshot.port(self.ports[index]).unwrap().opened;
@@ -73,7 +73,7 @@ impl Scene {
         })
     }
 
-    /// What became of frames, for a message.
+    /// The counters of the frames, for a message.
     pub(crate) fn story(&self) -> String {
         self.engine.read(|_, snapshot| {
             let mut text = format!("{:?}", self.engine.conservation());
@@ -130,7 +130,7 @@ fn join(engine: &Engine, ports: [PortId; 2]) {
     }
 }
 
-/// A path for a socket that nobody else has.
+/// A path for a socket that no other test has.
 pub(crate) fn socket() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// A packet of so many bytes, with a number in it.
+/// A packet of `len` bytes, with a number in it.
 pub(crate) fn packet(len: usize, number: u32) -> Vec<u8> {
     let mut packet: Vec<u8> =
         (0..len).map(|at| (at as u32).wrapping_mul(number | 1) as u8).collect();
