@@ -414,8 +414,8 @@ impl Map {
     }
 
     /// The view for look-ups by words in a HASH, LRU_HASH or per-CPU one, or in the handles of a
-    /// HASH_OF_MAPS; `None` when its keys have more than [`KEY_WORDS_MAX`](crate::KEY_WORDS_MAX)
-    /// words, or are hashed as the kernel does (`BPF_F_ZERO_SEED`).
+    /// HASH_OF_MAPS; `None` when its keys have more than [`KEY_WORDS_MAX`] words, or are hashed as
+    /// the kernel does (`BPF_F_ZERO_SEED`).
     #[cfg(not(loom))]
     pub fn hash_view(&self) -> Option<&HashView> {
         let fits = self.def.key_size as usize <= KEY_WORDS_MAX * 8;

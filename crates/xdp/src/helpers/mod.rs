@@ -3,7 +3,8 @@
 //! Each is a plain function `fn(&mut Call, [u64; 5]) -> Result<u64, Stop>` that takes the registers
 //! r1..r5 and returns r0. The interpreter and compiled code call the same function. Unless the
 //! program was verified, a helper trusts no register: [`Call`] checks every map, buffer and size
-//! argument again, and anything the verifier should have refused ends the run with a [`Violation`].
+//! argument again, and anything the verifier should have refused ends the run with a
+//! [`Violation`](towpath_bpf::interp::Violation).
 //!
 //! **To add a helper**: write the function in the file of its group (or a new file with a `TABLE`),
 //! add a line `(id::NAME, entry(function))` to the group's `TABLE` (`moving(function)` if it can
@@ -13,9 +14,9 @@
 //! **To add a kfunc**: the same with its name, `("bpf_name", entry(function))`, in
 //! [`KFUNC_TABLES`].
 //!
-//! State that must outlive a call goes into [`Run`] (one run), [`crate::Worker`] (one thread) or
-//! [`crate::program::Surroundings`] (everything). Memory handed to the program is registered in
-//! `Run::extras` as long as the program may touch it.
+//! State that must outlive a call goes into [`Run`](crate::run::Run) (one run), [`crate::Worker`]
+//! (one thread) or [`crate::program::Surroundings`] (everything). Memory handed to the program is
+//! registered in `Run::extras` as long as the program may touch it.
 
 mod absent;
 mod arena;

@@ -144,7 +144,7 @@ fn slice(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     }
 }
 
-/// `bpf_dynptr_slice_rdwr`: as [`slice`], but 0 for a read-only dynptr. The program itself must
+/// `bpf_dynptr_slice_rdwr`: as [`slice()`], but 0 for a read-only dynptr. The program itself must
 /// write back changes made in the buffer.
 #[inline(always)]
 fn slice_rdwr(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
