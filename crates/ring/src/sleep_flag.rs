@@ -1,4 +1,5 @@
-//! The flag by which a worker and those that give it work agree on who looks last.
+//! The flag that prevents lost wake-ups between a worker and the threads that give it work: one
+//! side always looks last.
 //!
 //! loom checks it in every interleaving:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p towpath-ring --lib sleep_flag`.
@@ -13,13 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 pub struct SleepFlag(AtomicBool);
 
 impl SleepFlag {
-    /// Sets it. The worker must look for work once more afterwards, and may sleep if there is none.
+    /// Sets the flag. The worker must look for work once more afterwards, and may sleep if there is
+    /// none.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes it back.
+    /// Clears the flag.
     pub fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -41,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// What an inbox counts, and whether its worker is woken for it.
+    /// Counts work as an inbox does, and returns whether its worker is woken for it.
     fn give(work: &AtomicUsize, flag: &SleepFlag) -> bool {
         work.fetch_add(1, Ordering::Release);
         flag.is_set()
