@@ -54,7 +54,8 @@ impl Bpffs {
     ///
     /// # Errors
     ///
-    /// `ENOENT`; `EACCES`: the path leads to a directory, or out of this file system.
+    /// Fails with `ENOENT`, or with `EACCES` if the path leads to a directory, or out of this file
+    /// system.
     pub(crate) fn open(&self, path: &str) -> Result<Object, Errno> {
         let PinPath::Inside(name) = locate(path)? else { return Err(Errno::EACCES) };
         let nodes = self.nodes.lock();

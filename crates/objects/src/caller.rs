@@ -33,7 +33,7 @@ pub trait Caller {
     }
 
     /// The absolute form of a path, which is relative to a directory of the caller's, or else to
-    /// where it works.
+    /// its working directory.
     fn absolute(&self, directory: Option<u32>, path: &str) -> Result<String, Errno> {
         match directory {
             _ if path.starts_with('/') => Ok(path.to_owned()),
@@ -42,7 +42,7 @@ pub trait Caller {
         }
     }
 
-    /// Its user id: who created an object.
+    /// The caller's user id, which is noted for objects that it creates.
     fn uid(&self) -> u32 {
         0
     }
@@ -74,7 +74,7 @@ impl Process {
         Process { uid, ..Process::default() }
     }
 
-    /// Adds memory with these contents; where it is. Pages around it are not mapped.
+    /// Adds memory with these contents, and returns its address. Pages around it are not mapped.
     pub fn map_bytes(&mut self, bytes: &[u8]) -> u64 {
         let end = |(start, piece): (&u64, &Vec<u8>)| start + piece.len() as u64;
         let behind = self.memory.last_key_value().map_or(MEMORY_START, end);
@@ -184,7 +184,7 @@ pub(crate) fn read_string(caller: &dyn Caller, address: u64, max: usize) -> Resu
 const MEMORY_START: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 const FIRST_DESCRIPTOR: u32 = 3;
-/// As `RLIMIT_NOFILE` commonly is for daemons.
+/// The usual `RLIMIT_NOFILE` of daemons.
 const DESCRIPTORS_MAX: u32 = 1 << 20;
 
 #[cfg(test)]

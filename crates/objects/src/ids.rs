@@ -47,7 +47,7 @@ impl<T> Ids<T> {
     ///
     /// # Errors
     ///
-    /// `EEXIST`: another one has it.
+    /// Fails with `EEXIST` if another object has it.
     pub(crate) fn create_with(
         self: &Arc<Self>,
         id: u32,

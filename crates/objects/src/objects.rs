@@ -1,4 +1,4 @@
-//! The set of all objects: what the kernel keeps in global variables.
+//! The set of all objects, which the kernel keeps in global variables.
 
 use std::sync::Arc;
 
@@ -147,7 +147,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    /// Fails with the errors of the system call, and with `EPERM` outside of
+    /// [`BPFFS_ROOT`](crate::BPFFS_ROOT).
     pub fn create_directory(&self, path: &str) -> Result<(), Errno> {
         self.bpffs.create_directory(path)
     }
@@ -156,7 +157,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    /// Fails with the errors of the system call, and with `EPERM` outside of
+    /// [`BPFFS_ROOT`](crate::BPFFS_ROOT).
     pub fn unlink(&self, path: &str) -> Result<(), Errno> {
         self.bpffs.unlink(path)
     }
@@ -165,7 +167,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// As there; `EPERM` outside of [`BPFFS_ROOT`](crate::BPFFS_ROOT).
+    /// Fails with the errors of the system call, and with `EPERM` outside of
+    /// [`BPFFS_ROOT`](crate::BPFFS_ROOT).
     pub fn remove_directory(&self, path: &str) -> Result<(), Errno> {
         self.bpffs.remove_directory(path)
     }

@@ -162,7 +162,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// The error of `hand_over`; the text then stays.
+    /// Fails with the error of `hand_over`; the text then stays.
     pub fn hand_over<E>(
         &self,
         stream: StreamId,

@@ -425,7 +425,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// A fault of a timer, which no verified program can have.
+    /// Fails with a fault of a timer, which no verified program can have.
     ///
     /// # Panics
     ///

@@ -101,7 +101,7 @@ impl Format {
 ///
 /// # Errors
 ///
-/// See [`RowsError`].
+/// Fails with a [`RowsError`].
 pub fn read(map: &Map, format: Format, from: &mut dyn BufRead) -> Result<Rows, RowsError> {
     may_be_loaded(map)?;
     let mut rows = Unsorted::new(map);

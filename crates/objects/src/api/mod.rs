@@ -127,7 +127,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_CREATE`; `EINVAL` for an unknown kind.
+    /// Fails with the answer of `BPF_MAP_CREATE`, or `EINVAL` for an unknown kind.
     pub fn create_map(
         &mut self,
         name: &str,
@@ -159,7 +159,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_LOOKUP_ELEM`; `EINVAL` when the key has another size.
+    /// Fails with the answer of `BPF_MAP_LOOKUP_ELEM`, or `EINVAL` if the key has another size.
     pub fn lookup(&self, map: &Selector, key: &[u8]) -> Result<Value, ApiError> {
         let found = self.open_map(map)?.lookup(&exactly(key), &exactly(&[]), 0);
         let found = found.map_err(|errno| refused("the element can't be read", errno))?;
@@ -170,7 +170,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_UPDATE_ELEM`; `EINVAL` when key or value have another size.
+    /// Fails with the answer of `BPF_MAP_UPDATE_ELEM`, or `EINVAL` if key or value have another
+    /// size.
     pub fn update(
         &self,
         map: &Selector,
@@ -187,7 +188,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_DELETE_ELEM`; `EINVAL` when the key has another size.
+    /// Fails with the answer of `BPF_MAP_DELETE_ELEM`, or `EINVAL` if the key has another size.
     pub fn delete(&self, map: &Selector, key: &[u8]) -> Result<(), ApiError> {
         let deleted = self.open_map(map)?.delete(&exactly(key));
         deleted.map_err(|errno| refused("the element can't be removed", errno))
@@ -197,7 +198,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_GET_NEXT_KEY`; `ENOENT` behind the last.
+    /// Fails with the answer of `BPF_MAP_GET_NEXT_KEY`, which is `ENOENT` behind the last.
     pub fn next_key(&self, map: &Selector, key: Option<&[u8]>) -> Result<Vec<u8>, ApiError> {
         let handle = self.open_map(map)?;
         let next = match key {
@@ -211,7 +212,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
+    /// Fails with the answer of `BPF_MAP_LOOKUP_AND_DELETE_ELEM`.
     pub fn lookup_and_delete(&self, map: &Selector, key: &[u8]) -> Result<Value, ApiError> {
         let taken = self.open_map(map)?.lookup_and_delete(&exactly(key), 0);
         taken.map_err(|errno| refused("the element can't be taken out", errno))
@@ -222,7 +223,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
+    /// Fails with the answer of `BPF_MAP_GET_NEXT_KEY` for kinds without keys.
     pub fn dump(&self, map: &Selector, most: usize) -> Result<Vec<Entry>, ApiError> {
         // A limit, because elements may be stored all the time.
         let most = most.min(self.map(map)?.map().max_entries() as usize);
@@ -239,31 +240,31 @@ impl Session {
         Ok(Walk::new(self.open_map(map)?, after))
     }
 
-    /// Gives an object a name in the virtual bpffs, which keeps it.
+    /// Gives an object a name in the virtual bpffs, which keeps it alive.
     ///
     /// # Errors
     ///
-    /// The answer of `BPF_OBJ_PIN`. A selector of a pin, id or name is looked up among maps, then
-    /// programs, then links.
+    /// Fails with the answer of `BPF_OBJ_PIN`. A selector of a pin, id or name is looked up among
+    /// maps, then programs, then links.
     pub fn pin(&mut self, object: &Selector, path: &str) -> Result<(), ApiError> {
         let pinned = self.objects.pin(path, self.object(object)?);
         pinned.map_err(|errno| refused("the object can't be pinned", errno))
     }
 
-    /// Ends a pin.
+    /// Removes a pin.
     ///
     /// # Errors
     ///
-    /// `ENOENT`; `EPERM` outside of the virtual bpffs.
+    /// Fails with `ENOENT`, or `EPERM` outside of the virtual bpffs.
     pub fn unpin(&mut self, path: &str) -> Result<(), ApiError> {
         self.objects.unlink(path).map_err(|errno| refused("the pin can't be removed", errno))
     }
 
-    /// Attaches a program as `ip link set dev ... xdp` does, or (`None`) takes it away.
+    /// Attaches a program as `ip link set dev ... xdp` does, or (`None`) detaches it.
     ///
     /// # Errors
     ///
-    /// The errors of [`Objects::set_xdp`].
+    /// Fails with the errors of [`Objects::set_xdp`].
     pub fn set_xdp(
         &mut self,
         ifindex: u32,

@@ -24,7 +24,7 @@ pub enum Reference {
 }
 
 impl Session {
-    /// Stores an element that refers to something.
+    /// Stores an element that refers to a program or a map.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// There is no such map; `EINVAL` when it has other values; the answer of
+    /// Fails if there is no such map, with `EINVAL` if it has other values, or with the answer of
     /// `BPF_MAP_UPDATE_ELEM`.
     pub fn set_socket(
         &self,

@@ -153,7 +153,7 @@ impl Objects {
         Ok(link)
     }
 
-    /// Notes that such a link has another program now.
+    /// Notes that a registered link has another program now.
     pub fn note_program(&self, link: &LinkObject, program: &Arc<ProgramObject>) {
         link.set_program(Arc::clone(program));
     }

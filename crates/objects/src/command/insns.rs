@@ -1,5 +1,5 @@
-//! Instructions as a loader writes them, made into those that are verified: descriptors become
-//! indexes of the program's maps, ids of kernel functions become names.
+//! Conversion of a loader's instructions into those that are verified: descriptors become indexes
+//! of the program's maps, ids of kernel functions become names.
 //!
 //! Kernel counterpart: `resolve_pseudo_ldimm64`, `add_kfunc_call`, `bpf_prog_calc_tag`.
 
@@ -27,7 +27,7 @@ use crate::sha256::{HASH_BYTES, sha256};
 pub(super) struct Resolved {
     /// For the verifier.
     pub(super) insns: Vec<Insn>,
-    /// For those who look at the program: maps by id.
+    /// For display: with the ids of maps.
     pub(super) shown: Vec<Insn>,
     pub(super) maps: Vec<Arc<MapObject>>,
     pub(super) kfuncs: Vec<KfuncRef>,

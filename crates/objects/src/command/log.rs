@@ -1,7 +1,8 @@
-//! The log that loaders give a buffer for.
+//! The log, for which loaders provide a buffer.
 //!
 //! Kernel counterpart: `kernel/bpf/log.c`. The last bytes are kept when the buffer is too small, or
-//! the first with `BPF_LOG_FIXED`, and the call fails with `ENOSPC`, whatever else came of it.
+//! the first with `BPF_LOG_FIXED`, and the call fails with `ENOSPC`, even if it would otherwise
+//! succeed.
 
 use towpath_bpf::Errno;
 
@@ -35,8 +36,8 @@ impl UserLog {
         if wrong { Err(Errno::EINVAL) } else { Ok(UserLog { level, address, size }) }
     }
 
-    /// `bpf_vlog_finalize`: gives the caller what fits of the text. The size of buffer that would
-    /// have been enough, and whether there was a problem.
+    /// `bpf_vlog_finalize`: gives the caller as much of the text as fits. Returns the size of
+    /// buffer that would have been enough, and whether there was a problem.
     pub(crate) fn finish(&self, caller: &mut dyn Caller, text: &str) -> (u32, Result<(), Errno>) {
         if self.level == 0 || text.is_empty() {
             return (0, Ok(()));

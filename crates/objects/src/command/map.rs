@@ -88,7 +88,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// The errors of `bpf(2)`, in the kernel's order.
+    /// Fails with the errors of `bpf(2)`, in the kernel's order.
     pub fn make_map(&self, caller: &dyn Caller, request: &MapRequest) -> Result<Handle, Errno> {
         let making = Making { objects: self, caller, request };
         making.make()
@@ -133,7 +133,7 @@ impl Making<'_> {
         Ok(Handle { object: Object::Map(MapUse::new(map)), mode })
     }
 
-    /// The types that it is made with.
+    /// The types of the map.
     fn btf(&self) -> Result<Option<Arc<BtfObject>>, Errno> {
         if self.request.key_type == 0 && self.request.value_type == 0 {
             return Ok(None);
@@ -142,7 +142,7 @@ impl Making<'_> {
         Ok(Some(Arc::clone(handle.btf()?)))
     }
 
-    /// Checks before those of the kind.
+    /// Makes the checks that come before those of the kind.
     fn check_request(&self) -> Result<(), Errno> {
         let request = self.request;
         let untyped_value = request.key_type != 0 && request.value_type == 0;
@@ -154,7 +154,7 @@ impl Making<'_> {
         if request.extra != 0 && !takes_extra { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// Maps inside of a network card, and rights that come from a token: there are none.
+    /// Refuses maps inside of a network card, and rights that come from a token: there are none.
     fn check_elsewhere(&self, kind: MapType) -> Result<(), Errno> {
         if self.request.flags & BPF_F_TOKEN_FD != 0 {
             self.caller.handle(self.request.token)?;
@@ -183,7 +183,7 @@ impl Making<'_> {
         Ok(Some(hash))
     }
 
-    /// There is one node.
+    /// Checks the NUMA node: there is only one.
     fn check_numa_node(&self, flags: u32) -> Result<(), Errno> {
         let node = self.request.numa_node as i32;
         let named = flags & BPF_F_NUMA_NODE != 0 && node != -1;

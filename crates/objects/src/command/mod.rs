@@ -101,7 +101,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// The error of the system call. `EINVAL` for commands that are not answered here.
+    /// Fails with the error of the system call, and with `EINVAL` for commands that are not
+    /// answered here.
     pub fn bpf(
         &self,
         caller: &mut dyn Caller,
@@ -115,7 +116,7 @@ impl Objects {
     }
 }
 
-/// One call: what its command works with.
+/// The context of one call.
 pub(crate) struct Call<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) caller: &'a mut dyn Caller,

@@ -108,7 +108,7 @@ impl Call<'_> {
         Ok(object)
     }
 
-    /// Everything that may be refused with a word in the log.
+    /// The checks whose refusals are explained in the log.
     fn check(
         &mut self,
         insns: &[Insn],
@@ -148,7 +148,7 @@ impl Call<'_> {
         }
     }
 
-    /// The program as the verifier takes it.
+    /// The program in the form for the verifier.
     fn linked(
         &self,
         license: String,

@@ -1,6 +1,6 @@
-//! The one door to what is in a map: the commands on its elements, typed, with the kernel's checks
-//! in the kernel's order. `bpf(cmd, attr)` comes here with keys and values in a caller's memory,
-//! the API with bytes of its own.
+//! The only access to a map's contents: the commands on its elements, typed, with the kernel's
+//! checks in the kernel's order. `bpf(cmd, attr)` calls it with keys and values in a caller's
+//! memory, the API with bytes of its own.
 //!
 //! Commands belong here. Saved contents and migrations copy what a map stores, whatever a command
 //! may see of it: those use [`towpath_maps::User`].
@@ -37,7 +37,7 @@ impl Handle {
         if allowed { Ok(map) } else { Err(Errno::EPERM) }
     }
 
-    /// `BPF_MAP_LOOKUP_ELEM`. A bloom filter is asked about a value, and has none to give.
+    /// `BPF_MAP_LOOKUP_ELEM`. In a bloom filter, it looks for a value, and returns none.
     ///
     /// # Errors
     ///

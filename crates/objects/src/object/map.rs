@@ -1,4 +1,4 @@
-//! A map as an object: its identity, who uses it, and what its elements refer to.
+//! A map as an object: its identity, its users, and the objects that its elements refer to.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -105,7 +105,7 @@ impl MapObject {
         &self.about.name
     }
 
-    /// The SHA-256 of the only program that may use it, if there is such a rule.
+    /// The SHA-256 of the only program that may use it, if it is exclusive.
     pub fn exclusive_to(&self) -> Option<[u8; 32]> {
         self.about.exclusive
     }
@@ -144,12 +144,12 @@ impl MapObject {
         self.map.key_size() as usize
     }
 
-    /// Whether it tells only whether a value is in it.
+    /// Whether a look-up only asks if a value is in it.
     pub(crate) fn is_asked(&self) -> bool {
         self.map.kind().values() == Values::Members
     }
 
-    /// Whether values come out as they went in, without keys.
+    /// Whether it is a queue or a stack, without keys.
     pub(crate) fn is_queue(&self) -> bool {
         self.map.kind().values() == Values::Queued
     }
@@ -205,12 +205,12 @@ impl MapObject {
         })
     }
 
-    /// Removes an element, with what it keeps alive; one of an array becomes what it was at first.
-    /// Nothing happens where there is none.
+    /// Removes an element, with the objects that it keeps alive; an element of an array gets its
+    /// initial value. Nothing happens if there is none.
     ///
     /// # Errors
     ///
-    /// `EPERM`: the map is frozen, or only programs may write to it.
+    /// Fails with `EPERM` if the map is frozen, or only programs may write to it.
     pub fn clear(&self, key: &[u8]) -> Result<(), Errno> {
         match self.delete(key) {
             Err(Errno::ENOENT) => Ok(()),
@@ -222,7 +222,7 @@ impl MapObject {
         }
     }
 
-    /// Removes an element and gives its value.
+    /// Removes an element and returns its value.
     pub(crate) fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Value, Errno> {
         self.map.user().lookup_and_delete(key, flags)
     }
@@ -371,8 +371,8 @@ impl MapObject {
         }
     }
 
-    /// Whether a program may be in this map (`bpf_prog_map_compatible`): there is no saying which
-    /// device one that is bound to a device would run on.
+    /// Whether a program may be in this map (`bpf_prog_map_compatible`): a program that is bound to
+    /// a device is refused, because the map does not determine the device.
     fn admit_element(&self, program: &ProgramObject) -> Result<(), Errno> {
         match program.bound_to() {
             Some(_) => Err(Errno::EINVAL),
@@ -434,9 +434,9 @@ impl MapObject {
         if number(key) < self.map.max_entries() { Ok(()) } else { Err(Errno::E2BIG) }
     }
 
-    /// Changes the map together with what its elements keep alive. What an element kept before,
-    /// which `change` gives, goes when the lock is open: it may be the last reference to a map with
-    /// elements of its own.
+    /// Changes the map together with what its elements keep alive. The object that an element kept
+    /// before, which `change` returns, is dropped after the lock is released: it may be the last
+    /// reference to a map with elements of its own.
     fn change_held(
         &self,
         change: impl FnOnce(&mut HashMap<Vec<u8>, Held>) -> Result<Option<Held>, Errno>,

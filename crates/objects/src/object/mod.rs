@@ -1,4 +1,4 @@
-//! The objects themselves, and what a descriptor holds of them.
+//! The objects themselves, and the handles that descriptors hold.
 //!
 //! References are counted by `Arc`: an object lives as long as a descriptor, a pin, a program that
 //! uses it, a map that holds it or a device has one, and its id is given up with the last.

@@ -66,11 +66,12 @@ impl ProgramObject {
         ProgramObject { lease, program, shared, about, maps, device, known_to: OnceLock::new() }
     }
 
-    /// Lets devices know it for as long as it lives, if it is one that they run.
+    /// Makes the program known to devices for as long as it lives, if they run programs of its
+    /// type.
     ///
     /// # Errors
     ///
-    /// The devices' reason for not running it.
+    /// Fails with the devices' reason for not running it.
     pub(crate) fn tell(&self, devices: &Arc<dyn Devices>) -> Result<(), Errno> {
         if self.about.kind == PROG_TYPE_XDP {
             devices.note_program(&self.program, true)?;

@@ -25,7 +25,7 @@ pub(crate) enum Opened {
 ///
 /// # Errors
 ///
-/// The errors of [`File::open`], and an error for files without readable contents.
+/// Fails with the errors of [`File::open`], or if the file has no readable contents.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdin");
     opened(path, OpenOptions::new().read(true))
@@ -35,7 +35,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Opened> {
 ///
 /// # Errors
 ///
-/// The errors of [`File::create`], and an error for a FIFO without a reader.
+/// Fails with the errors of [`File::create`], or if a FIFO has no reader.
 pub(crate) fn create(path: &Path) -> io::Result<Opened> {
     let path = named(path, "/dev/stdout");
     opened(path, OpenOptions::new().write(true).create(true).truncate(true))

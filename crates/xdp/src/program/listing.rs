@@ -40,7 +40,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The compiler's reason for a refusal. A program loaded without a proof is refused.
+    /// Fails with the compiler's reason for a refusal. A program loaded without a proof is refused.
     pub fn listing(&self, form: Form, options: &Options) -> Result<String, CompileError> {
         let verified = self.verified.as_deref().ok_or(CompileError::Unverified)?;
         let addresses = self.addresses();

@@ -33,7 +33,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// The rule of `BPF_MAP_CREATE` that the definition breaks.
+    /// Fails with the rule of `BPF_MAP_CREATE` that the definition breaks.
     pub fn create_map(
         &self,
         def: &MapDef,
