@@ -210,6 +210,27 @@ fn memory_comes_back() {
 }
 
 #[test]
+fn queues_leave_half_of_the_frames_to_others() {
+    in_a_namespace(|world| {
+        ip("link add many numrxqueues 64 type veth peer name other");
+        ip("link set many up");
+        let channels = Command::new("ethtool").args(["-L", "many", "rx", "64"]).status();
+        if !channels.is_ok_and(|status| status.success()) {
+            return skip("there is no ethtool");
+        }
+        let (engine, _near) = world.port(&near());
+        let many = Afxdp::new(&afxdp::Options::new("many")).unwrap();
+        assert_eq!(many.queues(), 64);
+        let arena = engine.arena();
+        let before = arena.free();
+        engine.add_port(PortOptions::new("many"), Box::new(many)).unwrap();
+        let kept = before - arena.free();
+        assert!(kept <= arena.total() / 2 + 1024, "{kept} of {}", arena.total());
+        assert!(kept >= 64 * 64, "each queue has some: {kept}");
+    });
+}
+
+#[test]
 fn a_foreign_program_is_left_alone() {
     in_a_namespace(|world| {
         let foreign = world.load(&small::returns(2));

@@ -163,9 +163,10 @@ impl Afxdp {
         }
         let first = sockets.iter().flatten().next();
         let first = first.map(|socket| &**socket);
+        let buffers = rx::buffers(&self.options, self.queues.count(), arena.total());
         // A socket belongs to the namespace it is made in.
         let socket = host::within(self.options.netns.as_deref(), || {
-            let socket = Socket::open(self.index, queue, &self.options, arena, first);
+            let socket = Socket::open(self.index, (queue, buffers), &self.options, arena, first);
             socket.map_err(failed(&self.options.name, "opening an AF_XDP socket"))
         });
         let socket = Arc::new(socket.map_err(io::Error::other)?);

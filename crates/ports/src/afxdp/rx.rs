@@ -40,7 +40,7 @@ impl Receiving {
         arena: &Arc<Arena>,
         rx: Consumer<Mapped<Desc>>,
         fill: Producer<Mapped<u64>>,
-        options: &Options,
+        held_goal: u32,
     ) -> Receiving {
         Receiving {
             arena: Arc::clone(arena),
@@ -48,7 +48,7 @@ impl Receiving {
             fill,
             held: (0..arena.total()).map(|_| None).collect(),
             held_count: 0,
-            held_goal: options.fill_ring.min((arena.total() / SHARE).max(1) as u32),
+            held_goal,
             partial: None,
             is_partial_bad: false,
             told: None,
@@ -292,8 +292,17 @@ impl Drop for Queue {
     }
 }
 
+/// Frames that a queue gives the kernel to receive into: as many as its fill ring has descriptors,
+/// but at most an eighth of the arena's frames, and half of them for all queues of the port.
+pub(super) fn buffers(options: &Options, queues: u32, frames: usize) -> u32 {
+    let share = (frames / QUEUE_SHARE).min(frames / PORT_SHARE / queues.max(1) as usize);
+    options.fill_ring.min(share.max(1) as u32)
+}
+
 /// Divisor of the arena's frames: the largest share of one queue.
-const SHARE: usize = 8;
+const QUEUE_SHARE: usize = 8;
+/// Divisor of the arena's frames: the largest share of all queues of a port.
+const PORT_SHARE: usize = 2;
 /// Buffers given to the kernel at a time.
 const REFILL_BATCH: u32 = 64;
 const _: () =

@@ -42,10 +42,11 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Opens a socket for a queue, with the whole arena as UMEM. `first` is another socket of the
-    /// same port, whose memory registration it shares.
+    /// same port, whose memory registration it shares. The kernel gets `buffers` frames to receive
+    /// into.
     pub(super) fn open(
         ifindex: u32,
-        queue: u32,
+        (queue, buffers): (u32, u32),
         options: &Options,
         arena: &Arc<Arena>,
         first: Option<&Socket>,
@@ -64,7 +65,7 @@ impl Socket {
         // This fails with kernels before 6.17, which send 32 frames per call.
         let _kept = set_tx_budget(fd.as_fd(), options.tx_ring.min(TX_BUDGET));
         let is_zero_copy = xdp_options(&fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
-        let (receiving, sending) = rings.map(&fd, options, arena)?;
+        let (receiving, sending) = rings.map(&fd, options, arena, buffers)?;
         Ok(Socket {
             fd: Some(fd),
             queue,
@@ -134,6 +135,7 @@ impl Rings {
         fd: &OwnedFd,
         options: &Options,
         arena: &Arc<Arena>,
+        buffers: u32,
     ) -> io::Result<(Receiving, Sending)> {
         let Rings(XdpMmapOffsets { rx, tx, fr, cr }) = self;
         let fd = fd.as_fd();
@@ -142,7 +144,7 @@ impl Rings {
         let received = ring(fd, XDP_PGOFF_RX_RING, rx, options.rx_ring)?;
         let sent = ring(fd, XDP_PGOFF_TX_RING, tx, options.tx_ring)?;
         Ok((
-            Receiving::new(arena, Consumer::new(received), Producer::new(fill), options),
+            Receiving::new(arena, Consumer::new(received), Producer::new(fill), buffers),
             Sending::new(arena, Producer::new(sent), Consumer::new(completion), options),
         ))
     }
