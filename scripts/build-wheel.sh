@@ -31,6 +31,9 @@ install -D -m 644 -t "$share/towpath/programs/cases" programs/cases/*.toml
 # In the repository objects are elsewhere.
 sed -i 's|"../../build/programs/|"../|' "$share"/towpath/programs/cases/*.toml
 
+sbom=$out/towpath.cdx.json
+scripts/sbom.py >"$sbom"
+
 build_for "$host" towpath-cli
 "$CARGO_TARGET_DIR/$host/release/towpath" man --dir "$share/man/man1"
 
@@ -47,6 +50,6 @@ for target in "${targets[@]}"; do
     # It has flags of its own, for which all that the command is made of would be compiled again.
     CARGO_TARGET_DIR=$CARGO_TARGET_DIR/wheel maturin build \
         --release --locked --quiet --zig --target "$target" \
-        --compatibility "manylinux_${GLIBC/./_}" -m crates/python/Cargo.toml -o "$wheels"
+        --compatibility "manylinux_${GLIBC/./_}" --sbom-include "$PWD/$sbom" -m crates/python/Cargo.toml -o "$wheels"
 done
 ls "$wheels"/towpath-"$version"-*.whl
