@@ -57,5 +57,5 @@ pub use socket::{QueueId, Socket};
 pub use sockets::{Collect, Served, Sockets};
 pub use spread::Spread;
 pub use waker::Waker;
-pub use watch::{LATE, Stopped, Stuck};
+pub use watch::{LATE, PATIENCE, Stopped, Stuck};
 pub use worker::{ControlTask, LAUNCH_HORIZON, LiveError, LiveRun, TaskContext};

@@ -58,7 +58,7 @@ pub(crate) struct Watch {
 impl Default for Watch {
     fn default() -> Watch {
         Watch {
-            stuck_ms: AtomicU64::new(STUCK.as_millis() as u64),
+            stuck_ms: AtomicU64::new(PATIENCE.as_millis() as u64),
             waiting: AtomicUsize::new(0),
             late: Mutex::default(),
             stopped: Mutex::default(),
@@ -243,8 +243,9 @@ impl WorkerWatch {
 
 /// Time after which a worker that has not finished its round is reported as late.
 pub const LATE: Duration = Duration::from_millis(100);
-/// Default time after which a program is stopped.
-const STUCK: Duration = Duration::from_secs(1);
+/// Time after which a program that does not return is stopped, unless
+/// [`Engine::set_patience`](crate::Engine::set_patience) sets another one.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Shortest run of a program that can be what holds a worker.
 const RUN_MIN: Duration = Duration::from_millis(20);
 /// Interval of the watch.
@@ -254,4 +255,5 @@ const URGENT: Duration = Duration::from_millis(1);
 /// Most stops kept until they are read.
 const STOPPED_MAX: usize = 1024;
 const _: () = assert!(URGENT.as_nanos() < PERIOD.as_nanos() && PERIOD.as_nanos() < LATE.as_nanos());
-const _: () = assert!(RUN_MIN.as_nanos() < LATE.as_nanos() && LATE.as_nanos() < STUCK.as_nanos());
+const _: () =
+    assert!(RUN_MIN.as_nanos() < LATE.as_nanos() && LATE.as_nanos() < PATIENCE.as_nanos());

@@ -39,6 +39,22 @@ fn a_program_that_does_not_return_is_unloaded_at_once() {
     daemon.end();
 }
 
+#[test]
+fn a_reload_changes_how_long_a_program_may_run() {
+    let bench = Bench::new("daemon_stuck_reload");
+    let daemon = Daemon::start(&bench, &config());
+    wait_until_stuck(&daemon);
+    bench.file("t.toml", &config().replace("3600000", "100"));
+    let reloaded = daemon.json(&["reload"]);
+    let says = |what: &str| reloaded.to_string().contains(what);
+    assert!(says("stopped after 100 ms") && !says("when it starts"), "{reloaded}");
+    daemon.wait_for("a stopped program", || {
+        let failures = daemon.json(&["status"])["failures"].to_string();
+        failures.contains("program-stopped")
+    });
+    daemon.end();
+}
+
 /// `Daemon::end` sends SIGTERM, and fails unless the daemon has ended after two seconds.
 #[test]
 fn a_daemon_whose_program_does_not_return_ends() {

@@ -46,12 +46,19 @@ pub(crate) fn available() -> Option<u64> {
 
 /// Bytes that the process's cgroup (version 2) may still allocate.
 fn cgroup_left() -> Option<u64> {
-    let cgroup = Path::new(CGROUPS).join(cgroup_path()?);
-    let number = |file: &str| {
-        let text = fs::read_to_string(cgroup.join(file)).ok()?;
-        text.trim().parse::<u64>().ok()
+    left(Path::new(CGROUPS), &cgroup_path()?)
+}
+
+/// The least that a cgroup and its ancestors leave below `memory.max`; `None` without a limit.
+fn left(top: &Path, path: &Path) -> Option<u64> {
+    let of = |cgroup: &Path| {
+        let number = |file: &str| {
+            let text = fs::read_to_string(top.join(cgroup).join(file)).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
     };
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    path.ancestors().filter_map(of).min()
 }
 
 /// Bytes per frame: its buffer and its metadata.
@@ -61,6 +68,28 @@ const _: () = assert!(FRAME_BYTES > STRIDE_BYTES as u64, "a frame has a header b
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_has_no_more_than_those_around_it_leave() {
+        let top = std::env::temp_dir().join(format!("towpath-memory-{}", std::process::id()));
+        let inner = Path::new("a/b/c");
+        fs::create_dir_all(top.join(inner)).unwrap();
+        let put = |at: &str, max: &str, current: &str| {
+            fs::write(top.join(at).join("memory.max"), max).unwrap();
+            fs::write(top.join(at).join("memory.current"), current).unwrap();
+        };
+        assert_eq!(left(&top, inner), None, "the first one has no such files");
+        put("a/b/c", "max\n", "1000\n");
+        assert_eq!(left(&top, inner), None);
+        put("a", "5000\n", "3500\n");
+        assert_eq!(left(&top, inner), Some(1500), "others in the slice count");
+        put("a/b/c", "1200\n", "1000\n");
+        put("a/b", "nonsense\n", "7\n");
+        assert_eq!((left(&top, inner), left(&top, Path::new(""))), (Some(200), None));
+        put("a", "5000\n", "6000\n");
+        assert_eq!(left(&top, inner), Some(0));
+        fs::remove_dir_all(&top).unwrap();
+    }
 
     #[test]
     fn more_than_there_is_is_refused() {

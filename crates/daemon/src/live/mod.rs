@@ -101,7 +101,8 @@ pub struct Live {
     lost: Mutex<Vec<LostEntry>>,
     /// Known failures of open ports that still forward frames.
     known_broken: Vec<Failure>,
-    /// The workers' settings with which the engine was started.
+    /// The settings of the engine: its workers and frames, with which it was started, and how long
+    /// a program may run.
     started: State,
     /// Whether the current reconciliation is undone if a part of it fails.
     is_trying: bool,
@@ -139,7 +140,7 @@ impl Live {
         };
         memory::check_frames(options.frames)?;
         let engine = Arc::new(Engine::start(&options).map_err(|error| error.to_string())?);
-        wanted.stuck_ms.into_iter().for_each(|ms| engine.set_patience(Duration::from_millis(ms)));
+        engine.set_patience(patience_for_programs(wanted));
         let env = Arc::new(towpath_xdp::host::kernel_types());
         let started =
             State { workers: wanted.workers.clone(), frames: wanted.frames, ..State::new() };
@@ -204,6 +205,7 @@ impl Live {
         if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
             report.restart.push("[[worker]] and [engine] are read when it starts".to_owned());
         }
+        self.set_patience(wanted, &mut report);
         self.interfaces.follow(wanted, &self.news);
         self.close_ports(wanted, &mut report);
         self.make_bridges(wanted, &mut report);
@@ -227,6 +229,18 @@ impl Live {
         // The problems of the host tables are already in the report.
         self.set_host(wanted, &mut Report::default());
         report
+    }
+
+    /// Takes over the time after which a program that does not return is stopped.
+    fn set_patience(&mut self, wanted: &State, report: &mut Report) {
+        if wanted.stuck_ms == self.started.stuck_ms {
+            return;
+        }
+        let patience = patience_for_programs(wanted);
+        self.engine.set_patience(patience);
+        self.started.stuck_ms = wanted.stuck_ms;
+        let ms = patience.as_millis();
+        report.change(format!("programs that do not return are stopped after {ms} ms"));
     }
 
     /// Updates the host tables: before ports come up, and again afterwards.
@@ -286,6 +300,10 @@ fn settings(engine: &Arc<Engine>, env: &Arc<Env>, host: &HostTables) -> Settings
     settings.env = Arc::clone(env);
     settings.devices = Arc::new(devices::Ports(Arc::clone(engine)));
     settings
+}
+
+fn patience_for_programs(wanted: &State) -> Duration {
+    wanted.stuck_ms.map_or(towpath_engine::PATIENCE, Duration::from_millis)
 }
 
 /// Time to wait for the kernel to release a device, for a change that is not retried.

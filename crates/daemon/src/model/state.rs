@@ -24,8 +24,7 @@ pub struct State {
     pub workers: Vec<WorkerState>,
     /// Number of frames, 4096 bytes each. Fixed while the daemon runs.
     pub frames: Option<usize>,
-    /// Milliseconds after which a program that does not return is stopped. Fixed while the daemon
-    /// runs.
+    /// Milliseconds after which a program that does not return is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck_ms: Option<u64>,
     /// The host whose tables programs see, in place of the running one.
