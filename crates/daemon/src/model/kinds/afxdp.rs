@@ -26,29 +26,31 @@ static OPTIONS: &[OptionDoc] = &[
     doc(
         "queues",
         "all",
-        "queues to receive from, the first ones; the host gets what comes by others",
+        "number of queues to receive from, the first ones; the host's stack gets frames of the \
+         other queues",
     ),
-    doc("mode", "auto", "auto, copy, or zerocopy"),
-    doc("attach", "auto", "auto, native, or generic"),
-    doc("rx_ring", "2048", "descriptors, a power of two"),
-    doc("tx_ring", "2048", "descriptors, a power of two"),
-    doc("fill_ring", "512", "descriptors, a power of two"),
-    doc("multi_buffer", "true", "frames of several buffers"),
-    doc("need_wakeup", "true", "system calls only when needed"),
-    doc("transmit", "auto", "auto (bursts without socket buffers where the driver can), or socket"),
+    doc("mode", "auto", "auto (zero copy if the driver can), copy, or zerocopy"),
+    doc("attach", "auto", "auto (native, else generic), native, or generic"),
+    doc("rx_ring", "2048", "descriptors, a power of two from 64 to 65536"),
+    doc("tx_ring", "2048", "descriptors, a power of two from 64 to 65536"),
+    doc("fill_ring", "512", "descriptors, a power of two from 64 to 65536"),
+    doc("multi_buffer", "true", "receive and send frames of several buffers"),
+    doc("need_wakeup", "true", "make system calls only if the driver asks for one"),
+    doc("transmit", "auto", "auto (bursts without socket buffers if the interface can), or socket"),
     doc(
         "rx_hints",
         "off",
-        "off, or driver: hash, timestamp and VLAN tag of each frame are the driver's; \
-         frames then leave by the socket",
+        "off, or driver: hash, timestamp and VLAN tag of each frame come from the driver; frames \
+         then leave by the socket",
     ),
     doc(
         "peer_offloads",
         "leave",
-        "off: the other end of a veth makes checksums itself while the port is open",
+        "off: the other end of a veth computes checksums itself while the port is open; leave: \
+         unchanged",
     ),
-    doc("busy_poll", "off", "microseconds a system call looks for frames in the driver"),
-    doc("busy_poll_budget", "64", "frames such a call takes from the driver at most"),
+    doc("busy_poll", "off", "microseconds for which a system call of the worker polls the driver"),
+    doc("busy_poll_budget", "64", "most frames that one such system call takes from the driver"),
 ];
 
 fn check(port: &PortState) -> Result<(), Problem> {

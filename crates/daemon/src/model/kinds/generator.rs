@@ -24,7 +24,7 @@ static OPTIONS: &[OptionDoc] = &[
     doc(
         "size",
         "60",
-        "bytes of the UDP packet, without FCS, 60 to 3520, when there are no templates",
+        "length in bytes of the UDP packet, without FCS, 60 to 3520, if there are no templates",
     ),
     doc(
         "fields",
@@ -32,11 +32,11 @@ static OPTIONS: &[OptionDoc] = &[
         "numbers that differ from frame to frame: { offset, width, min, max, change = \
          \"count\" or \"random\", checksum }",
     ),
-    doc("rate", "unlimited", "frames a second and queue"),
-    doc("burst", "1", "frames sent together at a rate"),
-    doc("count", "for ever", "frames a queue makes"),
+    doc("rate", "unlimited", "frames a second for each queue"),
+    doc("burst", "1", "with rate: frames sent together"),
+    doc("count", "unlimited", "frames that each queue makes"),
     doc("queues", "1", "receive queues, 1 to 64"),
-    doc("mac", "made from the name", "its Ethernet address"),
+    doc("mac", "made from the name", "Ethernet address of the port"),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -90,7 +90,8 @@ pub(super) const INTERFACE: OptionDoc =
     doc("interface", "the port's name", "name of the interface");
 
 /// The key `netns` of kinds that need an interface of the host.
-pub(super) const NETNS: OptionDoc = doc("netns", "ours", "its network namespace: a name or a path");
+pub(super) const NETNS: OptionDoc =
+    doc("netns", "the daemon's", "network namespace of the interface: a name or a path");
 
 /// Deserializes a port's options into the kind's type.
 pub(super) fn options<T: DeserializeOwned>(kind: &Kind, port: &PortState) -> Result<T, Problem> {

@@ -30,7 +30,7 @@ static OPTIONS: &[OptionDoc] = &[
         "how frames are spread over queues: hash, roundrobin, cpu, rollover, random, \
          queue",
     ),
-    doc("ring_bytes", "8388608", "bytes for frames that wait, each queue, 524288 to 1073741824"),
+    doc("ring_bytes", "8388608", "bytes of each queue for waiting frames, 524288 to 1073741824"),
     doc("qdisc_bypass", "true", "send without the interface's queueing discipline"),
     doc("promiscuous", "false", "receive frames for other addresses as well"),
 ];

@@ -24,8 +24,8 @@ pub(super) static KIND: Kind = Kind {
 static OPTIONS: &[OptionDoc] = &[
     doc("peer", "required", "the other port of the pair"),
     doc("queues", "1", "receive queues, 1 to 64"),
-    doc("ring", "1024", "frames that wait in a queue"),
-    doc("mac", "made from the name", "its Ethernet address"),
+    doc("ring", "1024", "most frames that wait in a queue"),
+    doc("mac", "made from the name", "Ethernet address of the port"),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -20,10 +20,14 @@ pub(super) static KIND: Kind = Kind::new(
 
 static OPTIONS: &[OptionDoc] = &[
     doc("in", "nothing arrives", "capture to replay"),
-    doc("out", "it is dropped", "capture to write (pcapng)"),
-    doc("timing", "original", "when frames are replayed: \"original\", or \"unlimited\""),
-    doc("rate", "as timing says", "frames a second instead"),
-    doc("loop", "false", "start again at the end"),
+    doc("out", "frames are dropped", "capture to write (pcapng)"),
+    doc(
+        "timing",
+        "original",
+        "when frames are replayed: \"original\" (as in the capture), or \"unlimited\"",
+    ),
+    doc("rate", "none", "frames a second, instead of timing"),
+    doc("loop", "false", "start again at the end of the capture"),
 ];
 
 #[derive(Debug, Deserialize)]

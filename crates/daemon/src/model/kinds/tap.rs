@@ -19,9 +19,9 @@ static OPTIONS: &[OptionDoc] = &[
     INTERFACE,
     doc("queues", "1", "queues, 1 to 256"),
     NETNS,
-    doc("mac", "the kernel's choice", "address of the interface"),
-    doc("persist", "false", "keep it when the port goes"),
-    doc("offloads", "true", "let the host's stack leave checksums and segmentation to others"),
+    doc("mac", "the kernel's choice", "Ethernet address of the interface"),
+    doc("persist", "false", "keep the interface when the port is removed"),
+    doc("offloads", "true", "let the host's stack leave checksums and segmentation to the port"),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -23,18 +23,22 @@ pub(super) static KIND: Kind = Kind::new(
 );
 
 static OPTIONS: &[OptionDoc] = &[
-    doc("path", "required", "the socket"),
-    doc("mode", "server", "who listens there: server (the port) or client (the monitor)"),
-    doc("socket_mode", "0660", "where the port listens: permissions of the socket, octal"),
+    doc("path", "required", "path of the vhost-user socket"),
+    doc("mode", "server", "side that listens at path: server (the port) or client (the monitor)"),
+    doc("socket_mode", "0660", "if the port listens: permissions of the socket, octal"),
     doc(
         "socket_owner",
         "the daemon's",
-        "where the port listens: the user it belongs to, by name or number",
+        "if the port listens: user that owns the socket, by name or number",
     ),
-    doc("socket_group", "the daemon's", "where the port listens: the group it belongs to"),
+    doc(
+        "socket_group",
+        "the daemon's",
+        "if the port listens: group of the socket, by name or number",
+    ),
     doc("queues", "1", "pairs of queues offered, 1 to 64"),
-    doc("mac", "made from the name", "address of the port"),
-    doc("offloads", "true", "checksums and segmentation may be left to the other side"),
+    doc("mac", "made from the name", "Ethernet address of the port"),
+    doc("offloads", "true", "let either side leave checksums and segmentation to the other"),
     doc("packed", "true", "offer packed rings"),
     doc("mergeable", "true", "offer mergeable buffers: a frame may take several"),
     doc("in_order", "true", "offer to use buffers in order"),
