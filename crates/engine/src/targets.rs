@@ -1,5 +1,9 @@
 //! The table of targets: the target of each exit of each port in a configuration, and the frames
 //! each admits.
+//!
+//! [`admit`] has the rules for redirected frames: the port is up and the frame not longer than its
+//! MTU with Ethernet header and VLAN tag (`xdp_ok_fwd_dev`), and the port sends redirected frames
+//! and, if the frame has some, frags (`__xdp_enqueue`).
 
 use towpath_xdp::Frame;
 

@@ -2,6 +2,10 @@
 //!
 //! Kernel counterpart: `prog_array_map_ops` in `kernel/bpf/arraymap.c`. A slot holds the id of a
 //! program, because the runtime knows programs by id; compiled code reads [`ProgramSlots`].
+//!
+//! Which programs may be in one array (`__bpf_prog_map_compatible`: same type, all compiled or
+//! none, same support of frags) is decided by `MapObject::admit` in
+//! `crates/objects/src/object/map.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,8 @@
 //! Loops, locks and exceptions: helpers that steer the program.
+//!
+//! `bpf_tail_call` is not among them: the limit of 33 tail calls (`MAX_TAIL_CALL_CNT`) is checked
+//! by the interpreter (`tail_call` in `crates/bpf/src/interp/machine.rs`) and by compiled code
+//! (`tail_call.rs` in `crates/jit/src/clif` and `crates/jit/src/llvm`).
 
 use towpath_bpf::Errno;
 use towpath_bpf::interp::{MAX_LOOPS, Stop, Violation};

@@ -1,4 +1,7 @@
 //! Programs of devmap entries, on the way to a port.
+//!
+//! The targets of their verdicts (a passed frame is sent, every other one is dropped:
+//! `dev_map_bpf_prog_run`) are the row of [`HookSpec::devmap`].
 
 use std::sync::Arc;
 
