@@ -65,14 +65,15 @@ fn answer(program: &Program, btf: &Arc<Btf>) -> String {
 const HEAD: &str = "\
 # Holes in verifiers
 
-The kernel's verifier has accepted unsafe programs at times. This page lists the kernel commits that
-closed these holes or introduced a rule against one. For each commit, `tests/data/history` has small
-programs: unsafe ones, which must be refused, and similar safe ones, which must be accepted; the
-tables have their numbers. Programs that need BTF types are in C, in `tests/data/calls/history.c`.
+The kernel's verifier has accepted unsafe programs at times. This page lists the kernel commits
+that closed these holes or introduced a rule against one. For each commit, `tests/data/history` has
+small programs: unsafe ones, which must be refused, and similar safe ones, which must be accepted;
+the tables have their numbers. Programs that need BTF types are in C, in
+`tests/data/calls/history.c`.
 
-`cargo test -p towpath-tests --test history` verifies the programs with Towpath and, run as root, with
-the running kernel, and runs accepted programs in both. `tests/data/history/answers.out` has the
-reason for each refusal.
+`cargo test -p towpath-tests --test history` verifies the programs with Towpath and, run as root,
+with the running kernel, and runs accepted programs in both. `tests/data/history/answers.out` has
+the reason for each refusal.
 `TOWPATH_BLESS=1` writes that file and this page. [verifier.md](verifier.md) describes the verifier.
 ";
 
