@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use super::compiler_unsafe::Host;
-use super::library_unsafe::{MAJOR, OPTIONS};
+use super::library_unsafe::{OPTIONS, llvm_library};
 use super::link::OBJECT_BYTES_MAX;
 
 /// Largest size of all files together, in bytes; the oldest are removed first.
@@ -28,9 +28,10 @@ const SUFFIX: &str = "towpath-object";
 /// Text of everything that the machine code depends on.
 pub(super) fn key(ir: &str, host: &Host, passes: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
+    let llvm = llvm_library().map_or("", |library| &library.version);
     let Host { triple, cpu, features } = host;
     format!(
-        "towpath {version} LLVM {MAJOR}\n{triple}\n{cpu}\n{features}\n{OPTIONS:?}\n{passes}\n{ir}"
+        "towpath {version} LLVM {llvm}\n{triple}\n{cpu}\n{features}\n{OPTIONS:?}\n{passes}\n{ir}"
     )
 }
 

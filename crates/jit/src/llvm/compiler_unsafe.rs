@@ -12,8 +12,13 @@ use super::library_unsafe::{Library, Ref};
 /// LLVM's `O1` without the parts that BPF never needs, with value numbering over memory and
 /// unrolling. XIR's own passes did the optimizations that need knowledge of maps, packets and
 /// helpers.
-pub(super) const PASSES: &str = "default<O1>,function(gvn,instcombine<no-verify-fixpoint>,\
-    simplifycfg,adce)";
+pub(super) fn passes(major: u32) -> &'static str {
+    // LLVM 18 checks that the pass has nothing left to do, unless it is told not to.
+    match major {
+        ..18 => "default<O1>,function(gvn,instcombine,simplifycfg,adce)",
+        _ => "default<O1>,function(gvn,instcombine<no-verify-fixpoint>,simplifycfg,adce)",
+    }
+}
 
 /// This machine in LLVM's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,7 +192,7 @@ impl Library {
     ///
     /// Both are live.
     unsafe fn run_passes(&self, module: Ref, machine: Ref) -> Result<(), String> {
-        let passes = CString::new(PASSES).map_err(|error| error.to_string())?;
+        let passes = CString::new(passes(Library::major())).map_err(|error| error.to_string())?;
         // SAFETY: the caller's promise; the options live until the passes have run, the message
         // until it is copied.
         unsafe {

@@ -1,8 +1,8 @@
 //! Functions of libLLVM that tier 2 calls, looked up at first use.
 //!
 //! The library is opened at run time and not linked, so that one binary runs with and without it: a
-//! machine that lacks it stays on tier 1 and reports that. Signatures are those of `llvm-c/*.h` of
-//! LLVM 19.
+//! machine that lacks it stays on tier 1 and reports that. Signatures are those of `llvm-c/*.h`,
+//! which are the same in LLVM 15 to 21.
 
 #![expect(unsafe_code, reason = "opens a C library and takes its functions by name")]
 
@@ -15,12 +15,19 @@ use super::exit_unsafe::wait_at_exit;
 pub(super) type Ref = *mut c_void;
 type Handler = unsafe extern "C" fn(Ref, *mut c_void);
 
-/// LLVM version whose C interface is declared here.
-pub(super) const MAJOR: u32 = 19;
+/// LLVM versions whose C interface is declared here, in the order in which they are looked for: the
+/// one that figures are of, then the newest first.
+const MAJORS: [u32; 7] = [19, 21, 20, 18, 17, 16, 15];
 
-/// File names under which distributions install it.
-const FILES: [&str; 4] =
-    ["libLLVM.so.19.1", "libLLVM-19.so.1", "libLLVM-19.so", "/usr/lib/llvm-19/lib/libLLVM.so.1"];
+/// File names under which distributions install a version.
+fn files(major: u32) -> [String; 4] {
+    [
+        format!("libLLVM.so.{major}.1"),
+        format!("libLLVM-{major}.so.1"),
+        format!("libLLVM-{major}.so"),
+        format!("/usr/lib/llvm-{major}/lib/libLLVM.so.1"),
+    ]
+}
 
 macro_rules! library {
     ($($field:ident = $symbol:literal ($($arg:ty),*) $(-> $result:ty)?;)*) => {
@@ -34,9 +41,8 @@ macro_rules! library {
                 Ok(Library {
                     $($field: {
                         let address = symbol(handle, $symbol)?;
-                        // SAFETY: the function of this name has this signature in LLVM 19, whose
-                        // library this is by its file's name; `Library::open` checks the version
-                        // before any other call.
+                        // SAFETY: the function of this name has this signature in all versions of
+                        // `MAJORS`, of which this library is one: `Library::open` asked it.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -51,7 +57,6 @@ macro_rules! library {
 }
 
 library! {
-    get_version = "LLVMGetVersion"(*mut c_uint, *mut c_uint, *mut c_uint);
     install_fatal_error_handler = "LLVMInstallFatalErrorHandler"
         (unsafe extern "C" fn(*const c_char));
     parse_command_line_options = "LLVMParseCommandLineOptions"
@@ -118,6 +123,7 @@ pub fn llvm_library() -> Result<&'static LlvmLibrary, String> {
 struct Opened {
     library: Library,
     about: LlvmLibrary,
+    major: u32,
 }
 
 /// Functions that must be called once before there is a target machine for this CPU.
@@ -154,6 +160,11 @@ impl Library {
         Library::opened().map(|opened| &opened.library)
     }
 
+    /// Major version of the library; without one, of that whose IR is shown.
+    pub(super) fn major() -> u32 {
+        Library::opened().map_or(MAJORS[0], |opened| opened.major)
+    }
+
     fn opened() -> Result<&'static Opened, String> {
         static OPENED: OnceLock<Result<Opened, String>> = OnceLock::new();
         OPENED.get_or_init(Library::open).as_ref().map_err(Clone::clone)
@@ -164,36 +175,54 @@ impl Library {
             return Err("no code generator of this machine is used".into());
         }
         let named = std::env::var("TOWPATH_LIBLLVM").ok();
-        let files = named.as_deref().map_or(FILES.to_vec(), |file| vec![file]);
+        let what = named.clone().unwrap_or_else(|| "libLLVM of version 15 to 21".to_owned());
+        let files =
+            named.map_or_else(|| MAJORS.into_iter().flat_map(files).collect(), |it| vec![it]);
         let found = files.iter().find_map(|file| Some((file, open(file)?)));
-        let (file, handle) = found.ok_or_else(|| {
-            format!("no {} on this machine (package libllvm19)", files.join(" or "))
-        })?;
+        let (file, handle) =
+            found.ok_or_else(|| format!("no {what} on this machine (package libllvm19)"))?;
         wait_at_exit();
-        let library = Library::find(handle)?;
-        let [mut major, mut minor, mut patch] = [0; 3];
-        // SAFETY: three valid places to write to.
-        unsafe { (library.get_version)(&mut major, &mut minor, &mut patch) };
+        let [major, minor, patch] = version(handle)?;
         let version = format!("{major}.{minor}.{patch}");
-        if major != MAJOR {
-            return Err(format!("the library is version {version}, not {MAJOR}"));
+        if !MAJORS.contains(&major) {
+            return Err(format!("the library is version {version}, and not one of 15 to 21"));
         }
+        let library = Library::find(handle)?;
         for name in INITIALIZERS {
             let address = symbol(handle, name)?;
             // SAFETY: an initializer has no parameters and no result, and may be called once here.
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(address)() };
         }
         let words: Vec<_> = [c"towpath"].iter().chain(OPTIONS).map(|word| word.as_ptr()).collect();
-        // SAFETY: as many C strings as `count`; LLVM 19 has these options, and copies the strings.
+        // SAFETY: as many C strings as `count`; each version has these options, and copies them.
         unsafe {
             let count = words.len() as c_int;
             (library.parse_command_line_options)(count, words.as_ptr(), c"".as_ptr());
         }
         // SAFETY: the handler is a function, valid for ever.
         unsafe { (library.install_fatal_error_handler)(stay_here) };
-        let path = file_of(library.get_version as *const c_void).unwrap_or_else(|| (*file).into());
-        Ok(Opened { library, about: LlvmLibrary { version, path } })
+        let path = file_of(library.parse_ir as *const c_void).unwrap_or_else(|| file.clone());
+        Ok(Opened { library, about: LlvmLibrary { version, path }, major })
     }
+}
+
+/// Version of a library: major, minor, patch.
+fn version(handle: *mut c_void) -> Result<[c_uint; 3], String> {
+    type GetVersion = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint);
+    let Ok(address) = symbol(handle, "LLVMGetVersion") else {
+        // LLVM 15 tells no version; this function is new in it.
+        return symbol(handle, "LLVMPointerTypeIsOpaque")
+            .map(|_| [15, 0, 0])
+            .map_err(|_older| "the library is older than version 15".to_owned());
+    };
+    let [mut major, mut minor, mut patch] = [0; 3];
+    // SAFETY: the function has this signature since there is one, in LLVM 16; three valid places to
+    // write to.
+    unsafe {
+        let get: GetVersion = std::mem::transmute::<*mut c_void, GetVersion>(address);
+        get(&mut major, &mut minor, &mut patch);
+    }
+    Ok([major, minor, patch])
 }
 
 /// Path of the file that a function was loaded from.

@@ -70,7 +70,8 @@ impl Job {
         let library = Library::get().map_err(CompileError::Llvm)?;
         let text = module::translate(&self.module, &self.slots);
         let host = library.host();
-        let key = cache::key(&text.ir, &host, compiler_unsafe::PASSES);
+        let passes = compiler_unsafe::passes(Library::major());
+        let key = cache::key(&text.ir, &host, passes);
         let cache = self.cache.as_deref().and_then(Cache::open);
         if let Some(object) = cache.as_ref().and_then(|cache| cache.get(&key))
             && let Ok(layout) = self.place(&object, &text.symbols)

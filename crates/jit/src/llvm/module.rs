@@ -7,8 +7,9 @@ use std::mem::offset_of;
 
 use super::alias::Scopes;
 use super::function::{self, line};
+use super::library_unsafe::Library;
 use super::lines::{self, Lines};
-use super::symbols::{ATTRIBUTES, Symbol};
+use super::symbols::{Symbol, attributes};
 use crate::machine_unsafe::Machine;
 use crate::slots::Slots;
 use crate::xir::{Alias, Function, Module, Op};
@@ -198,7 +199,7 @@ fn declarations(symbols: &[Symbol], out: &mut String) {
         line(out, format_args!("declare {ty} @llvm.fshl.{ty}({ty}, {ty}, {ty})"));
     }
     line(out, "attributes #0 = { nounwind }");
-    for (index, group) in ATTRIBUTES.iter().enumerate() {
+    for (index, group) in attributes(Library::major()).iter().enumerate() {
         line(out, format_args!("attributes #{} = {{ {group} }}", index + 1));
     }
     line(out, format_args!("{LIKELY} = !{{!\"branch_weights\", i32 1000000, i32 1}}"));

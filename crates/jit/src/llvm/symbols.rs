@@ -71,7 +71,7 @@ impl Symbol {
 }
 
 impl Symbol {
-    /// Attributes of a call of it for LLVM: the number of a group of [`ATTRIBUTES`].
+    /// Attributes of a call of it for LLVM: the number of a group of [`attributes`].
     pub(super) fn attributes(self) -> usize {
         match self {
             Symbol::Runtime(
@@ -97,13 +97,24 @@ impl Symbol {
     }
 }
 
-/// Groups of attributes, by number from 1.
-pub(super) const ATTRIBUTES: [&str; 4] = [
-    "nounwind nonlazybind",
-    "nounwind willreturn nonlazybind memory(inaccessiblemem: read)",
-    "nounwind willreturn nonlazybind memory(inaccessiblemem: readwrite)",
-    "nounwind willreturn nonlazybind memory(read, inaccessiblemem: readwrite)",
-];
+/// Groups of attributes, by number from 1, for a version of LLVM.
+pub(super) fn attributes(major: u32) -> [&'static str; 4] {
+    // The attribute `memory` is new in LLVM 16. LLVM 15 has none that says what the last one says.
+    if major < 16 {
+        return [
+            "nounwind nonlazybind",
+            "nounwind willreturn nonlazybind readonly inaccessiblememonly",
+            "nounwind willreturn nonlazybind inaccessiblememonly",
+            "nounwind willreturn nonlazybind",
+        ];
+    }
+    [
+        "nounwind nonlazybind",
+        "nounwind willreturn nonlazybind memory(inaccessiblemem: read)",
+        "nounwind willreturn nonlazybind memory(inaccessiblemem: readwrite)",
+        "nounwind willreturn nonlazybind memory(read, inaccessiblemem: readwrite)",
+    ]
+}
 
 /// Addresses in one process: those of an [`Environment`], copied for a compilation that outlives
 /// the borrow.
