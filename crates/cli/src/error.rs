@@ -185,7 +185,7 @@ pub(crate) enum CliError {
     Usage(String),
     /// A failure that the output of the command reports.
     #[error("something failed")]
-    Told,
+    Reported,
     /// A file in a text format that can't be understood.
     #[error("{}: {message}", path.display())]
     Text {
@@ -237,7 +237,7 @@ impl CliError {
             | CliError::Compile { .. }
             | CliError::Fault { .. }
             | CliError::KernelRefused(_)
-            | CliError::Told
+            | CliError::Reported
             | CliError::Client(ClientError::Refused(_)) => Status::Refused,
             _ => Status::Unreadable,
         }

@@ -183,7 +183,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
 
 /// Prints an error: a sentence on standard error, or `{"error": ...}` on standard output.
 fn report_error(error: &CliError, output: &mut Output) -> Result<(), CliError> {
-    if error.status() == Status::Ok || matches!(error, CliError::Told) {
+    if error.status() == Status::Ok || matches!(error, CliError::Reported) {
         return Ok(());
     }
     if output.json {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::time::ClockId;
 use towpath_maps::Map;
-use towpath_xdp::queue::Keeper;
+use towpath_xdp::queue::Reclaim;
 use towpath_xdp::{Arena, Frame, Pool, now_ns};
 
 use crate::chain::{Chain, Link};
@@ -121,7 +121,7 @@ impl Reclaimer {
     }
 }
 
-impl Keeper for Reclaimer {
+impl Reclaim for Reclaimer {
     fn take_over(&self, frames: &mut Vec<Frame>) {
         self.drop_all(frames, DropReason::QueueGone);
     }

@@ -1,6 +1,6 @@
 //! The way into compiled code that a signal handler can leave.
 //!
-//! Registers that the caller needs unchanged are saved on the stack, and a [`Landing`] has their
+//! Registers that the caller needs unchanged are saved on the stack, and a [`ReturnPoint`] has their
 //! place. The code behind [`enter`] has no destructors: to leave it from anywhere, it is enough to
 //! restore the stack pointer.
 
@@ -17,7 +17,7 @@ use crate::machine_unsafe::Machine;
 /// Return point for compiled code that cannot go on.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Landing {
+pub(crate) struct ReturnPoint {
     /// The stack pointer that the code at `address` expects.
     pub(crate) stack: u64,
     /// Address of the rest of [`enter`].
@@ -29,13 +29,13 @@ pub(crate) struct Landing {
 }
 
 thread_local! {
-    /// Innermost landing of this thread; null outside of compiled code.
-    static ACTIVE: Cell<*mut Landing> = const { Cell::new(ptr::null_mut()) };
+    /// Innermost return point of this thread; null outside of compiled code.
+    static ACTIVE: Cell<*mut ReturnPoint> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Innermost landing of this thread, or null. Signal handlers may call it: it needs no
+/// Innermost return point of this thread, or null. Signal handlers may call it: it needs no
 /// initialisation and has no destructor.
-pub(crate) fn active() -> *mut Landing {
+pub(crate) fn active() -> *mut ReturnPoint {
     ACTIVE.try_with(Cell::get).unwrap_or(ptr::null_mut())
 }
 
@@ -54,27 +54,27 @@ pub(crate) fn active() -> *mut Landing {
 #[inline]
 pub(crate) unsafe fn guarded(entry: *const c_void, args: &[u64; 8]) -> Result<u64, CodeFault> {
     let machine = args[0] as *mut Machine;
-    let mut landing = Landing { stack: 0, address: 0, fault: None, machine };
-    let landing = &raw mut landing;
-    let outer = ACTIVE.replace(landing);
-    // SAFETY: the caller's promise; the landing outlives the call.
-    let result = unsafe { enter(landing, entry, args) };
+    let mut point = ReturnPoint { stack: 0, address: 0, fault: None, machine };
+    let point = &raw mut point;
+    let outer = ACTIVE.replace(point);
+    // SAFETY: the caller's promise; the return point outlives the call.
+    let result = unsafe { enter(point, entry, args) };
     ACTIVE.set(outer);
     // SAFETY: a local, and the handler's write to it is complete.
-    match unsafe { (*landing).fault.take() } {
+    match unsafe { (*point).fault.take() } {
         None => Ok(result),
         Some(fault) => Err(fault),
     }
 }
 
 /// Defines a function that saves the registers that its caller expects unchanged, records the
-/// return point in `landing`, and calls: one for each processor.
+/// return point in `point`, and calls: one for each processor.
 macro_rules! door {
     ($arch:literal: $($line:literal,)+) => {
         #[cfg(target_arch = $arch)]
         #[unsafe(naked)]
         unsafe extern "C" fn enter(
-            landing: *mut Landing,
+            point: *mut ReturnPoint,
             entry: *const c_void,
             args: *const [u64; 8],
         ) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! The verifier proves that compiled code accesses only allowed memory. If a proof is wrong, the
 //! machine detects some of the consequences and sends a signal. If the signal's instruction is
-//! compiled code, the handler returns the thread to the [`Landing`] it entered by, with a record of
+//! compiled code, the handler returns the thread to the [`ReturnPoint`] it entered by, with a record of
 //! the fault. Every other signal goes to its previous handler: Rust's own stack guard, or the
 //! default.
 //!
@@ -20,7 +20,7 @@ use libc::{sigaction, siginfo_t, ucontext_t};
 use rustix::thread::Pid;
 
 use crate::code_unsafe::is_code;
-use crate::enter_unsafe::{Landing, active};
+use crate::enter_unsafe::{ReturnPoint, active};
 
 /// An action of compiled code that the machine does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
 }
 
-/// Returns the thread from compiled code to its landing; false if it is in other code.
+/// Returns the thread from compiled code to its return point; false if it is in other code.
 ///
 /// # Safety
 ///
@@ -124,22 +124,22 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
 unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> bool {
     // A signal from another process or thread is unrelated to the instruction.
     let is_ours = info.si_code > 0;
-    let (landing, instruction) = (active(), registers(context).0);
-    if !is_ours || landing.is_null() || !is_code(instruction) {
+    let (point, instruction) = (active(), registers(context).0);
+    if !is_ours || point.is_null() || !is_code(instruction) {
         return false;
     }
     // SAFETY: the processor's signals come with an address.
     let address = unsafe { info.si_addr() } as u64;
-    // SAFETY: the thread is in compiled code, entered through the innermost landing, which lives as
+    // SAFETY: the thread is in compiled code, entered through the innermost return point, which lives as
     // long as that call; no other code uses it meanwhile.
-    leave(unsafe { &mut *landing }, CodeFault { signal, instruction, address }, context);
+    leave(unsafe { &mut *point }, CodeFault { signal, instruction, address }, context);
     true
 }
 
 /// Makes the thread continue behind its call of compiled code.
-fn leave(landing: &mut Landing, fault: CodeFault, context: &mut ucontext_t) {
-    landing.fault = Some(fault);
-    resume(context, landing.address, landing.stack);
+fn leave(point: &mut ReturnPoint, fault: CodeFault, context: &mut ucontext_t) {
+    point.fault = Some(fault);
+    resume(context, point.address, point.stack);
 }
 
 /// Ends the run of this thread if that was asked for; false if not.
@@ -148,14 +148,14 @@ fn leave(landing: &mut Landing, fault: CodeFault, context: &mut ucontext_t) {
 ///
 /// `context` is the interrupted state of this thread.
 unsafe fn stop_run(context: &mut ucontext_t) -> bool {
-    let (landing, instruction) = (active(), registers(context).0);
-    if landing.is_null() {
+    let (point, instruction) = (active(), registers(context).0);
+    if point.is_null() {
         return false;
     }
-    // SAFETY: a landing and its machine outlive the call that they are for, which has not returned,
+    // SAFETY: a return point and its machine outlive the call that they are for, which has not returned,
     // and the pointers of the machine outlive both.
     let is_asked = unsafe {
-        let machine = (*landing).machine;
+        let machine = (*point).machine;
         let is_asked = (*(*machine).asked).load(Ordering::Relaxed) == (*machine).run;
         if is_asked {
             // For the next check, if the thread is in a function of the runtime.
@@ -166,7 +166,7 @@ unsafe fn stop_run(context: &mut ucontext_t) -> bool {
     if is_asked && is_code(instruction) {
         let fault = CodeFault { signal: INTERRUPT, instruction, address: instruction };
         // SAFETY: as in `land`.
-        leave(unsafe { &mut *landing }, fault, context);
+        leave(unsafe { &mut *point }, fault, context);
     }
     is_asked
 }

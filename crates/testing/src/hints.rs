@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use towpath_xdp::Frame;
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 
 /// What the port knows of the packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -38,6 +38,6 @@ impl Hints {
             vlan: self.vlan_tci.map(|tci| VlanTag { protocol, tci }),
             checksum: RxChecksum::None,
         });
-        frame.tells_rx_metadata(Told::ALL);
+        frame.tells_rx_metadata(SupportedHints::ALL);
     }
 }

@@ -47,8 +47,8 @@ pub use error::LoadError;
 pub use listing::{Form, MachineCode};
 pub(crate) use load::stored_field;
 pub use load::{Loader, map_fields};
-pub(crate) use registry_unsafe::Landing;
 pub use registry_unsafe::Programs;
+pub(crate) use registry_unsafe::TailCallee;
 pub use shared::Shared;
 
 /// Most timers that run before a burst, which takes some microseconds.
@@ -252,8 +252,8 @@ impl Program {
         // A timer has no frame, and functions it may call access none.
         let mut none = Frame::default();
         let Callback { code, maps, function } = &due.callback;
-        let landing = self.surroundings.programs.of_code(code);
-        let standing = landing.as_ref().map_or(&self.standing, |landing| &landing.standing);
+        let callee = self.surroundings.programs.of_code(code);
+        let standing = callee.as_ref().map_or(&self.standing, |callee| &callee.standing);
         if standing.halted().is_some() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Frames of PIFO_XDP maps, which wait there until a dequeue program takes them out.
 //!
 //! A queue owns its frames. The engine sets, once, the receiver of frames that are left when the
-//! map is freed ([`Keeper`]).
+//! map is freed ([`Reclaim`]).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,11 +21,11 @@ pub use waits::Waits;
 /// A queue of frames by rank, the lowest first, frames of one rank in the order of arrival.
 pub struct FrameQueue {
     held: Mutex<Held>,
-    keeper: OnceLock<Arc<dyn Keeper>>,
+    reclaimer: OnceLock<Arc<dyn Reclaim>>,
 }
 
 /// Receiver of the frames of a queue whose map is freed.
-pub trait Keeper: Send + Sync {
+pub trait Reclaim: Send + Sync {
     /// Takes all frames, and leaves `frames` empty.
     fn take_over(&self, frames: &mut Vec<Frame>);
 }
@@ -90,14 +90,14 @@ impl FrameQueue {
     fn new(ranks: Ranks) -> FrameQueue {
         let (counts, waits) = (QueueCounts::default(), Waits::default());
         let held = Held { ranks, places: Vec::new(), counts, waits };
-        FrameQueue { held: Mutex::new(held), keeper: OnceLock::new() }
+        FrameQueue { held: Mutex::new(held), reclaimer: OnceLock::new() }
     }
 
     /// Sets the receiver of frames that are left; only the first call has an effect.
     #[inline]
-    pub fn set_keeper(&self, keeper: &Arc<dyn Keeper>) {
-        if self.keeper.get().is_none() {
-            self.keeper.get_or_init(|| Arc::clone(keeper));
+    pub fn set_reclaimer(&self, reclaimer: &Arc<dyn Reclaim>) {
+        if self.reclaimer.get().is_none() {
+            self.reclaimer.get_or_init(|| Arc::clone(reclaimer));
         }
     }
 
@@ -188,8 +188,8 @@ impl Drop for FrameQueue {
             held.places[next.element as usize].frame.take()
         })
         .collect();
-        if let Some(keeper) = self.keeper.get().filter(|_| !frames.is_empty()) {
-            keeper.take_over(&mut frames);
+        if let Some(reclaimer) = self.reclaimer.get().filter(|_| !frames.is_empty()) {
+            reclaimer.take_over(&mut frames);
         }
     }
 }

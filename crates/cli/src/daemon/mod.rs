@@ -124,7 +124,7 @@ pub(crate) fn reload(args: &ReloadArgs, output: &mut Output) -> Result<(), CliEr
     // The daemon tries again to do the parts that failed.
     match report.failures.is_empty() || args.accept_failures {
         true => Ok(()),
-        false if output.json => Err(CliError::Told),
+        false if output.json => Err(CliError::Reported),
         false => {
             let lines: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
             Err(CliError::Daemon(lines.join("\n")))

@@ -37,7 +37,7 @@ pub(crate) fn status(args: &StatusArgs, output: &mut Output) -> Result<(), CliEr
     }
     match args.exit_status && !status.failures.is_empty() {
         // The failures are part of the output above.
-        true => Err(CliError::Told),
+        true => Err(CliError::Reported),
         false => Ok(()),
     }
 }

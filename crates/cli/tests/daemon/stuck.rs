@@ -44,7 +44,7 @@ fn a_reload_changes_how_long_a_program_may_run() {
     let bench = Bench::new("daemon_stuck_reload");
     let daemon = Daemon::start(&bench, &config());
     wait_until_stuck(&daemon);
-    bench.file("t.toml", &config().replace("3600000", "100"));
+    bench.file("t.toml", config().replace("3600000", "100"));
     let reloaded = daemon.json(&["reload"]);
     let says = |what: &str| reloaded.to_string().contains(what);
     assert!(says("stopped after 100 ms") && !says("when it starts"), "{reloaded}");

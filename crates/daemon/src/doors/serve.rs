@@ -33,7 +33,7 @@ use crate::doors::api::error::ApiError;
 use crate::live::news::News;
 use crate::model::refusal::Refusal;
 
-/// Limits of a door.
+/// Limits of one entrance: the API's socket, or the address of metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Number of concurrent connections.
@@ -96,19 +96,19 @@ impl Listener for TcpListener {
 /// Reports clients that send invalid requests. Other ends of connections are not reported.
 #[derive(Debug, Clone)]
 pub(crate) struct Strangers {
-    door: &'static str,
+    entrance: &'static str,
     news: Arc<News>,
 }
 
 impl Strangers {
-    pub(crate) fn new(door: &'static str, control: &Control) -> Strangers {
-        Strangers { door, news: Arc::clone(&control.news) }
+    pub(crate) fn new(entrance: &'static str, control: &Control) -> Strangers {
+        Strangers { entrance, news: Arc::clone(&control.news) }
     }
 
     fn tell(&self, who: &str, error: &hyper::Error) {
         if error.is_parse() {
-            let Strangers { door, news } = self;
-            news.note(door, &format!("{door}: {who} sent what is no request: {error}"));
+            let Strangers { entrance, news } = self;
+            news.note(entrance, &format!("{entrance}: {who} sent what is no request: {error}"));
         }
     }
 }
@@ -120,21 +120,21 @@ pub(crate) async fn serve(
     limits: Limits,
     told: Strangers,
 ) {
-    let door = Arc::new(Door::new(limits));
+    let admission = Arc::new(Admission::new(limits));
     loop {
-        door.make_room().await;
+        admission.make_room().await;
         let (stream, who) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(_no_descriptors) => {
-                if !door.lend() {
-                    door.evict(|_| true);
-                    let _later = timeout(RETRY, door.left.notified()).await;
+                if !admission.lend() {
+                    admission.evict(|_| true);
+                    let _later = timeout(RETRY, admission.left.notified()).await;
                 }
                 continue;
             }
         };
-        let guest = door.admit();
-        let attended = attend(Arc::clone(&door), guest, stream, router.clone());
+        let connection = admission.admit();
+        let attended = attend(Arc::clone(&admission), connection, stream, router.clone());
         let told = told.clone();
         tokio::spawn(async move {
             if let Err(error) = attended.await {
@@ -146,8 +146,8 @@ pub(crate) async fn serve(
 
 /// Serves a connection until it ends or is evicted.
 async fn attend<S>(
-    door: Arc<Door>,
-    guest: Arc<Guest>,
+    admission: Arc<Admission>,
+    connection: Arc<Connection>,
     stream: S,
     router: Router,
 ) -> hyper::Result<()>
@@ -156,31 +156,33 @@ where
 {
     let router = TowerToHyperService::new(router);
     let answer = service_fn(|request: Request<Incoming>| {
-        let (door, guest, router) = (Arc::clone(&door), Arc::clone(&guest), router.clone());
+        let (admission, connection, router) =
+            (Arc::clone(&admission), Arc::clone(&connection), router.clone());
         async move {
-            let held = Held { door: Arc::clone(&door), guest: Arc::clone(&guest) };
-            let request = match door.whole(&guest, request).await {
+            let held =
+                Held { admission: Arc::clone(&admission), connection: Arc::clone(&connection) };
+            let request = match admission.whole(&connection, request).await {
                 Ok(request) => request,
                 Err(error) => return Ok::<Response, std::convert::Infallible>(refusal(error)),
             };
-            guest.is_busy.store(true, Ordering::Relaxed);
+            connection.is_busy.store(true, Ordering::Relaxed);
             let answer = router.call(request).await?;
             let has_end = answer.body().size_hint().exact().is_some();
-            guest.is_listening.store(!has_end, Ordering::Relaxed);
-            let answer = Door::send(&door, &guest, answer).await;
+            connection.is_listening.store(!has_end, Ordering::Relaxed);
+            let answer = Admission::send(&admission, &connection, answer).await;
             drop(held);
             Ok(answer)
         }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(door.limits.head);
-    http.keep_alive(door.limits.keep_alive).max_buf_size(HEAD_BYTES_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(admission.limits.head);
+    http.keep_alive(admission.limits.keep_alive).max_buf_size(HEAD_BYTES_MAX);
     let served = http.serve_connection(TokioIo::new(stream), answer);
     let ended = tokio::select! {
         served = served => served,
-        () = guest.leave.notified() => Ok(()),
+        () = connection.leave.notified() => Ok(()),
     };
-    door.see_off(&guest);
+    admission.see_off(&connection);
     ended
 }
 
@@ -192,12 +194,12 @@ fn refusal(error: ApiError) -> Response {
     response
 }
 
-/// The connections of a door, and the resources left.
+/// The connections of an entrance, and the resources left for more.
 #[derive(Debug)]
-struct Door {
+struct Admission {
     limits: Limits,
     /// Connections, those that have been idle longest first.
-    guests: Mutex<Vec<Arc<Guest>>>,
+    connections: Mutex<Vec<Arc<Connection>>>,
     /// Notified when a connection ends, or memory is given back.
     left: Notify,
     /// Bytes left for bodies.
@@ -209,7 +211,7 @@ struct Door {
 
 /// An HTTP connection.
 #[derive(Debug, Default)]
-struct Guest {
+struct Connection {
     /// Whether its request is being answered.
     is_busy: AtomicBool,
     /// Whether its last answer was an unlimited stream, which may still be running.
@@ -223,25 +225,25 @@ struct Guest {
     leave: Notify,
 }
 
-impl Door {
-    fn new(limits: Limits) -> Door {
-        let door = Door {
+impl Admission {
+    fn new(limits: Limits) -> Admission {
+        let admission = Admission {
             limits,
-            guests: Mutex::default(),
+            connections: Mutex::default(),
             left: Notify::new(),
             bytes: AtomicUsize::new(limits.bodies_bytes),
             answers: AtomicUsize::new(limits.answers_bytes),
             reserve: Mutex::default(),
         };
-        door.refill();
-        door
+        admission.refill();
+        admission
     }
 
     /// Waits until there is room for another connection.
     async fn make_room(&self) {
         loop {
             let left = self.left.notified();
-            if self.guests.lock().len() < self.limits.connections {
+            if self.connections.lock().len() < self.limits.connections {
                 return;
             }
             self.evict(|_| true);
@@ -249,42 +251,47 @@ impl Door {
         }
     }
 
-    fn admit(&self) -> Arc<Guest> {
-        let guest = Arc::new(Guest::default());
-        self.guests.lock().push(Arc::clone(&guest));
-        guest
+    fn admit(&self) -> Arc<Connection> {
+        let connection = Arc::new(Connection::default());
+        self.connections.lock().push(Arc::clone(&connection));
+        connection
     }
 
     /// Marks a connection as the most recently active.
-    fn note_done(&self, guest: &Arc<Guest>) {
-        let mut guests = self.guests.lock();
-        if let Some(at) = guests.iter().position(|it| Arc::ptr_eq(it, guest)) {
-            guests[at..].rotate_left(1);
+    fn note_done(&self, connection: &Arc<Connection>) {
+        let mut connections = self.connections.lock();
+        if let Some(at) = connections.iter().position(|it| Arc::ptr_eq(it, connection)) {
+            connections[at..].rotate_left(1);
         }
     }
 
-    fn see_off(&self, guest: &Arc<Guest>) {
-        self.guests.lock().retain(|it| !Arc::ptr_eq(it, guest));
-        self.give_back(guest);
+    fn see_off(&self, connection: &Arc<Connection>) {
+        self.connections.lock().retain(|it| !Arc::ptr_eq(it, connection));
+        self.give_back(connection);
         self.refill();
         self.left.notify_waiters();
     }
 
     /// Evicts a connection that is not being answered; streams are evicted only if there is no
     /// other. Returns whether a connection is on its way out.
-    fn evict(&self, which: impl Fn(&Guest) -> bool) -> bool {
-        let guests = self.guests.lock();
-        let is_leaving = |guest: &Guest| guest.is_leaving.load(Ordering::Relaxed);
-        if guests.iter().any(|guest| is_leaving(guest) && which(guest)) {
+    fn evict(&self, which: impl Fn(&Connection) -> bool) -> bool {
+        let connections = self.connections.lock();
+        let is_leaving = |connection: &Connection| connection.is_leaving.load(Ordering::Relaxed);
+        if connections.iter().any(|connection| is_leaving(connection) && which(connection)) {
             // One at a time suffices, until its resources are free.
             return true;
         }
-        let waits = |guest: &&Arc<Guest>| !guest.is_busy.load(Ordering::Relaxed) && which(guest);
-        let listens = |guest: &&Arc<Guest>| guest.is_listening.load(Ordering::Relaxed);
-        let idle = guests.iter().filter(waits).find(|it| !listens(it));
-        let Some(guest) = idle.or_else(|| guests.iter().find(waits)) else { return false };
-        guest.is_leaving.store(true, Ordering::Relaxed);
-        guest.leave.notify_one();
+        let waits = |connection: &&Arc<Connection>| {
+            !connection.is_busy.load(Ordering::Relaxed) && which(connection)
+        };
+        let listens =
+            |connection: &&Arc<Connection>| connection.is_listening.load(Ordering::Relaxed);
+        let idle = connections.iter().filter(waits).find(|it| !listens(it));
+        let Some(connection) = idle.or_else(|| connections.iter().find(waits)) else {
+            return false;
+        };
+        connection.is_leaving.store(true, Ordering::Relaxed);
+        connection.leave.notify_one();
         true
     }
 
@@ -305,7 +312,7 @@ impl Door {
     /// Reads the whole body of a request, unless its handler reads the body itself.
     async fn whole(
         &self,
-        guest: &Guest,
+        connection: &Connection,
         request: Request<Incoming>,
     ) -> Result<Request<Body>, ApiError> {
         let (parts, body) = request.into_parts();
@@ -316,38 +323,42 @@ impl Door {
             status: 408,
             message: format!("the body took more than {} s", self.limits.body.as_secs()),
         };
-        let bytes = timeout(self.limits.body, self.read(guest, body)).await.map_err(late)??;
+        let bytes =
+            timeout(self.limits.body, self.read(connection, body)).await.map_err(late)??;
         Ok(Request::from_parts(parts, Body::from(bytes)))
     }
 
-    async fn read(&self, guest: &Guest, mut body: Incoming) -> Result<Bytes, ApiError> {
+    async fn read(&self, connection: &Connection, mut body: Incoming) -> Result<Bytes, ApiError> {
         let said = body.size_hint().lower();
         let said = usize::try_from(said).unwrap_or(usize::MAX);
-        self.allow(guest, said).await?;
+        self.allow(connection, said).await?;
         // Allocated, but unused memory is not backed by pages.
         let mut bytes = Vec::with_capacity(said);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Refusal::bad(format!("body: {error}")))?;
             let Some(data) = frame.data_ref() else { continue };
-            self.allow(guest, bytes.len() + data.len()).await?;
+            self.allow(connection, bytes.len() + data.len()).await?;
             bytes.extend_from_slice(data);
         }
         Ok(bytes.into())
     }
 
     /// Reserves memory for a body of `len` bytes.
-    async fn allow(&self, guest: &Guest, len: usize) -> Result<(), ApiError> {
+    async fn allow(&self, connection: &Connection, len: usize) -> Result<(), ApiError> {
         let Limits { body_bytes, .. } = self.limits;
         if len > body_bytes {
             let message = format!("the body is longer than {body_bytes} bytes");
             return Err(ApiError { status: 413, message });
         }
-        let has = guest.bytes.load(Ordering::Relaxed);
+        let has = connection.bytes.load(Ordering::Relaxed);
         if len <= has || len <= SMALL_BYTES {
             return Ok(());
         }
-        if self.take(&self.bytes, len - has, |it| !std::ptr::eq(it, guest) && it.has_body()).await {
-            guest.bytes.store(len, Ordering::Relaxed);
+        if self
+            .take(&self.bytes, len - has, |it| !std::ptr::eq(it, connection) && it.has_body())
+            .await
+        {
+            connection.bytes.store(len, Ordering::Relaxed);
             return Ok(());
         }
         let message = "other requests have all memory there is for their bodies: try again later";
@@ -356,7 +367,12 @@ impl Door {
 
     /// Takes bytes from a pool, and evicts other connections if necessary; returns whether that
     /// succeeded.
-    async fn take(&self, pool: &AtomicUsize, more: usize, others: impl Fn(&Guest) -> bool) -> bool {
+    async fn take(
+        &self,
+        pool: &AtomicUsize,
+        more: usize,
+        others: impl Fn(&Connection) -> bool,
+    ) -> bool {
         for _ in 0..ROOM_TRIES {
             let left = self.left.notified();
             let take = |free: usize| free.checked_sub(more);
@@ -373,7 +389,11 @@ impl Door {
 
     /// Sends an answer in pieces, and accounts for its size until the last piece is on its way: a
     /// client that does not read its answer may be evicted.
-    async fn send(door: &Arc<Door>, guest: &Arc<Guest>, answer: Response) -> Response {
+    async fn send(
+        admission: &Arc<Admission>,
+        connection: &Arc<Connection>,
+        answer: Response,
+    ) -> Response {
         let held = answer.extensions().get().map_or(0, |&Holds(bytes)| bytes);
         let exact = answer.body().size_hint().exact().map(usize::try_from);
         let bytes = exact.map_or(held, |len| len.unwrap_or(usize::MAX));
@@ -381,25 +401,26 @@ impl Door {
             return answer;
         }
         // A single answer may exceed the limit.
-        let bytes = bytes.min(door.limits.answers_bytes);
-        let others = |it: &Guest| !std::ptr::eq(it, &**guest) && it.has_answer();
-        if !door.take(&door.answers, bytes, others).await {
+        let bytes = bytes.min(admission.limits.answers_bytes);
+        let others = |it: &Connection| !std::ptr::eq(it, &**connection) && it.has_answer();
+        if !admission.take(&admission.answers, bytes, others).await {
             let message = "other answers have all memory there is for them: ask again later";
             return refusal(ApiError { status: 503, message: message.to_owned() });
         }
-        guest.unsent.store(bytes, Ordering::Relaxed);
-        let unsent = Unsent { door: Arc::clone(door), guest: Arc::clone(guest), bytes };
+        connection.unsent.store(bytes, Ordering::Relaxed);
+        let unsent =
+            Unsent { admission: Arc::clone(admission), connection: Arc::clone(connection), bytes };
         answer.map(|body| Body::new(Pieces { body, next: Bytes::new(), _unsent: unsent }))
     }
 
-    fn give_back(&self, guest: &Guest) {
-        let bytes = guest.bytes.swap(0, Ordering::Relaxed);
+    fn give_back(&self, connection: &Connection) {
+        let bytes = connection.bytes.swap(0, Ordering::Relaxed);
         let free = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         assert!(free <= self.limits.bodies_bytes, "no more comes back than was taken");
     }
 }
 
-impl Guest {
+impl Connection {
     fn has_body(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
@@ -416,17 +437,17 @@ pub(crate) struct Holds(pub(crate) usize);
 /// Memory accounted to an unsent answer; given back when dropped.
 #[derive(Debug)]
 struct Unsent {
-    door: Arc<Door>,
-    guest: Arc<Guest>,
+    admission: Arc<Admission>,
+    connection: Arc<Connection>,
     bytes: usize,
 }
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        self.guest.unsent.store(0, Ordering::Relaxed);
-        let free = self.door.answers.fetch_add(self.bytes, Ordering::Relaxed) + self.bytes;
-        assert!(free <= self.door.limits.answers_bytes, "no more comes back than was taken");
-        self.door.left.notify_waiters();
+        self.connection.unsent.store(0, Ordering::Relaxed);
+        let free = self.admission.answers.fetch_add(self.bytes, Ordering::Relaxed) + self.bytes;
+        assert!(free <= self.admission.limits.answers_bytes, "no more comes back than was taken");
+        self.admission.left.notify_waiters();
     }
 }
 
@@ -476,16 +497,16 @@ impl hyper::body::Body for Pieces {
 
 /// Memory accounted to a request while it is read and answered; given back when dropped.
 struct Held {
-    door: Arc<Door>,
-    guest: Arc<Guest>,
+    admission: Arc<Admission>,
+    connection: Arc<Connection>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.guest.is_busy.store(false, Ordering::Relaxed);
-        self.door.give_back(&self.guest);
-        self.door.note_done(&self.guest);
-        self.door.left.notify_waiters();
+        self.connection.is_busy.store(false, Ordering::Relaxed);
+        self.admission.give_back(&self.connection);
+        self.admission.note_done(&self.connection);
+        self.admission.left.notify_waiters();
     }
 }
 
@@ -521,13 +542,13 @@ mod tests {
         reserve: 1,
     };
 
-    /// A door that answers with the length of the body.
+    /// An entrance that answers with the length of the body.
     fn open(limits: Limits) -> SocketAddr {
         let length = async |body: Bytes| body.len().to_string();
         open_with(limits, Router::new().route("/", axum::routing::post(length)))
     }
 
-    /// A door on a thread of its own.
+    /// An entrance on a thread of its own.
     fn open_with(limits: Limits, router: Router) -> SocketAddr {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -535,7 +556,7 @@ mod tests {
             runtime.expect("there are descriptors").block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
                 tell.send(listener.local_addr().expect("it is bound")).expect("it is awaited");
-                let told = Strangers { door: "test", news: Arc::default() };
+                let told = Strangers { entrance: "test", news: Arc::default() };
                 serve(listener, router, limits, told).await;
             });
         });
@@ -576,7 +597,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20), "their time is over");
     }
 
-    /// A door whose answers have the length given in the path.
+    /// An entrance whose answers have the length given in the path.
     fn open_long(limits: Limits) -> SocketAddr {
         let long = async |Path(len): Path<usize>| "x".repeat(len);
         open_with(limits, Router::new().route("/{len}", axum::routing::get(long)))

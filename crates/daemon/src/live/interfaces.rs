@@ -9,7 +9,7 @@ use super::parts::LivePort;
 use super::report::Report;
 use crate::live::news::News;
 use crate::model::failure::{Failure, FailureCode};
-use crate::model::kinds::{self, Comeback};
+use crate::model::kinds::{self, Reopening};
 
 impl Live {
     /// Whether an interface disappeared, returned or broke since the last reconciliation.
@@ -86,10 +86,10 @@ impl Live {
         let opened = port.opened.as_ref()?;
         let (_, name) = kinds::interface(opened)?;
         let has_failed = self.has_failed(port.id);
-        match kinds::find(&opened.kind).ok()?.comeback {
-            Comeback::Never => None,
-            Comeback::AtOnce => has_failed.then(|| format!("its interface {name} was deleted")),
-            Comeback::WithInterface => match (port.presence, self.interfaces.find(opened)) {
+        match kinds::find(&opened.kind).ok()?.reopening {
+            Reopening::Never => None,
+            Reopening::AtOnce => has_failed.then(|| format!("its interface {name} was deleted")),
+            Reopening::WithInterface => match (port.presence, self.interfaces.find(opened)) {
                 (Some(then), Some(now)) if then == now => None,
                 (Some(_), Some(_)) => Some(format!("its interface {name} is another one")),
                 (Some(_), None) => Some(format!("its interface {name} is gone")),
@@ -101,7 +101,7 @@ impl Live {
     /// Why an open port no longer works although its interface may be the same: a queue ended.
     pub(super) fn failed(&self, port: &LivePort) -> Option<String> {
         let kind = kinds::find(&port.opened.as_ref()?.kind).ok()?;
-        if kind.comeback == Comeback::Never {
+        if kind.reopening == Reopening::Never {
             return None;
         }
         self.engine.port(port.id)?.opened.failure()

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Recent log lines, by subject.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeMap<String, Window>>);
+pub(crate) struct LogLimit(Mutex<BTreeMap<String, Window>>);
 
 /// Lines about one subject in the current period.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Window {
     last: String,
 }
 
-impl Told {
+impl LogLimit {
     /// Whether a line is to be logged now; otherwise it is counted.
     pub(crate) fn admits(&self, subject: &str, line: &str, now: Instant) -> bool {
         let mut all = self.0.lock();
@@ -75,22 +75,22 @@ mod tests {
 
     #[test]
     fn a_few_lines_come_at_once_and_the_others_are_counted() {
-        let (told, start) = (Told::default(), Instant::now());
+        let (limit, start) = (LogLimit::default(), Instant::now());
         let line = |number: u32| format!("line {number}");
-        let written = (0..1000).filter(|&it| told.admits("port p0", &line(it), start)).count();
+        let written = (0..1000).filter(|&it| limit.admits("port p0", &line(it), start)).count();
         assert_eq!(written, LINES_MAX as usize);
-        assert!(told.admits("port p1", "another subject", start));
-        assert_eq!(told.take_over(start + PERIOD / 2), [] as [String; 0]);
-        let lines = told.take_over(start + PERIOD);
+        assert!(limit.admits("port p1", "another subject", start));
+        assert_eq!(limit.take_over(start + PERIOD / 2), [] as [String; 0]);
+        let lines = limit.take_over(start + PERIOD);
         assert_eq!(lines, ["port p0: 995 more lines in 10 s; the last: line 999"]);
-        assert!(told.admits("port p0", "a new window", start + PERIOD));
+        assert!(limit.admits("port p0", "a new window", start + PERIOD));
     }
 
     #[test]
     fn however_many_subjects_there_are_memory_is_bounded() {
-        let (told, start) = (Told::default(), Instant::now());
-        let written = (0..100_000).filter(|it| told.admits(&it.to_string(), "", start)).count();
+        let (limit, start) = (LogLimit::default(), Instant::now());
+        let written = (0..100_000).filter(|it| limit.admits(&it.to_string(), "", start)).count();
         assert_eq!(written, SUBJECTS_MAX + LINES_MAX as usize);
-        assert_eq!(told.take_over(start + PERIOD).len(), 1);
+        assert_eq!(limit.take_over(start + PERIOD).len(), 1);
     }
 }

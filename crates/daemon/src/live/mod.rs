@@ -22,6 +22,7 @@ mod host;
 mod interfaces;
 mod layers;
 mod links;
+mod log_limit;
 mod lost;
 pub(crate) mod map_file;
 pub(crate) mod memory;
@@ -38,7 +39,6 @@ mod seen;
 mod shadows;
 mod sockets;
 mod takeover;
-mod told;
 pub(crate) mod traffic;
 mod world;
 

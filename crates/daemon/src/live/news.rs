@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
-use crate::live::told::Told;
+use crate::live::log_limit::LogLimit;
 use crate::model::clock::wall_clock;
 use crate::model::failure::{Failure, FailureCode, Standing};
 use crate::model::messages::Event;
@@ -24,7 +24,7 @@ pub struct News {
     pub(crate) step: Mutex<String>,
     /// Failures outside of the wanted state of the data plane.
     pub(crate) standing: Standing,
-    pub(crate) told: Told,
+    pub(crate) log_limit: LogLimit,
     /// Maps whose memory could not be populated, by their numbers in this process, with the reason.
     pub(crate) unpopulated: Mutex<BTreeMap<u32, String>>,
 }
@@ -37,7 +37,7 @@ impl Default for News {
             stirred: Notify::new(),
             step: Mutex::default(),
             standing: Standing::default(),
-            told: Told::default(),
+            log_limit: LogLimit::default(),
             unpopulated: Mutex::default(),
         }
     }
@@ -92,12 +92,12 @@ impl News {
 
     /// Whether the log accepts another line about the subject now.
     pub(crate) fn admits(&self, subject: &str, line: &dyn Display) -> bool {
-        self.told.admits(subject, &line.to_string(), Instant::now())
+        self.log_limit.admits(subject, &line.to_string(), Instant::now())
     }
 
     /// Sends a summary of the lines that were left out.
     pub(crate) fn tell_left_out(&self) {
-        self.told.take_over(Instant::now()).iter().for_each(|line| self.change(line));
+        self.log_limit.take_over(Instant::now()).iter().for_each(|line| self.change(line));
     }
 
     pub(crate) fn recovery(&self, failure: &Failure) {

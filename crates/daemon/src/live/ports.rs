@@ -17,7 +17,7 @@ use super::parts::{LiveLink, LivePort};
 use super::report::Report;
 use crate::live::layers;
 use crate::model::failure::FailureCode;
-use crate::model::kinds::{self, Comeback, Kind, bond};
+use crate::model::kinds::{self, Kind, Reopening, bond};
 use crate::model::state::{BridgeState, PortState, SpreadState, State};
 
 impl Live {
@@ -184,11 +184,11 @@ impl Live {
     /// Opens wanted ports that are closed. The workers get all of them in one change, and the ports
     /// are down until their programs are attached.
     pub(super) fn open_ports(&mut self, wanted: &State, patience: Duration, report: &mut Report) {
-        let comeback = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.comeback);
+        let reopening = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.reopening);
         let closed = self.closed(wanted).into_iter();
         // A port's interface may be another port's tap.
         let (late, first): (Vec<_>, Vec<_>) =
-            closed.partition(|it| comeback(it[0]).is_ok_and(|it| it == Comeback::WithInterface));
+            closed.partition(|it| reopening(it[0]).is_ok_and(|it| it == Reopening::WithInterface));
         let mut opened = Vec::new();
         for ports in first.chunks(1).chain(late.chunks(OPENED_AT_ONCE)) {
             opened.extend(self.open_side_by_side(ports, patience));

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
-use towpath_xdp::frame::metadata::Told;
+use towpath_xdp::frame::metadata::SupportedHints;
 
 use self::guard::Guard;
 use self::live::WayOut;
@@ -193,7 +193,7 @@ impl Afxdp {
         let socket = self.socket(queue, arena)?;
         let RxHints { timestamp, hash, vlan_tag: vlan, .. } = self.rx_hints;
         let told = self.options.rx_hints == RxHintsFrom::Driver;
-        let told = told.then_some(Told { timestamp, hash, vlan });
+        let told = told.then_some(SupportedHints { timestamp, hash, vlan });
         let rx = rx::Queue::new(&socket, &self.counters, &self.options, told)?;
         let set = self.steering.set(queue, socket.fd());
         set.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, recv};
 use towpath_engine::port::{Rx, Wake};
 use towpath_kernel::DriverHints;
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
+use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
 use towpath_xdp::{Arena, Frame, Pool};
 
@@ -31,7 +31,7 @@ pub(super) struct Receiving {
     /// The packet that is arriving is invalid, and its rest is discarded.
     is_partial_bad: bool,
     /// Hints that the port's program writes in front of packets, if it does.
-    told: Option<Told>,
+    told: Option<SupportedHints>,
     scratch: Vec<Frame>,
 }
 
@@ -170,7 +170,7 @@ impl Receiving {
 }
 
 /// Moves the hints that the port's program wrote in front of the packet into the frame's metadata.
-fn note_hints(frame: &mut Frame, told: Told) {
+fn note_hints(frame: &mut Frame, told: SupportedHints) {
     let mut bytes = [0; DriverHints::BYTES];
     let mut front = frame.in_front_mut(DriverHints::BYTES);
     front.as_shared().read(&mut bytes);
@@ -205,7 +205,7 @@ impl Queue {
         socket: &Arc<Socket>,
         counters: &Arc<Counters>,
         options: &Options,
-        told: Option<Told>,
+        told: Option<SupportedHints>,
     ) -> io::Result<Queue> {
         let receiving = socket.take_receiving();
         let mut receiving =

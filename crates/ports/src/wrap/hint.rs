@@ -3,7 +3,7 @@
 
 use towpath_engine::port::{Features, RxHints};
 use towpath_xdp::frame::ETH_HLEN;
-use towpath_xdp::frame::metadata::{Told, VlanTag};
+use towpath_xdp::frame::metadata::{SupportedHints, VlanTag};
 use towpath_xdp::{Frame, Pool, tai_now};
 
 use super::{Layer, Stage};
@@ -59,7 +59,7 @@ impl Stage for Teller {
         }
         let now = if timestamp { tai_now() } else { 0 };
         for frame in frames {
-            frame.tells_rx_metadata(Told { hash, timestamp, vlan });
+            frame.tells_rx_metadata(SupportedHints { hash, timestamp, vlan });
             let known = frame.rx_metadata().unwrap_or_default();
             if hash
                 && known.hash.is_none()

@@ -26,7 +26,7 @@ use crate::burst::Burst;
 use crate::frame::Frame;
 use crate::helpers::{self, Call};
 use crate::pace::{End, Pace};
-use crate::program::{Landing, Surroundings};
+use crate::program::{Surroundings, TailCallee};
 use crate::run::Run;
 use crate::worker::{CHAIN_STACK_BYTES, Worker};
 
@@ -249,26 +249,26 @@ impl Live<'_> {
 
     /// The running program: functions it refers to are its own.
     fn program(&self) -> &Arc<Compiled> {
-        let called = self.landing().and_then(|landing| landing.compiled.as_ref());
+        let called = self.callee().and_then(|callee| callee.compiled.as_ref());
         called.unwrap_or(self.entry)
     }
 
     /// The running program's interpreted form.
     fn code(&self) -> &Arc<Code> {
-        self.landing().map_or(self.code, |landing| &landing.code)
+        self.callee().map_or(self.code, |callee| &callee.code)
     }
 
     /// The running program, if a tail call led to it.
-    pub(super) fn landing(&self) -> Option<&Landing> {
+    pub(super) fn callee(&self) -> Option<&TailCallee> {
         // SAFETY: compiled code found it in a slot of a program array, and the worker is not
         // quiescent before the burst is over.
-        unsafe { Landing::of(self.machine.target) }
+        unsafe { TailCallee::of(self.machine.target) }
     }
 
     /// Updates the run with the present program.
     fn turn_to_program(&mut self, run: &mut Run<'_>) {
         self.target = self.machine.target;
-        run.turn_to_program(self.landing());
+        run.turn_to_program(self.callee());
         run.proved = self.program().trust == Trust::Verified;
     }
 

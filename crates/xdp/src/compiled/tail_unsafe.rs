@@ -30,8 +30,8 @@ pub(super) unsafe extern "C" fn tail_call(
     let live = machine.cast::<Live<'_>>();
     // SAFETY: called by compiled code, with the machine it was entered with.
     let run = unsafe { turn_to_frame(live) };
-    let found = run.landing(map, index as u32);
-    let found = found.map(|landing| landing.map_or(0, |landing| landing.target() as u64));
+    let found = run.callee(map, index as u32);
+    let found = found.map(|callee| callee.map_or(0, |callee| callee.target() as u64));
     // SAFETY: as above; the run is not used any more.
     unsafe { finish(live, found.map_err(Stop::from)) }
 }
@@ -72,13 +72,13 @@ unsafe extern "C" fn interpret(
 }
 
 fn interpret_in(live: &mut Live<'_>, run: &mut Run<'_>, frame: u64) -> Result<u64, Stop> {
-    let Some(landing) = live.landing() else {
+    let Some(callee) = live.callee() else {
         return Err(Violation::NotAFunction { addr: 0 }.into());
     };
-    let (code, mut tail_calls) = (Arc::clone(&landing.code), live.machine.tail_calls);
+    let (code, mut tail_calls) = (Arc::clone(&callee.code), live.machine.tail_calls);
     let result = run.interpret_tail_called(&code, frame, &mut tail_calls);
     live.machine.tail_calls = tail_calls;
     // The interpreter may have moved to other programs.
-    run.turn_to_program(live.landing());
+    run.turn_to_program(live.callee());
     result.map_err(|fault| fault.violation.into())
 }

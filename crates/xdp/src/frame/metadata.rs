@@ -108,7 +108,7 @@ impl RxMetadata {
 /// The hints that a port supports: those for which its driver has a function (`struct
 /// xdp_metadata_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct SupportedHints {
     /// Hashes.
     pub hash: bool,
     /// Receive timestamps.
@@ -117,9 +117,9 @@ pub struct Told {
     pub vlan: bool,
 }
 
-impl Told {
+impl SupportedHints {
     /// All hints.
-    pub const ALL: Told = Told { hash: true, timestamp: true, vlan: true };
+    pub const ALL: SupportedHints = SupportedHints { hash: true, timestamp: true, vlan: true };
 
     const fn flags(self) -> u32 {
         let mut flags = 0;
@@ -230,14 +230,14 @@ impl Body {
 
     /// Records which RX hints the ingress port supports.
     #[inline]
-    pub fn tells_rx_metadata(&mut self, told: Told) {
+    pub fn tells_rx_metadata(&mut self, told: SupportedHints) {
         self.say(flag::RX | told.flags());
     }
 
     /// The hints that the ingress port supports, and those set on this frame.
     #[inline]
-    pub fn told_rx_metadata(&self) -> Told {
-        Told {
+    pub fn told_rx_metadata(&self) -> SupportedHints {
+        SupportedHints {
             hash: self.has(flag::TELLS_HASH | flag::HASH),
             timestamp: self.has(flag::TELLS_TIMESTAMP | flag::TIMESTAMP),
             vlan: self.has(flag::TELLS_VLAN | flag::VLAN),

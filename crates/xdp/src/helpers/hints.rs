@@ -10,7 +10,7 @@ use towpath_bpf::interp::Stop;
 
 use super::{Call, KfuncTable, entry};
 use crate::frame::Body;
-use crate::frame::metadata::{RxChecksum, RxHash, RxMetadata, Told, VlanTag};
+use crate::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 use crate::frame::offload::{Checksum, Offload};
 
 pub(super) const KFUNCS: KfuncTable = &[
@@ -123,7 +123,7 @@ fn store_tx_checksum(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Sto
 fn known<T>(
     call: &Call<'_, '_>,
     part: impl FnOnce(RxMetadata) -> Option<T>,
-    is_told: impl FnOnce(Told) -> bool,
+    is_told: impl FnOnce(SupportedHints) -> bool,
 ) -> Result<T, Errno> {
     let frame = &call.run.frame;
     let known = frame.rx_metadata().and_then(part);
@@ -160,7 +160,7 @@ mod tests {
 
     /// Reads all hints; returns the return values, timestamp, hash and its kind, and the tag's
     /// protocol and value.
-    fn asked(known: Option<(RxMetadata, Told)>) -> ([i32; 3], u64, [u32; 2], [u16; 2]) {
+    fn asked(known: Option<(RxMetadata, SupportedHints)>) -> ([i32; 3], u64, [u32; 2], [u16; 2]) {
         let mut insns = vec![Insn::new(MOV_X, 6, 1, 0, 0)];
         for (index, arguments) in [[-16, 0], [-8, -4], [-28, -26]].into_iter().enumerate() {
             insns.push(Insn::new(MOV_X, 1, 6, 0, 0));
@@ -316,12 +316,15 @@ mod tests {
             checksum: RxChecksum::Unnecessary,
         };
         let all = ([0; 3], 0x1_2345_6789, [0xdead_beef, 0x19], [0x88a8_u16.to_be(), 0x6007]);
-        assert_eq!(asked(Some((known, Told::default()))), all);
+        assert_eq!(asked(Some((known, SupportedHints::default()))), all);
         let hash_only = RxMetadata { hash: known.hash, ..RxMetadata::default() };
         let (not_supported, no_data) = (-95, -61);
         let answers = [not_supported, 0, not_supported];
-        assert_eq!(asked(Some((hash_only, Told::default()))), (answers, 0, all.2, [0; 2]));
-        let told = Told { timestamp: true, ..Told::default() };
+        assert_eq!(
+            asked(Some((hash_only, SupportedHints::default()))),
+            (answers, 0, all.2, [0; 2])
+        );
+        let told = SupportedHints { timestamp: true, ..SupportedHints::default() };
         let answers = [no_data, 0, not_supported];
         assert_eq!(asked(Some((hash_only, told))), (answers, 0, all.2, [0; 2]));
     }
@@ -331,12 +334,12 @@ mod tests {
         let (not_supported, no_data) = (-95, -61);
         let nothing = RxMetadata::default();
         assert_eq!(asked(None), ([not_supported; 3], 0, [0; 2], [0; 2]));
-        assert_eq!(asked(Some((nothing, Told::ALL))), ([no_data; 3], 0, [0; 2], [0; 2]));
-        let sums_only = Some((nothing, Told::default()));
+        assert_eq!(asked(Some((nothing, SupportedHints::ALL))), ([no_data; 3], 0, [0; 2], [0; 2]));
+        let sums_only = Some((nothing, SupportedHints::default()));
         assert_eq!(asked(sums_only), ([not_supported; 3], 0, [0; 2], [0; 2]));
         // Frames that crossed a pair may come from any port.
         let mut frame = Frame::new(&[0; 64]).expect("a good length");
         frame.cross();
-        assert_eq!(frame.told_rx_metadata(), Told::ALL);
+        assert_eq!(frame.told_rx_metadata(), SupportedHints::ALL);
     }
 }

@@ -60,10 +60,10 @@ fn set_callback(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     let code = call.callbacks.code();
     let surroundings = call.run.surroundings;
     // The callback runs later, with the maps of its own program.
-    let Some(landing) = surroundings.programs.of_code(&code) else {
+    let Some(callee) = surroundings.programs.of_code(&code) else {
         return Ok(Errno::EINVAL.to_reg());
     };
-    let maps = Arc::clone(&landing.maps);
+    let maps = Arc::clone(&callee.maps);
     let callback = Callback { code, maps, function: args[1] };
     Ok(status(surroundings.timers.set_callback(args[0], callback)))
 }

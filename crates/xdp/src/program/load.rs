@@ -15,7 +15,7 @@ use towpath_jit::Trust;
 use towpath_maps::fields::Field;
 use towpath_maps::{Map, MapSet, SetOptions};
 
-use super::{Landing, LoadError, LoadOptions, Program, Programs, Select, Shared, Surroundings};
+use super::{LoadError, LoadOptions, Program, Programs, Select, Shared, Surroundings, TailCallee};
 use crate::compiled::{Compiled, Exec};
 use crate::helpers;
 use crate::printed::{Streams, Trace};
@@ -312,7 +312,7 @@ fn ready(
     };
     let streams = Arc::new(Streams::default());
     let standing = Standing::new(&code.name);
-    let id = surroundings.programs.add(Landing::new(
+    let id = surroundings.programs.add(TailCallee::new(
         attach,
         Arc::clone(&code),
         compiled.clone(),

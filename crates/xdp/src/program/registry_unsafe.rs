@@ -33,8 +33,8 @@ pub struct Programs(Arc<Registry>);
 /// The target of tail calls to a program: the program in all its forms.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Landing {
-    /// The part that compiled code reads, at the same address as the landing.
+pub(crate) struct TailCallee {
+    /// The part that compiled code reads, at the same address as the callee.
     target: TailCallTarget,
     attach: AttachType,
     pub(crate) code: Arc<Code>,
@@ -52,28 +52,28 @@ struct Registry {
 #[derive(Debug)]
 struct Held {
     /// Programs by id; `None` once removed.
-    landings: Vec<Option<Arc<Landing>>>,
+    callees: Vec<Option<Arc<TailCallee>>>,
     /// The program arrays of compiled programs.
     arrays: Vec<Weak<ProgramSlots>>,
-    /// Removed landings, each with its grace-period tag of the domain.
-    retired: Vec<(u64, Arc<Landing>)>,
+    /// Removed callees, each with its grace-period tag of the domain.
+    retired: Vec<(u64, Arc<TailCallee>)>,
 }
 
 impl Default for Held {
     fn default() -> Self {
         // No program has id 0, so an empty slot looks like that of a removed program.
-        Held { landings: vec![None], arrays: Vec::new(), retired: Vec::new() }
+        Held { callees: vec![None], arrays: Vec::new(), retired: Vec::new() }
     }
 }
 
 impl Programs {
     /// Assigns an id to a program.
-    pub(crate) fn add(&self, landing: Landing) -> u32 {
-        let domain = Arc::clone(landing.maps.domain());
+    pub(crate) fn add(&self, callee: TailCallee) -> u32 {
+        let domain = Arc::clone(callee.maps.domain());
         let mut held = self.0.held.write();
         held.reclaim(&domain);
-        let id = held.landings.len() as u32;
-        held.landings.push(Some(Arc::new(landing)));
+        let id = held.callees.len() as u32;
+        held.callees.push(Some(Arc::new(callee)));
         let arrays = held.arrays();
         drop(held);
         // A slot may have the id already.
@@ -86,14 +86,14 @@ impl Programs {
     /// added or removed.
     pub(crate) fn remove(&self, id: u32, domain: &Domain) {
         let mut held = self.0.held.write();
-        let removed = held.landings.get_mut(id as usize).and_then(Option::take);
+        let removed = held.callees.get_mut(id as usize).and_then(Option::take);
         let arrays = held.arrays();
         drop(held);
         // Arrays look up programs while they are locked, so this lock is not held here.
         arrays.iter().for_each(|slots| slots.refresh(id));
         let mut held = self.0.held.write();
-        if let Some(landing) = removed {
-            held.retired.push((domain.tag(), landing));
+        if let Some(callee) = removed {
+            held.retired.push((domain.tag(), callee));
             domain.advance();
         }
         held.reclaim(domain);
@@ -119,44 +119,44 @@ impl Programs {
     /// Makes tail calls to a program lead to its interpreted form from now on.
     pub(crate) fn divert(&self, program: &Arc<Compiled>) {
         let held = self.0.held.read();
-        let is_it = |landing: &&Arc<Landing>| {
-            landing.compiled.as_ref().is_some_and(|compiled| Arc::ptr_eq(compiled, program))
+        let is_it = |callee: &&Arc<TailCallee>| {
+            callee.compiled.as_ref().is_some_and(|compiled| Arc::ptr_eq(compiled, program))
         };
-        for landing in held.landings.iter().flatten().filter(is_it) {
-            landing.target.entry.store(compiled::bridge(), Ordering::Relaxed);
+        for callee in held.callees.iter().flatten().filter(is_it) {
+            callee.target.entry.store(compiled::bridge(), Ordering::Relaxed);
         }
     }
 
     /// The program with an id.
     pub fn get(&self, id: u32) -> Option<Arc<Code>> {
-        Some(Arc::clone(&self.landing(id)?.code))
+        Some(Arc::clone(&self.callee(id)?.code))
     }
 
     /// The attach type of the program with an id; `None` if there is none.
     pub fn attach(&self, id: u32) -> Option<AttachType> {
-        Some(self.0.held.read().landings.get(id as usize)?.as_ref()?.attach)
+        Some(self.0.held.read().callees.get(id as usize)?.as_ref()?.attach)
     }
 
     /// The program with an id, in all its forms.
-    pub(crate) fn landing(&self, id: u32) -> Option<Arc<Landing>> {
-        self.0.held.read().landings.get(id as usize)?.clone()
+    pub(crate) fn callee(&self, id: u32) -> Option<Arc<TailCallee>> {
+        self.0.held.read().callees.get(id as usize)?.clone()
     }
 
     /// The program whose interpreted form this is.
-    pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<Landing>> {
+    pub(crate) fn of_code(&self, code: &Arc<Code>) -> Option<Arc<TailCallee>> {
         let held = self.0.held.read();
         // The newest programs are the most likely ones to run.
-        let known = held.landings.iter().rev().flatten();
-        let retired = held.retired.iter().map(|(_, landing)| landing);
-        known.chain(retired).find(|landing| Arc::ptr_eq(&landing.code, code)).cloned()
+        let known = held.callees.iter().rev().flatten();
+        let retired = held.retired.iter().map(|(_, callee)| callee);
+        known.chain(retired).find(|callee| Arc::ptr_eq(&callee.code, code)).cloned()
     }
 }
 
 impl ProgramIndex for Registry {
     fn address(&self, id: u32) -> u64 {
         let held = self.held.read();
-        let landing = held.landings.get(id as usize).and_then(Option::as_ref);
-        landing.map_or(0, |landing| landing.target().expose_provenance() as u64)
+        let callee = held.callees.get(id as usize).and_then(Option::as_ref);
+        callee.map_or(0, |callee| callee.target().expose_provenance() as u64)
     }
 }
 
@@ -173,7 +173,7 @@ impl Held {
     }
 }
 
-impl Landing {
+impl TailCallee {
     /// A program in its forms, with its output streams.
     pub(crate) fn new(
         attach: AttachType,
@@ -182,13 +182,13 @@ impl Landing {
         maps: Arc<MapSet>,
         streams: Arc<Streams>,
         standing: Arc<Standing>,
-    ) -> Landing {
+    ) -> TailCallee {
         let entry = compiled.as_deref().map_or_else(compiled::bridge, Compiled::entry);
         let target = TailCallTarget { entry: AtomicU64::new(entry) };
-        Landing { target, attach, code, compiled, maps, streams, standing }
+        TailCallee { target, attach, code, compiled, maps, streams, standing }
     }
 
-    /// The landing that compiled code is in, according to [`towpath_jit::Machine::target`]; `None`
+    /// The callee that compiled code is in, according to [`towpath_jit::Machine::target`]; `None`
     /// if no tail call was made.
     ///
     /// # Safety
@@ -196,9 +196,9 @@ impl Landing {
     /// `target` is null or from a [`ProgramSlots`] of this module's, and the worker was not
     /// quiescent since.
     #[inline]
-    pub(crate) unsafe fn of<'a>(target: *const TailCallTarget) -> Option<&'a Landing> {
-        // SAFETY: the caller's promise; a target is the first field of its landing.
-        unsafe { target.cast::<Landing>().as_ref() }
+    pub(crate) unsafe fn of<'a>(target: *const TailCallTarget) -> Option<&'a TailCallee> {
+        // SAFETY: the caller's promise; a target is the first field of its callee.
+        unsafe { target.cast::<TailCallee>().as_ref() }
     }
 
     /// Its address for compiled code. A program that a worker found lives until the worker is
@@ -208,4 +208,4 @@ impl Landing {
     }
 }
 
-const _: () = assert!(std::mem::offset_of!(Landing, target) == 0);
+const _: () = assert!(std::mem::offset_of!(TailCallee, target) == 0);

@@ -58,7 +58,7 @@ fn a_map_that_goes_gives_its_frames_away() {
     #[derive(Default)]
     struct Kept(Mutex<Vec<Frame>>);
 
-    impl Keeper for Kept {
+    impl Reclaim for Kept {
         fn take_over(&self, frames: &mut Vec<Frame>) {
             self.0.lock().append(frames);
         }
@@ -67,7 +67,7 @@ fn a_map_that_goes_gives_its_frames_away() {
     let map = map(8, 8);
     let kept = Arc::new(Kept::default());
     let queue = FrameQueue::of(&map).expect("it is one");
-    queue.set_keeper(&(Arc::clone(&kept) as Arc<dyn Keeper>));
+    queue.set_reclaimer(&(Arc::clone(&kept) as Arc<dyn Reclaim>));
     queue.push_all(&mut vec![frame(1, 3), frame(2, 2), frame(3, 12)], 0, &mut Vec::new());
     queue.pop(0).expect("there is one");
     drop(map);

@@ -28,7 +28,7 @@ use crate::frame::Frame;
 use crate::helpers;
 use crate::memory;
 use crate::objects::Class;
-use crate::program::{Landing, Surroundings};
+use crate::program::{Surroundings, TailCallee};
 use crate::targets::Targets;
 use crate::worker::Worker;
 
@@ -245,12 +245,16 @@ impl<'a> Run<'a> {
 
 impl Run<'_> {
     /// The program in a slot of a program array.
-    pub(crate) fn landing(&self, map: u64, index: u32) -> Result<Option<Arc<Landing>>, Violation> {
+    pub(crate) fn callee(
+        &self,
+        map: u64,
+        index: u32,
+    ) -> Result<Option<Arc<TailCallee>>, Violation> {
         let Some(map) = self.map_by_handle(map) else {
             let (function, why) = ("bpf_tail_call", "a program array");
             return Err(Violation::Argument { function, argument: 2, value: map, why });
         };
-        Ok(map.program(index).and_then(|id| self.surroundings.programs.landing(id)))
+        Ok(map.program(index).and_then(|id| self.surroundings.programs.callee(id)))
     }
 
     /// Runs a program that a tail call of compiled code led to in the interpreter: the last one of
@@ -376,13 +380,13 @@ impl Runtime for Run<'_> {
     }
 
     fn tail_call(&mut self, map: u64, index: u32) -> Result<Option<Arc<Code>>, Stop> {
-        let Some(landing) = self.landing(map, index)? else { return Ok(None) };
-        self.turn_to_program(Some(&landing));
-        Ok(Some(Arc::clone(&landing.code)))
+        let Some(callee) = self.callee(map, index)? else { return Ok(None) };
+        self.turn_to_program(Some(&callee));
+        Ok(Some(Arc::clone(&callee.code)))
     }
 
     fn resume(&mut self, code: &Arc<Code>) {
-        let landing = self.surroundings.programs.of_code(code);
-        self.turn_to_program(landing.as_deref());
+        let callee = self.surroundings.programs.of_code(code);
+        self.turn_to_program(callee.as_deref());
     }
 }

@@ -16,7 +16,7 @@ use super::recent::Recent;
 use super::{Run, Types};
 use crate::memory::{self, Grant};
 use crate::objects::Object;
-use crate::program::Landing;
+use crate::program::TailCallee;
 
 impl<'a> Run<'a> {
     /// Permission to access `len` bytes at `addr` that the verifier proved accessible: an argument
@@ -192,14 +192,14 @@ impl<'a> Run<'a> {
     }
 
     /// Switches to another program: the one that a tail call led to, or one that continues; the
-    /// burst's own when `landing` is none.
-    pub(crate) fn turn_to_program(&mut self, landing: Option<&Landing>) {
+    /// burst's own when `callee` is none.
+    pub(crate) fn turn_to_program(&mut self, callee: Option<&TailCallee>) {
         self.types = Types::default();
-        let maps = match landing {
+        let maps = match callee {
             None => self.burst_maps,
             // SAFETY: what a run found in a program array lives, with its maps, until the worker is
             // quiescent, which it is not before the run is over.
-            Some(landing) => unsafe { &*Arc::as_ptr(&landing.maps) },
+            Some(callee) => unsafe { &*Arc::as_ptr(&callee.maps) },
         };
         if !std::ptr::eq(maps, self.maps) {
             self.maps = maps;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use towpath_document::Problem;
 use towpath_ports::afxdp::{Afxdp, Options};
 
-use super::kind::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, interface_options, within};
+use super::kind::{INTERFACE, Kind, NETNS, OptionDoc, Reopening, doc, interface_options, within};
 use crate::model::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
-    comeback: Comeback::WithInterface,
+    reopening: Reopening::WithInterface,
     pins_frames: true,
     ..Kind::new(
         "afxdp",

@@ -26,7 +26,7 @@ pub struct Kind {
     /// Whether ports come in pairs, in which the option `peer` names the other port.
     pub has_peer: bool,
     /// Recovery of a port whose device is gone.
-    pub comeback: Comeback,
+    pub reopening: Reopening,
     /// Whether an interface can be opened again before an old device on it is closed.
     pub is_shared: bool,
     /// Whether the kernel pins the memory of all frames, and so needs all of its pages at once.
@@ -49,7 +49,7 @@ impl Kind {
             check,
             open,
             has_peer: false,
-            comeback: Comeback::Never,
+            reopening: Reopening::Never,
             is_shared: false,
             pins_frames: false,
         }
@@ -58,7 +58,7 @@ impl Kind {
 
 /// Recovery of a port whose device is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comeback {
+pub enum Reopening {
     /// None is needed: devices of this kind do not disappear.
     Never,
     /// The port reopens when its interface reappears under the same name.

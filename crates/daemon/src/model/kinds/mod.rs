@@ -19,14 +19,14 @@ use towpath_document::typed;
 
 use crate::model::layers;
 use crate::model::state::PortState;
-pub use kind::{Comeback, Kind, Opened, OptionDoc};
+pub use kind::{Kind, Opened, OptionDoc, Reopening};
 
 /// The host interface that a port is on: its network namespace and its name.
 pub(crate) fn interface(port: &PortState) -> Option<(Option<&str>, &str)> {
-    let comeback = find(&port.kind).map_or(Comeback::Never, |kind| kind.comeback);
+    let reopening = find(&port.kind).map_or(Reopening::Never, |kind| kind.reopening);
     let text = |key: &str| port.options.get(key).and_then(Json::as_str);
     let named = || (text("netns"), text("interface").unwrap_or(&port.name));
-    (comeback != Comeback::Never).then(named)
+    (reopening != Reopening::Never).then(named)
 }
 
 /// All port kinds.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use towpath_document::Problem;
 use towpath_ports::packet::{Options, Packet};
 
-use super::kind::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, interface_options, within};
+use super::kind::{INTERFACE, Kind, NETNS, OptionDoc, Reopening, doc, interface_options, within};
 use crate::model::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
-    comeback: Comeback::WithInterface,
+    reopening: Reopening::WithInterface,
     is_shared: true,
     ..Kind::new(
         "packet",

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use towpath_document::Problem;
 use towpath_ports::tap::{Options, Tap};
 
-use super::kind::{Comeback, INTERFACE, Kind, NETNS, OptionDoc, doc, options, within};
+use super::kind::{INTERFACE, Kind, NETNS, OptionDoc, Reopening, doc, options, within};
 use super::mac;
 use crate::model::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
-    comeback: Comeback::AtOnce,
+    reopening: Reopening::AtOnce,
     ..Kind::new("tap", "an interface of the host's whose other end this is", OPTIONS, check, open)
 };
 

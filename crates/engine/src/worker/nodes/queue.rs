@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_bpf::Errno;
 use towpath_maps::Map;
-use towpath_xdp::queue::Keeper;
+use towpath_xdp::queue::Reclaim;
 use towpath_xdp::{Frame, FrameQueue};
 
 use crate::counters::DropReason;
@@ -60,7 +60,7 @@ impl Queues {
     #[cold]
     fn add(&mut self, graph: &mut Graph, snapshot: &Snapshot, map: &Map) -> Option<TargetId> {
         let queue = FrameQueue::shared(map)?;
-        queue.set_keeper(&(Arc::clone(&self.reclaimer) as Arc<dyn Keeper>));
+        queue.set_reclaimer(&(Arc::clone(&self.reclaimer) as Arc<dyn Reclaim>));
         let hooks = snapshot.ports.iter().flatten().filter_map(|port| port.dequeue.as_ref());
         let readers = hooks.filter(|hook| hook.knows(map));
         let readers = readers.map(|hook| (Arc::clone(&hook.schedule), hook.worker)).collect();

@@ -74,8 +74,11 @@ fn what_is_said_is_read() {
 #[test]
 fn parts_are_said_one_by_one() {
     let mut frame = Frame::new(&[1; 60]).expect("a good length");
-    frame.tells_rx_metadata(Told { hash: true, ..Told::default() });
-    assert_eq!(frame.told_rx_metadata(), Told { hash: true, ..Told::default() });
+    frame.tells_rx_metadata(SupportedHints { hash: true, ..SupportedHints::default() });
+    assert_eq!(
+        frame.told_rx_metadata(),
+        SupportedHints { hash: true, ..SupportedHints::default() }
+    );
     assert_eq!(frame.rx_metadata(), Some(RxMetadata::NOTHING));
     frame.store_rx_hash(KNOWN.hash.expect("known"));
     frame.store_rx_timestamp(KNOWN.timestamp_ns.expect("known"));
