@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admit;
 mod balance;
 pub mod bond;
 pub mod bridge;

@@ -1,61 +1,16 @@
-//! The table of targets: the target of each exit of each port in a configuration, and the frames
-//! each admits.
-//!
-//! [`admit`] has the rules for redirected frames: the port is up and the frame not longer than its
-//! MTU with Ethernet header and VLAN tag (`xdp_ok_fwd_dev`), and the port sends redirected frames
-//! and, if the frame has some, frags (`__xdp_enqueue`).
+//! The table of targets: the target of each exit of each port in a configuration. Which frames they
+//! take is in [`crate::admit`].
 
-use towpath_xdp::Frame;
-
+use crate::admit::plain_max;
 use crate::counters::DropReason;
 use crate::numbers::PortId;
 use crate::snapshot::{Port, Snapshot, Upper};
 use crate::target::{Check, EXITS, Exit, Kind, Owner, Prepare, STRIDE, Side, Target, TargetId};
 
-/// Whether a target takes a frame.
-pub(crate) fn admit(target: &Target, snapshot: &Snapshot, frame: &Frame) -> Result<(), DropReason> {
-    if target.check == Check::Nothing {
-        return Ok(());
-    }
-    let port = target.owner.port().and_then(|port| snapshot.port(port));
-    match fits(port.ok_or(DropReason::Removed)?, frame) {
-        Err(DropReason::Unsupported) if target.check == Check::Forward => Ok(()),
-        admitted => admitted,
-    }
-}
-
 /// The target for the program of a devmap entry, on the way to port `to`.
 pub(crate) fn entry(id: TargetId, to: &Port, number: u32) -> Target {
     let open = Target::open(id, Owner::of(to.id), Kind::EntryHook(number));
     Target { plain_max: plain_max(to), check: Check::Redirect, ..open }
-}
-
-/// Whether a port takes a redirected frame (`xdp_ok_fwd_dev`, `__xdp_enqueue`).
-fn fits(to: &Port, frame: &Frame) -> Result<(), DropReason> {
-    if to.is_shut {
-        return Err(DropReason::NoProgram);
-    }
-    if !to.is_target && !to.up {
-        return Err(DropReason::Down);
-    }
-    let is_gso = frame.offload().is_some_and(|offload| offload.gso.is_some());
-    if frame.len() > bytes_max(to) && !is_gso {
-        return Err(DropReason::TooLong);
-    }
-    if !to.is_target || frame.has_frags() && !to.features.tx_frags && !is_gso {
-        return Err(DropReason::Unsupported);
-    }
-    Ok(())
-}
-
-/// Length in bytes of the longest frame a port sends.
-fn bytes_max(to: &Port) -> usize {
-    to.mtu as usize + ETH_HLEN + VLAN_HLEN
-}
-
-/// Length in bytes of the longest linear frame that a port takes without further checks.
-fn plain_max(to: &Port) -> u32 {
-    if to.is_target { u32::try_from(bytes_max(to)).unwrap_or(u32::MAX) } else { 0 }
 }
 
 /// The targets of all ports and of `sockets` sockets.
@@ -131,6 +86,3 @@ fn upper_kind(port: &Port) -> Kind {
         Upper::None | Upper::Port(_) => Kind::Drop(DropReason::NoUpper, Side::Rx),
     }
 }
-
-const ETH_HLEN: usize = 14;
-const VLAN_HLEN: usize = 4;

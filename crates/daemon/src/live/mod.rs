@@ -203,7 +203,9 @@ impl Live {
     pub(crate) fn reconcile_within(&mut self, wanted: &State, patience: Duration) -> Report {
         let mut report = Report::default();
         if wanted.workers != self.started.workers || wanted.frames != self.started.frames {
-            report.restart.push("[[worker]] and [engine] are read when it starts".to_owned());
+            report
+                .restart
+                .push("[[worker]] and the frames of [engine] are read when it starts".to_owned());
         }
         self.set_patience(wanted, &mut report);
         self.interfaces.follow(wanted, &self.news);

@@ -22,7 +22,7 @@ pub struct State {
     pub version: u32,
     /// Worker threads. Fixed while the daemon runs.
     pub workers: Vec<WorkerState>,
-    /// Number of frames, 4096 bytes each. Fixed while the daemon runs.
+    /// Number of frames, 4160 bytes each. Fixed while the daemon runs.
     pub frames: Option<usize>,
     /// Milliseconds after which a program that does not return is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! `XDP_REDIRECT`: resolves a frame's own redirect to a target (`xdp_do_redirect`).
 //!
 //! Whether the target takes the frame (up, MTU: `xdp_ok_fwd_dev`; frags: `__xdp_enqueue`) is
-//! decided by [`crate::targets::admit`].
+//! decided by [`crate::admit::admit`].
 
 use towpath_bpf::program::MapType;
 use towpath_maps::Map;

@@ -2,10 +2,10 @@
 
 use towpath_bpf::map::Values;
 use towpath_bpf::program::MapType;
-use towpath_maps::{Map, Value, number};
+use towpath_maps::{Map, Value};
 use towpath_objects::{MapObject, Selector, Session};
 
-use super::{bytes_of_entry, entry, name_target, one, refused, said, target};
+use super::view::{bytes_of_entry, element, entry, refused, said};
 use crate::model::messages::EntryView;
 use crate::model::refusal::Refusal;
 
@@ -161,31 +161,6 @@ fn queued(map: &Map) -> Result<Vec<u8>, Refusal> {
         values.reverse();
     }
     Ok(values.iter().flat_map(|value| value.bytes().iter().copied()).collect())
-}
-
-/// An element as shown to clients; `None` for an empty slot of an array.
-pub(super) fn element(
-    map: &Map,
-    key: &[u8],
-    value: Option<&Value>,
-    with_bytes: bool,
-) -> Option<EntryView> {
-    let mut view = match map.kind().values() {
-        Values::Device | Values::Cpu | Values::Socket => {
-            let index = number(key);
-            let found = map.target(index)?;
-            target(map, index, found.number, found.id)
-        }
-        Values::Program => one(number(key).into(), number(value?.bytes()).into()),
-        // Inner maps from an object file have no ids.
-        Values::Map => entry(map.def(), key, &map.user().lookup(key, 0).ok()?),
-        _ => entry(map.def(), key, value?),
-    };
-    if with_bytes {
-        view.bytes = value.map(|value| bytes_of_entry(map.def(), key, value));
-        name_target(map, &mut view);
-    }
-    Some(view)
 }
 
 /// Keys per piece: iterating delays the reuse of removed elements.

@@ -2,7 +2,7 @@
 //! its processing of frames that are pushed to it or flushed from its queue. A node does not know
 //! the others: it returns a [`Next`], and [`Nodes`] carries it out.
 //!
-//! Before frames are queued, they are admitted ([`targets::admit`]), prepared ([`prepare`]) and,
+//! Before frames are queued, they are admitted ([`admit`]), prepared ([`prepare`]) and,
 //! for a wire, held until their launch times ([`launch`]), as the target specifies. Then:
 //!
 //! | kind | node | push | flush |
@@ -39,6 +39,7 @@ use towpath_xdp::{Frame, Pool};
 
 use super::graph::{BurstSummary, Graph};
 use super::shared::WorkerShared;
+use crate::admit::admit;
 use crate::bond::Choice;
 use crate::counters::{Counter, DropReason, FrameCounters};
 use crate::dequeue::Reclaimer;
@@ -47,7 +48,6 @@ use crate::lane::CpuEntry;
 use crate::numbers::PortId;
 use crate::snapshot::Snapshot;
 use crate::target::{Exit, Kind, Owner, Side, Target, TargetId};
-use crate::targets;
 use bond::{Bonds, Dealt, view_of};
 use bridge::Bridges;
 use broadcast::Broadcast;
@@ -190,7 +190,7 @@ impl Nodes {
 
     /// Pushes a frame that may have to be converted before it is queued.
     fn push_prepared(&mut self, snapshot: &Snapshot, target: &Target, mut frame: Frame) {
-        if let Err(why) = targets::admit(target, snapshot, &frame) {
+        if let Err(why) = admit(target, snapshot, &frame) {
             return self.graph.drop(snapshot, target.owner, Side::Tx, why, frame);
         }
         let Some(features) = prepare::features(snapshot, target) else {
@@ -250,8 +250,7 @@ impl Nodes {
     /// Pushes a copy to each target of a broadcast that takes the frame (`dev_map_enqueue_multi`).
     fn push_broadcast(&mut self, snapshot: &Snapshot, frame: Frame) {
         let targets = std::mem::take(&mut self.broadcast.targets);
-        let takes =
-            |target: &Target, frame: &Frame| targets::admit(target, snapshot, frame).is_ok();
+        let takes = |target: &Target, frame: &Frame| admit(target, snapshot, frame).is_ok();
         let nobody = (self.broadcast.owner, DropReason::BadTarget);
         self.copy_to(snapshot, frame, targets.iter().copied(), takes, nobody);
         self.broadcast.targets = targets;
