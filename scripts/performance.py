@@ -121,6 +121,11 @@ SECTIONS = [
         " full load.",
     ),
     (
+        "tiers",
+        "Tier 2 beside tier 1",
+        "Peer: tier 1's code of the same programs.",
+    ),
+    (
         "sanitizer",
         "The sanitizer",
         "Peer: the interpreter without the sanitizer.",
