@@ -228,7 +228,7 @@ fn options_of_kinds_are_checked_before_anything_is_opened() {
         ("frames = [\"00\"]", "template 0: "),
         ("mac = \"1:2\"", "mac: \"1:2\" is no Ethernet address: like 02:00:00:00:00:01"),
         ("fields = [{ offset = 60, width = 1, max = 3 }]", "fields[0] ends at byte 61"),
-        ("burst = -1", "burst: expected a whole number from 0 to 4294967295, not -1 (frames sent"),
+        ("burst = -1", "burst: expected a whole number from 0 to 4294967295, not -1 (with rate: "),
     ] {
         let lines = load(&format!("{generator}{keys}\n")).expect_err(keys);
         assert!(lines[0].contains(expected), "{keys}: {lines:?}");
