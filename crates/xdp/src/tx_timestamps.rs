@@ -55,26 +55,32 @@ impl TxTimestamps {
     }
 
     /// Ends a request: its frame was sent, or is gone. A record for which the ring has no room is
-    /// counted there as lost.
+    /// counted there as lost. The request is pending until the record can be read.
     pub fn end(&self, number: u16, sent: Option<Sent>) {
         let mut requests = self.0.lock();
         let request = requests.places.get_mut(usize::from(number)).and_then(Option::take);
-        let Some(Request { ring, cookie }) = request else {
+        drop(requests);
+        let Some(request) = request else {
             debug_assert!(false, "a request ends once");
             return;
         };
-        requests.free.push(number);
-        drop(requests);
-        let Some(ring) = ring.upgrade() else { return };
-        if let Some(ring) = ring.ringbuf() {
-            let _counted = ring.output(&record(cookie, sent), 0);
-        }
+        request.report(sent);
+        self.0.lock().free.push(number);
     }
 
     /// Requests that have not ended.
     pub fn pending(&self) -> usize {
         let requests = self.0.lock();
         requests.places.len() - requests.free.len()
+    }
+}
+
+impl Request {
+    fn report(self, sent: Option<Sent>) {
+        let ring = self.ring.upgrade();
+        if let Some(ring) = ring.as_ref().and_then(|map| map.ringbuf()) {
+            let _counted = ring.output(&record(self.cookie, sent), 0);
+        }
     }
 }
 
