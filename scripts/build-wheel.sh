@@ -50,6 +50,7 @@ for target in "${targets[@]}"; do
     # It has flags of its own, for which all that the command is made of would be compiled again.
     CARGO_TARGET_DIR=$CARGO_TARGET_DIR/wheel maturin build \
         --release --locked --quiet --zig --target "$target" \
-        --compatibility "manylinux_${GLIBC/./_}" --sbom-include "$PWD/$sbom" -m crates/python/Cargo.toml -o "$wheels"
+        --compatibility "manylinux_${GLIBC/./_}" --sbom-include "$PWD/$sbom" \
+        -m crates/python/Cargo.toml -o "$wheels"
 done
 ls "$wheels"/towpath-"$version"-*.whl

@@ -1,6 +1,6 @@
-//! Whether a target takes a frame: the port is up (`xdp_ok_fwd_dev`), the frame is not longer than its
-//! MTU with Ethernet header and VLAN tag (same function), and the port sends redirected frames and,
-//! if the frame has some, frags (`__xdp_enqueue`).
+//! Whether a target takes a frame: the port is up, and the frame not longer than its MTU with
+//! Ethernet header and VLAN tag (`xdp_ok_fwd_dev`); the port sends redirected frames and, if the
+//! frame has some, frags (`__xdp_enqueue`).
 
 use towpath_xdp::Frame;
 

@@ -1,8 +1,8 @@
 //! The way into compiled code that a signal handler can leave.
 //!
-//! Registers that the caller needs unchanged are saved on the stack, and a [`ReturnPoint`] has their
-//! place. The code behind [`enter`] has no destructors: to leave it from anywhere, it is enough to
-//! restore the stack pointer.
+//! Registers that the caller needs unchanged are saved on the stack, and a [`ReturnPoint`] has
+//! their place. The code behind [`enter`] has no destructors: to leave it from anywhere, it is
+//! enough to restore the stack pointer.
 
 #![expect(unsafe_code, reason = "calls machine code, and is returned to from the middle of it")]
 

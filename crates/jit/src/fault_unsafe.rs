@@ -2,9 +2,9 @@
 //!
 //! The verifier proves that compiled code accesses only allowed memory. If a proof is wrong, the
 //! machine detects some of the consequences and sends a signal. If the signal's instruction is
-//! compiled code, the handler returns the thread to the [`ReturnPoint`] it entered by, with a record of
-//! the fault. Every other signal goes to its previous handler: Rust's own stack guard, or the
-//! default.
+//! compiled code, the handler returns the thread to the [`ReturnPoint`] it entered by, with a
+//! record of the fault. Every other signal goes to its previous handler: Rust's own stack guard, or
+//! the default.
 //!
 //! The same way ends code that does not return: [`interrupt`] sends its thread a signal.
 
@@ -130,8 +130,8 @@ unsafe fn land(signal: c_int, info: &siginfo_t, context: &mut ucontext_t) -> boo
     }
     // SAFETY: the processor's signals come with an address.
     let address = unsafe { info.si_addr() } as u64;
-    // SAFETY: the thread is in compiled code, entered through the innermost return point, which lives as
-    // long as that call; no other code uses it meanwhile.
+    // SAFETY: the thread is in compiled code, entered through the innermost return point, which
+    // lives as long as that call; no other code uses it meanwhile.
     leave(unsafe { &mut *point }, CodeFault { signal, instruction, address }, context);
     true
 }
@@ -152,8 +152,8 @@ unsafe fn stop_run(context: &mut ucontext_t) -> bool {
     if point.is_null() {
         return false;
     }
-    // SAFETY: a return point and its machine outlive the call that they are for, which has not returned,
-    // and the pointers of the machine outlive both.
+    // SAFETY: a return point and its machine outlive the call that they are for, which has not
+    // returned, and the pointers of the machine outlive both.
     let is_asked = unsafe {
         let machine = (*point).machine;
         let is_asked = (*(*machine).asked).load(Ordering::Relaxed) == (*machine).run;
