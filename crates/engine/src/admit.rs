@@ -3,6 +3,7 @@
 //! frame has some, frags (`__xdp_enqueue`).
 
 use towpath_xdp::Frame;
+use towpath_xdp::frame::ETH_HLEN;
 
 use crate::counters::DropReason;
 use crate::snapshot::{Port, Snapshot};
@@ -47,5 +48,4 @@ pub(crate) fn plain_max(to: &Port) -> u32 {
     if to.is_target { u32::try_from(bytes_max(to)).unwrap_or(u32::MAX) } else { 0 }
 }
 
-const ETH_HLEN: usize = 14;
 const VLAN_HLEN: usize = 4;

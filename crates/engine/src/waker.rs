@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-
 use towpath_ring::SleepFlag;
 
 /// Wakes one worker. While the worker is awake, a call costs a fence and a load.

@@ -43,10 +43,8 @@ fn text(reports: &[Report], output: &mut Output) -> Result<(), CliError> {
         output.line(&style.bad(&line))?;
     }
     for (report, row) in rows(reports) {
-        let Some(why) = &row.first_failure else { continue };
-        let (port, feature) = (&report.port, row.feature.name());
-        output
-            .line(&format!("{port}: {feature}: passed at the second try; at the first: {why}"))?;
+        let Some(text) = second_try(row) else { continue };
+        output.line(&format!("{}: {}: {text}", report.port, row.feature.name()))?;
     }
     let count = failures(reports).count();
     output.line(&match count {
@@ -58,6 +56,12 @@ fn text(reports: &[Report], output: &mut Output) -> Result<(), CliError> {
 
 fn rows(reports: &[Report]) -> impl Iterator<Item = (&Report, &Row)> {
     reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)))
+}
+
+/// What is said of a feature that passed at the second try only.
+fn second_try(row: &Row) -> Option<String> {
+    let why = row.first_failure.as_ref()?;
+    Some(format!("passed at the second try; at the first: {why}"))
 }
 
 fn failures(reports: &[Report]) -> impl Iterator<Item = (&Report, &Row)> {
@@ -98,8 +102,8 @@ fn junit(reports: &[Report]) -> String {
                 Verdict::Fails => TestCaseStatus::non_success(NonSuccessKind::Failure),
                 Verdict::No | Verdict::Untried => TestCaseStatus::skipped(),
             };
-            if let Some(why) = &row.first_failure {
-                status.set_message(format!("passed at the second try; at the first: {why}"));
+            if let Some(text) = second_try(row) {
+                status.set_message(text);
             } else if !row.note().is_empty() {
                 status.set_message(row.note());
             }

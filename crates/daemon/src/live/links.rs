@@ -101,7 +101,7 @@ impl Live {
             let numbers = names.iter().filter_map(|name| action_number(name));
             numbers.fold(0, |mask, action| mask | 1 << action)
         });
-        assert_eq!((live.id, live.id), (live.link.id, live.object.id()), "one id everywhere");
+        assert!([live.link.id, live.object.id()] == [live.id; 2], "one id everywhere");
         live.attach = attach.clone();
         live.link.priority = attach.prio.unwrap_or(program.run_config.priority);
         live.link.chain_call_actions = actions.unwrap_or(program.run_config.actions);

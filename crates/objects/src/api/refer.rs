@@ -59,6 +59,7 @@ impl Session {
         descriptor.into_iter().for_each(|descriptor| self.close(descriptor));
         result
     }
+
     /// Stores a socket's number, for which there is no descriptor, in an `XSKMAP`.
     ///
     /// # Errors

@@ -60,14 +60,14 @@ pub(super) fn bytes_of_entry(def: &MapDef, key: &[u8], value: &Value) -> BytesVi
 }
 
 /// Formats the entry of a device map, cpumap or xskmap by its meaning in place of its types.
-pub(super) fn name_target(map: &Map, entry: &mut EntryView) {
+fn name_target(map: &Map, entry: &mut EntryView) {
     let is_target = matches!(map.kind().values(), Values::Device | Values::Cpu | Values::Socket);
     if let Some(bytes) = entry.bytes.as_mut().filter(|_| is_target) {
         bytes.formatted = Some(json!({ "key": entry.key, "value": entry.value }));
     }
 }
 
-pub(super) fn bpftool_value(def: &MapDef, bytes: &[u8]) -> Json {
+fn bpftool_value(def: &MapDef, bytes: &[u8]) -> Json {
     let value = typed::value_to_json(def, bytes);
     let section =
         def.btf.as_deref().filter(|btf| matches!(btf.kind(def.value_type), Kind::Datasec { .. }));
@@ -90,11 +90,11 @@ pub(super) fn entry(def: &MapDef, key: &[u8], value: &Value) -> EntryView {
     EntryView { key, value: values.pop(), values: None, bytes: None }
 }
 
-pub(super) fn one(key: Json, value: Json) -> EntryView {
+fn one(key: Json, value: Json) -> EntryView {
     EntryView { key, value: Some(value), values: None, bytes: None }
 }
 
-pub(super) fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
+fn target(map: &Map, key: u32, number: u32, program: u32) -> EntryView {
     let word = match map.kind().values() {
         Values::Cpu => "qsize",
         Values::Socket => "queue",
