@@ -121,7 +121,7 @@ fn cases() -> anyhow::Result<Vec<Case>> {
     let with_programs = Case {
         sinks: 200,
         entry: Some(load(entry, 2)?),
-        ..targets("997 packets: 200 targets with programs", &at_random(&many))?
+        ..targets("200 devmap programs", &at_random(&many))?
     };
     let devmap = || small::redirect_map(MapType::Devmap, 4, 1, 0);
     let (one_passes, turns) = ([vec![1; 63], vec![2]].concat(), [1, 2].repeat(32));

@@ -16,7 +16,7 @@ use served::Served;
 
 const FRAME: [u8; 60] = [0x5a; 60];
 /// What a status takes is milliseconds; what hangs takes for ever.
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn fifo(served: &Served, name: &str) -> PathBuf {
     let path = served.dir.join(name);
@@ -129,5 +129,5 @@ fn fifos_hang_nothing_and_are_refused_where_files_are_needed() {
     is_alive(&served);
     let start = Instant::now();
     served.end();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < 2 * LIMIT, "{:?}", start.elapsed());
 }

@@ -38,7 +38,7 @@ fn ends(mut daemon: Daemon<'_>) {
     let start = Instant::now();
     daemon.signal("TERM");
     assert_eq!(daemon.child.wait().expect("it is ours").code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
 }
 
 fn full() -> Stdio {

@@ -131,7 +131,7 @@ impl<'a> Daemon<'a> {
         let start = Instant::now();
         let status = self.child.wait().expect("it is ours");
         assert_eq!(status.code(), Some(0), "{}", self.log());
-        assert!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
         assert!(!self.bench.path(SOCKET).exists(), "the socket stays behind");
         let log = self.log();
         // A look at the workers may be told later than that.

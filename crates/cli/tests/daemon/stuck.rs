@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::{CONFIG, Daemon};
 use crate::support::Bench;
 
+/// Far less than the program would run for, and enough for a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
 /// By itself it would never be stopped.
 fn config() -> String {
     let program = "object = \"every_verdict.o\"\nprogram = \"every_verdict\"";
@@ -30,7 +33,7 @@ fn a_program_that_does_not_return_is_unloaded_at_once() {
     wait_until_stuck(&daemon);
     let start = Instant::now();
     daemon.json(&["unload", "gen", "--all"]);
-    assert!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT, "it took {:?}", start.elapsed());
     daemon.wait_for("no failure", || {
         daemon.json(&["status"])["failures"] == Value::Array(Vec::new())
     });
@@ -55,7 +58,7 @@ fn a_reload_changes_how_long_a_program_may_run() {
     daemon.end();
 }
 
-/// `Daemon::end` sends SIGTERM, and fails unless the daemon has ended after two seconds.
+/// `Daemon::end` sends SIGTERM, and fails unless the daemon ends soon.
 #[test]
 fn a_daemon_whose_program_does_not_return_ends() {
     let bench = Bench::new("daemon_stuck_end");

@@ -164,7 +164,7 @@ fn without_a_primary_nobody_takes_over_again() {
 
 #[test]
 fn a_link_that_comes_back_waits_unless_it_is_the_only_one() {
-    let updelay = Duration::from_millis(300);
+    let updelay = Duration::from_secs(3600);
     let mut bond = Kept::new(Settings { updelay, ..watching() }, 2);
     bond.until("active member", active("m0"));
     let ports = [bond.members[0].port, bond.members[1].port];
@@ -176,10 +176,8 @@ fn a_link_that_comes_back_waits_unless_it_is_the_only_one() {
     up(&bond, 0, true);
     bond.until("wait", |status| status.members[0].link == Mii::Back);
     // The other one goes: there is nothing better to wait for.
-    let before = Instant::now();
     up(&bond, 1, false);
     bond.until("fail-over", active("m0"));
-    assert!(before.elapsed() < updelay, "{:?}", before.elapsed());
 }
 
 /// LACP through the engine: a far end that is in sync, and the frames that it got.

