@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towpath_testing::{Row, Watch};
 
-/// What was reached, by all objects that were opened with it.
+/// Coverage of all objects that were opened with it.
 #[pyclass(frozen, skip_from_py_object, module = "towpath._native")]
 #[derive(Clone, Default)]
 pub(crate) struct Coverage(Arc<Mutex<towpath_testing::Coverage>>);
@@ -26,25 +26,25 @@ impl Coverage {
         Coverage::default()
     }
 
-    /// All of it, for another process.
+    /// The coverage as a document, for another process.
     fn document(&self) -> PyResult<String> {
         serde_json::to_string(&*self.0.lock()).map_err(|error| unreadable(&error))
     }
 
-    /// Adds what another process reached.
+    /// Adds the coverage of another process.
     fn merge(&self, document: &str) -> PyResult<()> {
         let other = serde_json::from_str(document).map_err(|error| unreadable(&error))?;
         self.0.lock().merge(other);
         Ok(())
     }
 
-    /// C files, and how many of their lines and branches were reached.
+    /// C files, with the number of lines and branches that were reached.
     fn rows(&self) -> Vec<(String, String, String)> {
         let row = |Row { file, lines, branches }| (file, lines, branches);
         self.0.lock().rows().into_iter().map(row).collect()
     }
 
-    /// The lines that nothing reached.
+    /// The lines that no run reached.
     fn unreached(&self) -> Vec<String> {
         self.0.lock().unreached().collect()
     }
@@ -54,7 +54,7 @@ impl Coverage {
         self.0.lock().tracefile()
     }
 
-    /// A page.
+    /// An HTML page.
     fn page(&self) -> String {
         self.0.lock().page()
     }

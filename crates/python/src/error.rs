@@ -6,7 +6,12 @@ use pyo3::prelude::*;
 use towpath::verifier::Rejection;
 use towpath::{Errno, LoadError, interp};
 
-create_exception!(towpath, Error, PyException, "What Towpath refuses, and why.");
+create_exception!(
+    towpath,
+    Error,
+    PyException,
+    "The error for anything that Towpath refuses; its text is the reason."
+);
 create_exception!(towpath, ObjectError, Error, "An object file that can't be opened or linked.");
 create_exception!(
     towpath,
@@ -15,7 +20,12 @@ create_exception!(
     "A program that can't be proved safe.\n\nAttributes: program, reason (the kernel's words), hint, \
      errno (a name), insn (index or None), instruction, file, line, column, source, registers."
 );
-create_exception!(towpath, Fault, Error, "A run that did what no verified program can do.");
+create_exception!(
+    towpath,
+    Fault,
+    Error,
+    "A run with behaviour that is impossible for a verified program."
+);
 
 /// The exception for an object or program that is refused.
 pub(crate) fn refused(py: Python<'_>, path: &str, error: &LoadError) -> PyErr {

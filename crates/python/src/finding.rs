@@ -2,28 +2,28 @@
 
 use pyo3::prelude::*;
 
-/// A mistake in a program that verifiers let pass, or something to look at.
+/// A mistake in a program that verifiers accept, or a note.
 #[pyclass(frozen, get_all, eq, hash, module = "towpath")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Finding {
-    /// What kind of mistake it is: a heading of docs/sanitizer.md.
+    /// The kind of mistake: a heading of docs/sanitizer.md.
     kind: &'static str,
-    /// `error`, or `note` where it may be meant so.
+    /// `error`, or `note` if it may be intended.
     severity: &'static str,
     /// Name of the program.
     program: String,
     /// Number of the instruction.
     insn: usize,
-    /// C file and line; None where the object doesn't tell.
+    /// C file and line; None if the object has no line information.
     file: Option<String>,
     line: Option<u32>,
     /// The text of that line.
     source: String,
-    /// What is wrong, in one sentence.
+    /// The mistake, in one sentence.
     message: String,
-    /// Further lines: what has to do with it, and where.
+    /// Related places in the program, each with a text.
     related: Vec<String>,
-    /// What to do.
+    /// The remedy.
     hint: String,
     text: String,
 }

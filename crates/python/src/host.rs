@@ -16,7 +16,7 @@ use towpath_testing::{ConnectionDocument, SocketDocument, why_not_entered};
 
 use crate::error;
 
-/// What programs of the objects that were opened with it are told of their host.
+/// The host that programs see, for all objects that were opened with it.
 #[pyclass(frozen, skip_from_py_object, module = "towpath._native")]
 #[derive(Clone, Default)]
 pub(crate) struct Host(Arc<SharedHost>);
@@ -27,7 +27,7 @@ struct SharedHost {
     said: Mutex<Said>,
 }
 
-/// All that was described so far.
+/// The description so far.
 #[derive(Clone, Default)]
 struct Said {
     tables: HostState,
@@ -83,7 +83,7 @@ impl Host {
         Ok(())
     }
 
-    /// Applies a change to the description, or leaves all as it was.
+    /// Applies a change to the description; on an error, the description stays as it was.
     fn change(&self, change: impl FnOnce(&mut Said) -> Result<(), Problem>) -> PyResult<()> {
         let refused = |problem: Problem| PyValueError::new_err(problem.to_string());
         let mut said = self.0.said.lock();
@@ -102,13 +102,13 @@ impl Host {
         Host::default()
     }
 
-    /// Adds an `interface`, `route`, `neighbour`, `socket` or `connection`, as files say it.
+    /// Adds an `interface`, `route`, `neighbour`, `socket` or `connection`, in the format of files.
     fn add(&self, what: &str, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let entry = depythonize(entry)?;
         self.change(|said| said.add(what, entry))
     }
 
-    /// Takes interfaces, routes and neighbours from a file instead.
+    /// Replaces interfaces, routes and neighbours by those of a file.
     fn load(&self, path: PathBuf) -> PyResult<()> {
         let text = std::fs::read_to_string(&path)?;
         let wrong = |message: String| Problem::new(path.display().to_string(), message);

@@ -40,13 +40,13 @@ mod _native {
     use towpath_bpf::suggest;
     use towpath_document::parse_duration;
 
-    /// `; did you mean "X"?`, or what names there are.
+    /// `; did you mean "X"?`, or a list of the names.
     #[pyfunction]
     fn among(wanted: &str, names: Vec<String>) -> String {
         suggest::among(wanted, names.iter().map(String::as_str))
     }
 
-    /// Nanoseconds of a time as people write it: `500ms`.
+    /// Nanoseconds of a time that is written like `500ms`.
     #[pyfunction]
     fn nanoseconds(time: &str) -> PyResult<u64> {
         let time = parse_duration(time).map_err(PyValueError::new_err)?;

@@ -14,7 +14,7 @@ use towpath::maps::{Keys, Value, Values, typed};
 use crate::error;
 use crate::object::Shared;
 
-/// A map, the object's or one inside another.
+/// A map of the object, or an inner map.
 #[pyclass(frozen, module = "towpath._native")]
 pub(crate) struct Map {
     map: Arc<towpath::maps::Map>,
@@ -86,7 +86,7 @@ impl Map {
         self.map.name()
     }
 
-    /// The kernel's name of its kind, e.g. `lru_hash`.
+    /// The kernel's name of the map's kind, e.g. `lru_hash`.
     #[getter]
     fn kind(&self) -> &'static str {
         self.map.kind().name()
@@ -107,13 +107,13 @@ impl Map {
         self.map.value_size()
     }
 
-    /// Whether its elements have no keys: queues, stacks, bloom filters, ring buffers.
+    /// Whether the map's elements have no keys: queues, stacks, bloom filters, ring buffers.
     #[getter]
     fn is_keyless(&self) -> bool {
         self.map.kind().keys() == Keys::None
     }
 
-    /// What a key leads to; `None` if nothing.
+    /// The value of a key; `None` if there is no such element.
     fn lookup<'py>(
         &self,
         py: Python<'py>,
@@ -172,7 +172,7 @@ impl Map {
         }
     }
 
-    /// All keys, as they are now.
+    /// A copy of all keys.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let def = self.map.def();
         let keys: Vec<Json> = match self.map.kind().values() {
@@ -194,17 +194,17 @@ impl Map {
         self.put(Json::Array(vec![from_python(value)?]))
     }
 
-    /// Takes the next value of a queue or stack; `None` if there is none.
+    /// Removes and returns the next value of a queue or stack; `None` if it is empty.
     fn pop<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.next(py, self.map.user().lookup_and_delete(&[], 0))
     }
 
-    /// The next value of a queue or stack, which stays; `None` if there is none.
+    /// Returns the next value of a queue or stack, and keeps it; `None` if it is empty.
     fn peek<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.next(py, self.map.user().lookup(&[], 0))
     }
 
-    /// Takes the records that programs sent through a ring buffer or as perf events.
+    /// Removes and returns the records that programs sent to a ring buffer or as perf events.
     fn records<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
         let mut records = Vec::new();
         self.map.take_records(|record| records.push(PyBytes::new(py, record)));

@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::map::Map;
 use crate::program::{Lane, Program};
 
-/// An opened object: its maps, and what its programs share.
+/// An opened object: its maps, and the state that its programs share.
 #[pyclass(frozen, module = "towpath._native")]
 pub(crate) struct Object(Arc<Shared>);
 
@@ -94,14 +94,14 @@ impl Object {
         Ok(Object(Arc::new(Shared { state, path: shown, coverage, host })))
     }
 
-    /// Names of its programs with their sections, in the file's order.
+    /// Names of the object's programs with their sections, in the file's order.
     fn programs(&self) -> Vec<(String, String)> {
         let state = self.0.state();
         let programs = state.loader.object().programs().iter();
         programs.map(|program| (program.name.clone(), program.section.clone())).collect()
     }
 
-    /// Verifies a program, compiles it and gives it ready to run.
+    /// Verifies and compiles a program, and returns it ready to run.
     fn program(&self, py: Python<'_>, name: Option<&str>) -> PyResult<Program> {
         let loaded = py.detach(|| {
             let program = self.0.state().loader.program(name.map_or(Select::Only, Select::Name))?;
@@ -112,7 +112,7 @@ impl Object {
         Ok(Program::new(program, Arc::clone(&self.0)))
     }
 
-    /// Its maps, constants apart.
+    /// The object's maps, except constants.
     fn maps(&self) -> Vec<Map> {
         let state = self.0.state();
         let maps = state.loader.maps().maps().iter();
@@ -122,12 +122,12 @@ impl Object {
         maps.filter(is_users).map(|map| Map::new(Arc::clone(map), Arc::clone(&self.0))).collect()
     }
 
-    /// What programs printed since the last call.
+    /// Lines that programs printed since the last call.
     fn printed(&self) -> Vec<String> {
         self.0.state().loader.surroundings().trace.take()
     }
 
-    /// What the sanitizer found since the last call.
+    /// Findings of the sanitizer since the last call.
     fn findings(&self) -> Vec<Finding> {
         let mut state = self.0.state();
         let workers = state.lanes.iter_mut().map(|lane| &mut lane.worker);
@@ -136,7 +136,7 @@ impl Object {
         found.collect()
     }
 
-    /// The time programs see, in nanoseconds; 0 while it is the machine's.
+    /// The clock that programs see, in nanoseconds; 0 for the machine's clock.
     #[getter]
     fn clock(&self) -> u64 {
         self.0.state().loader.surroundings().clock.set_time().unwrap_or(0)

@@ -21,7 +21,7 @@ pub(crate) struct Program {
     shared: Arc<Shared>,
 }
 
-/// What a run did.
+/// The result of a run.
 #[pyclass(frozen, get_all, module = "towpath._native")]
 pub(crate) struct Run {
     returned: u32,
@@ -68,12 +68,12 @@ impl Program {
         self.program.name()
     }
 
-    /// How it is really executed, and why not as asked.
+    /// The executor of the program, and the reason if it isn't the requested one.
     fn exec(&self) -> (&'static str, Option<String>) {
         (self.program.exec().name(), self.program.exec_status().fallback)
     }
 
-    /// Runs it on one packet.
+    /// Runs the program on one packet.
     fn run(
         &self,
         py: Python<'_>,
@@ -108,9 +108,9 @@ impl Program {
         })
     }
 
-    /// Runs it on so many rows of bytes; gives what was returned for each and the lengths of the
-    /// packets then, both as 32-bit numbers in this machine's order, and `out` with the packets, as
-    /// far as they fit.
+    /// Runs the program on rows of bytes. Returns the return values and the packets' new lengths,
+    /// both as 32-bit numbers in this machine's byte order, and `out` with the packets, cut to the
+    /// length of its rows.
     fn run_burst<'py>(
         &self,
         py: Python<'py>,

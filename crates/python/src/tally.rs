@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::finding::Finding;
 use crate::object::Object;
 
-/// What programs of one object file did in many runs.
+/// Observations of one object file's programs over many runs.
 #[pyclass(frozen, module = "towpath._native")]
 pub(crate) struct Tally(Mutex<towpath::Tally>);
 
@@ -17,12 +17,12 @@ impl Tally {
         Tally(Mutex::default())
     }
 
-    /// Adds what was seen of an object since the last time.
+    /// Adds an object's observations since the last call.
     fn add(&self, object: &Object) {
         object.add_to(&mut self.0.lock());
     }
 
-    /// What there is to say.
+    /// The findings.
     fn findings(&self) -> Vec<Finding> {
         self.0.lock().findings().iter().map(Finding::from).collect()
     }

@@ -12,7 +12,7 @@ pub(crate) struct BenchArgs {
     /// Object files, or folders of them [default: build/programs, maps filled from tests/data]
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
-    /// Executor to compare with
+    /// Peer to compare with
     #[arg(long, value_enum, default_value_t = Peer::Interp)]
     pub against: Peer,
     /// Measure single helpers, kfuncs and map operations, with programs that do one thing many
@@ -29,39 +29,39 @@ pub(crate) struct BenchArgs {
     /// Choose the frame among those of a capture [default: among generated ones]
     #[arg(long = "in", value_name = "A.pcap")]
     pub input: Option<PathBuf>,
-    /// The frame with this number, instead of the one that makes most work
+    /// Number of the frame [default: the frame that takes the program most work]
     #[arg(long, value_name = "N")]
     pub frame: Option<usize>,
-    /// Give every frame another source address and port, so many different ones; of several
-    /// numbers, each is measured [default: 1,4096,1048576 beside the kernel, else 1,4096]
+    /// Number of flows: frames get this many different source addresses and ports. Each of several
+    /// numbers is measured [default: 1,4096,1048576 beside the kernel, else 1,4096]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=FLOWS_MAX))]
     pub flows: Vec<u32>,
-    /// Fill hash tables up, so that they do not fit the caches; with a million flows unless
-    /// --flows is given
+    /// Fill hash tables, so that they do not fit into the caches; the number of flows is then a
+    /// million unless --flows is given
     #[arg(long)]
     pub cold: bool,
     /// Rounds; each measures the peer and every --exec once
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Length of one measurement in the kernel; others take a quarter
+    /// Length of one measurement in the kernel; other measurements take a quarter of it
     #[arg(long, value_name = "MS", default_value_t = 400)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub window: u32,
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,
-    /// Show where a program's time goes, by C line; of --exec jit and llvm
+    /// Show the time that each C line takes; for --exec jit and llvm
     #[arg(long)]
     pub profile: bool,
-    /// How far the verifier is trusted
+    /// Trust in the verifier
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,
-    /// Write a report with charts here
+    /// Write a report with charts to this file
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
-    /// Which programs; all when not given.
+    /// The programs [default: all].
     #[command(flatten)]
     pub selection: Selection,
     /// Settings for linking.

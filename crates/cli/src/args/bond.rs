@@ -11,8 +11,9 @@ use towpath_engine::bond::XmitPolicy;
 pub(crate) enum BondCommand {
     /// Print the hash by which a bond chooses a member for a frame
     ///
-    /// One line a frame: the kernel's hash, 8 hex digits, and with --members the number of the
-    /// usable member it takes, from 0 in the order in which members joined. Needs no daemon.
+    /// The output has a line for each frame: the kernel's hash in 8 hex digits, and with --members
+    /// the number of the usable member that the frame takes, counted from 0 in the order in which
+    /// members joined. The command needs no daemon.
     Hash(BondHashArgs),
     /// Show bonds and their members, as /proc/net/bonding does
     #[command(visible_alias = "list")]
@@ -26,13 +27,13 @@ pub(crate) struct BondHashArgs {
     /// layer2, layer3+4, layer2+3, encap2+3, encap3+4, vlan+srcmac, or the kernel's number
     #[arg(value_name = "POLICY")]
     pub policy: XmitPolicy,
-    /// Frame in hex, from the Ethernet header on; "-" reads one a line from standard input
+    /// Frame in hex, from the Ethernet header on; "-" reads a frame per line from standard input
     #[arg(value_name = "FRAME_HEX", allow_hyphen_values = true)]
     pub frame: Option<String>,
     /// Capture whose frames are hashed; "-" is standard input
     #[arg(long = "in", value_name = "FILE")]
     pub input: Option<PathBuf>,
-    /// How many members are usable: print the one that each frame takes too
+    /// Number of usable members: also print the member that each frame takes
     #[arg(long, value_name = "N")]
     pub members: Option<NonZeroU32>,
 }

@@ -1,4 +1,4 @@
-//! Arguments of the daemon and of the verbs that talk to it.
+//! Arguments of the daemon and of the commands that talk to it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::Selection;
 use crate::complete;
 use crate::daemon::AsType;
 
-/// Which daemon.
+/// The daemon.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SocketArgs {
     /// The daemon's socket
@@ -24,10 +24,10 @@ pub(crate) struct SocketArgs {
 /// Arguments of `up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Configuration; without one, a daemon without ports
+    /// Configuration file [default: a daemon without ports]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The socket of the API, instead of the configuration's
+    /// The API's socket [default: the configuration's]
     #[arg(long, value_name = "PATH", env = "TOWPATH_SOCKET")]
     pub socket: Option<PathBuf>,
     /// End after this time: 10s, 500ms, 2m
@@ -38,15 +38,15 @@ pub(crate) struct UpArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Configuration
+    /// Configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
 }
 
-/// Arguments of verbs that need nothing but a daemon.
+/// Arguments of commands that take only the daemon's socket.
 #[derive(Debug, Args)]
 pub(crate) struct PlainArgs {
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -54,24 +54,24 @@ pub(crate) struct PlainArgs {
 /// Arguments of `reload`.
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
-    /// Take a configuration without ports, and with it away all ports there are
+    /// Accept a configuration without ports, which removes all ports
     #[arg(long)]
     pub allow_empty: bool,
-    /// Exit with 0 once the configuration is taken, although something of it isn't so yet
+    /// Exit with 0 once the daemon has accepted the configuration, even if parts of it failed
     #[arg(long)]
     pub accept_failures: bool,
 }
 
-/// Arguments of verbs about one port or all.
+/// Arguments of commands about one port or all ports.
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
-    /// Port; all when not given
+    /// Port [default: all]
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: Option<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -79,10 +79,10 @@ pub(crate) struct PortArgs {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Which port, and which daemon.
+    /// The port and the daemon.
     #[command(flatten)]
     pub port: PortArgs,
-    /// Exit with 1 while something that is wanted is not there
+    /// Exit with 1 if the actual state differs from the wanted one
     #[arg(long)]
     pub exit_status: bool,
 }
@@ -96,14 +96,14 @@ pub(crate) struct LoadArgs {
     /// Object files; one program of each is attached
     #[arg(value_name = "OBJ", required = true)]
     pub objects: Vec<PathBuf>,
-    /// Which program of each.
+    /// The program of each object.
     #[command(flatten)]
     pub selection: Selection,
-    /// Smaller runs earlier [default: the object's, else 50]
+    /// Priority: programs with smaller numbers run first [default: the object's, else 50]
     #[arg(short = 'P', long, value_name = "PRIO")]
     pub prio: Option<u32>,
-    /// Verdicts after which the next program runs, with commas between them [default: the object's,
-    /// else XDP_PASS]
+    /// Verdicts after which the next program runs, separated by commas [default: the object's, else
+    /// XDP_PASS]
     #[arg(short = 'A', long, visible_alias = "proceed-on", value_name = "ACTIONS")]
     #[arg(value_delimiter = ',')]
     pub actions: Option<Vec<String>>,
@@ -111,44 +111,44 @@ pub(crate) struct LoadArgs {
     /// (dequeue)
     #[arg(long, value_enum, default_value = "rx")]
     pub hook: HookArg,
-    /// Take the place of the program that this is a new version of, with its maps and priority:
-    /// of the only one there, of the one with the same name, of that id, or of all
+    /// Replace an attached program, and take over its maps and priority: without a value, the
+    /// hook's only program or the one with the same name; else the program with this id, or all
     #[arg(long, value_name = "ID|all", num_args = 0..=1, require_equals = true)]
     pub replace: Option<Option<Replaced>>,
-    /// Only if nothing is attached yet
+    /// Fail if a program is already attached
     #[arg(long, conflicts_with = "replace")]
     pub exclusive: bool,
-    /// As xdp-loader has it. Programs run natively here, always
+    /// Mode, for xdp-loader's command lines: programs always run natively
     #[arg(short, long, value_enum, value_name = "MODE")]
     pub mode: Option<ModeArg>,
     /// Set a global variable: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<super::Assignment>,
-    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    /// Set the size of a map that the object leaves to its loader (max_entries 0)
     #[arg(long = "map-size", value_name = "NAME=N")]
     pub map_sizes: Vec<super::MapSize>,
     /// Fill the program's maps from this file
     #[arg(long, value_name = "FILE")]
     pub map_init: Option<PathBuf>,
-    /// Use a map that is there already, by its id or the path of its pin
+    /// Use an existing map, named by its id or the path of its pin
     #[arg(long = "map", value_name = "NAME=ID|PIN")]
     pub shared_maps: Vec<super::SharedMap>,
     /// With --replace: start with empty maps, instead of the previous program's
     #[arg(long, requires = "replace")]
     pub fresh_maps: bool,
-    /// With --replace: treatment of the entries of a map whose shape changed
+    /// With --replace: copy or drop the entries of a map whose definition changed
     #[arg(long, value_name = "NAME=copy|drop", requires = "replace")]
     pub map_migrate: Vec<super::Migration>,
-    /// With --replace: a map of the program before has another name in the new one
+    /// With --replace: give map NEW the entries of the previous program's map OLD
     #[arg(long, value_name = "OLD=NEW", requires = "replace")]
     pub map_rename: Vec<super::Rename>,
-    /// With --replace: entries that the new program has no room or no map for may go
+    /// With --replace: allow the loss of entries that have no room or no map in the new program
     #[arg(long, requires = "replace")]
     pub lossy: bool,
-    /// Bind the programs to the port, so that they may ask for receive hints (xdpmeta_dev)
+    /// Bind the programs to the port, so that they can read receive hints (xdpmeta_dev)
     #[arg(long)]
     pub dev_bound: bool,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -160,7 +160,7 @@ pub(crate) enum HookArg {
     Rx,
     /// Frames that leave.
     Tx,
-    /// Which packet of a queue leaves next.
+    /// The choice of the next packet that leaves a queue.
     Dequeue,
 }
 
@@ -177,14 +177,14 @@ impl From<HookArg> for HookState {
 /// Where an XDP program runs, in xdp-loader's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
-    /// In the driver, as all programs here.
+    /// In the driver: the mode of all programs in Towpath.
     Native,
-    /// The best there is, which is that.
+    /// The best available mode, which is native.
     Unspecified,
-    /// Behind the driver, on socket buffers.
+    /// After the driver, on socket buffers (not available).
     #[value(alias = "generic")]
     Skb,
-    /// In the device.
+    /// In the device (not available).
     Hw,
 }
 
@@ -194,7 +194,7 @@ pub(crate) enum NetCommand {
     /// List programs on arriving frames of ports
     #[command(visible_alias = "list")]
     Show(PortArgs),
-    /// Tells how programs are attached here: `load`
+    /// Names the command that attaches programs: `load`
     #[command(hide = true)]
     Attach(ElementArgs),
     /// Detach all programs of a port: xdp dev PORT
@@ -214,7 +214,7 @@ pub(crate) struct BtfDumpArgs {
     /// e.g. file firewall.o, prog id 7, map name flows; `format raw` may follow
     #[arg(value_name = "WORDS", required = true, num_args = 1..)]
     pub words: Vec<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -225,32 +225,32 @@ pub(crate) struct ProgLoadArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
-    /// Where the program is pinned
+    /// Path of the pin
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// In bpftool's words: `type xdp`, `map name NAME WHICH` for a map that is there already
+    /// In bpftool's words: `type xdp`, `map name NAME WHICH` for an existing map
     #[arg(value_name = "WORDS", num_args = 0..)]
     pub words: Vec<String>,
-    /// Which program of the object.
+    /// The program of the object.
     #[command(flatten)]
     pub selection: Selection,
     /// Set a global variable: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<super::Assignment>,
-    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    /// Set the size of a map that the object leaves to its loader (max_entries 0)
     #[arg(long = "map-size", value_name = "NAME=N")]
     pub map_sizes: Vec<super::MapSize>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
 
-/// Whose place a program takes.
+/// The program that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// The place of the program or link with this id.
+    /// The program or link with this id.
     Id(u32),
-    /// The places of all programs on the hook.
+    /// All programs on the hook.
     All,
 }
 
@@ -274,13 +274,13 @@ pub(crate) struct UnloadArgs {
     /// The program with this id [default: the port's only one]
     #[arg(short, long, value_name = "ID")]
     pub id: Option<u32>,
-    /// Only from this hook [default: from each]
+    /// Hook to detach from [default: all]
     #[arg(long, value_enum)]
     pub hook: Option<HookArg>,
     /// All programs of the port
     #[arg(short, long, conflicts_with = "id")]
     pub all: bool,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -288,10 +288,10 @@ pub(crate) struct UnloadArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Ask the daemon once in so many seconds
+    /// Seconds between two queries of the daemon
     #[arg(short, long, value_name = "SEC", default_value = "1", value_parser = parse_seconds)]
     pub interval: f64,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -299,16 +299,16 @@ pub(crate) struct TopArgs {
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Port; all when not given
+    /// Port [default: all]
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: Option<String>,
-    /// Show rates of each of these many seconds until interrupted; with --json a line each
+    /// Show rates every SEC seconds until interrupted; with --json, a line for each interval
     #[arg(short, long, value_name = "SEC", value_parser = parse_seconds)]
     pub interval: Option<f64>,
-    /// End after so many intervals
+    /// End after N intervals
     #[arg(long, value_name = "N", requires = "interval")]
     pub count: Option<u64>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -316,10 +316,10 @@ pub(crate) struct StatsArgs {
 /// Arguments of `events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// End after so many events
+    /// End after N events
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -329,12 +329,12 @@ pub(crate) struct EventsArgs {
 pub(crate) enum PortCommand {
     /// Add a port: KEY=VALUE as in the configuration
     ///
-    /// e.g. `towpath port add p0 kind=pair peer=p1 upper=br0`. A pair's peer is made with it.
+    /// e.g. `towpath port add p0 kind=pair peer=p1 upper=br0`, which also creates the peer p1.
     Add(PortKeysArgs),
-    /// Take a port away, with its peer and its programs
+    /// Remove a port, with its peer and its programs
     #[command(visible_alias = "delete")]
     Del(PortNameArgs),
-    /// Change a port: KEY=VALUE; KEY= takes a value away
+    /// Change a port: KEY=VALUE sets a value, KEY= removes it
     Set(PortKeysArgs),
     /// Show ports
     #[command(visible_alias = "list")]
@@ -350,7 +350,7 @@ pub(crate) struct PortKeysArgs {
     /// Keys, as in the configuration
     #[arg(value_name = "KEY=VALUE", required = true)]
     pub keys: Vec<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -361,7 +361,7 @@ pub(crate) struct PortNameArgs {
     /// Port
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -369,12 +369,11 @@ pub(crate) struct PortNameArgs {
 /// A program, map or link, as bpftool names it: `id 7`, `name NAME`, or just one of them.
 #[derive(Debug, Args)]
 pub(crate) struct ObjectArgs {
-    /// Which one: id N, name NAME, tag TAG, pinned PATH, or the id or name itself; all when not
-    /// given
+    /// The object: id N, name NAME, tag TAG, pinned PATH, or the id or name itself [default: all]
     #[arg(value_name = "WHICH", num_args = 0..=2)]
     #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub which: Vec<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -387,9 +386,9 @@ pub(crate) enum GuestCommand {
     Show(PortArgs),
     /// Write a virtual machine's objects to a file, while it runs
     Save(GuestFileArgs),
-    /// Restore saved state into an empty VM
+    /// Restore a virtual machine's objects from a file; it must have none
     Restore(GuestFileArgs),
-    /// Take everything away that a virtual machine has
+    /// Free all objects of a virtual machine
     Reset(GuestArgs),
 }
 
@@ -399,7 +398,7 @@ pub(crate) struct GuestArgs {
     /// The virtual machine's port
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub port: String,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -413,7 +412,7 @@ pub(crate) struct GuestFileArgs {
     /// The file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -424,13 +423,13 @@ pub(crate) enum BridgeCommand {
     /// List bridges, with their ports
     #[command(visible_alias = "list")]
     Show(PlainArgs),
-    /// List the addresses that a bridge knows, and the ports they are behind
+    /// List the addresses that a bridge has learnt, each with its port
     Fdb(BridgeArgs),
-    /// Make a bridge; ports are put into it with `port set PORT upper=BRIDGE`
+    /// Create a bridge; `port set PORT upper=BRIDGE` puts a port into it
     Add(BridgeKeysArgs),
     /// Change a bridge
     Set(BridgeKeysArgs),
-    /// Take a bridge away that no port is in
+    /// Remove a bridge that has no ports
     #[command(visible_alias = "delete")]
     Del(BridgeArgs),
 }
@@ -441,7 +440,7 @@ pub(crate) struct BridgeArgs {
     /// Bridge
     #[arg(value_name = "BRIDGE")]
     pub bridge: String,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -452,21 +451,21 @@ pub(crate) struct BridgeKeysArgs {
     /// Bridge
     #[arg(value_name = "BRIDGE")]
     pub bridge: String,
-    /// Seconds after which an address is forgotten that was not heard of
+    /// Seconds after which the bridge forgets an address that sends no frames
     #[arg(value_name = "ageing=SECONDS")]
     pub keys: Vec<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
 
-/// An object and where it is to be pinned.
+/// An object, and the path of its pin.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// e.g. id 7 firewall, or name limits fw/limits: below /sys/fs/bpf of the daemon's own
+    /// e.g. id 7 firewall, or name limits fw/limits; paths are below the daemon's own /sys/fs/bpf
     #[arg(value_name = "WHICH PATH", required = true, num_args = 2..=3)]
     pub words: Vec<String>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -474,10 +473,10 @@ pub(crate) struct PinArgs {
 /// A pin.
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// Where it is
+    /// Path of the pin
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -488,38 +487,39 @@ pub(crate) enum MapCommand {
     /// List maps of loaded programs
     #[command(visible_alias = "list")]
     Show(ObjectArgs),
-    /// Show everything in a map
+    /// Show all elements of a map
     Dump(MapDumpArgs),
     /// Create a map and pin it: PATH type KIND key BYTES value BYTES entries N name NAME [flags F]
     ///
-    /// It lives as long as its pin, and ends with the daemon.
+    /// The map exists until its pin is removed or the daemon ends.
     Create(ElementArgs),
     /// Look an element up: MAP key KEY
     Lookup(ElementArgs),
-    /// Show the key behind a key, or the first: MAP [key KEY]
+    /// Show the key after a key, or the first one: MAP [key KEY]
     Getnext(ElementArgs),
     /// Show the next value of a queue or stack: MAP
     Peek(ElementArgs),
-    /// Take the next value out of a queue or stack: MAP
+    /// Remove and show the next value of a queue or stack: MAP
     #[command(visible_alias = "dequeue")]
     Pop(ElementArgs),
-    /// Put a value into a queue or stack: MAP value VALUE
+    /// Add a value to a queue or stack: MAP value VALUE
     #[command(visible_alias = "enqueue")]
     Push(ElementArgs),
-    /// Put an element: MAP key KEY value VALUE [any|exist|noexist]
+    /// Store an element: MAP key KEY value VALUE [any|exist|noexist]
     Update(ElementArgs),
     /// Delete an element: MAP key KEY
     Delete(ElementArgs),
-    /// Put the rows of a file into a map, all of them or none: MAP FILE
+    /// Store the rows of a file in a map, all of them or none: MAP FILE
     Load(MapLoadArgs),
-    /// Keep a map alive, under a name: MAP PATH
+    /// Pin a map, which keeps it alive: MAP PATH
     Pin(PinArgs),
-    /// End a pin
+    /// Remove a pin
     Unpin(UnpinArgs),
     /// Show records of a ring buffer or perf event array, as programs send them
     ///
-    /// A record goes to one reader, so a map has one at a time. One that is too slow loses records,
-    /// which are counted; programs find no room then, as in the kernel. Ends when interrupted.
+    /// A map has one reader at a time. If the reader is too slow, records are lost and counted: a
+    /// full ring buffer gives the program an error, as in the kernel. The command ends when
+    /// interrupted.
     #[command(name = "event_pipe", visible_alias = "event-pipe")]
     EventPipe(EventPipeArgs),
 }
@@ -527,14 +527,14 @@ pub(crate) enum MapCommand {
 /// Arguments of `map dump`.
 #[derive(Debug, Args)]
 pub(crate) struct MapDumpArgs {
-    /// Which map, and which daemon.
+    /// The map and the daemon.
     #[command(flatten)]
     pub object: ObjectArgs,
     /// Show the key, or FIELD (key.source, value.address), as an IPv4 address, or a number in
     /// network order: ipv4, be16, be32
     #[arg(long = "as", value_name = "[FIELD=]TYPE")]
     pub as_types: Vec<AsType>,
-    /// Write rows that `map load` reads
+    /// Write rows in a format that `map load` reads
     #[arg(long, value_name = "FORMAT", conflicts_with = "as_types")]
     pub format: Option<RowFormat>,
 }
@@ -546,13 +546,13 @@ pub(crate) struct MapLoadArgs {
     #[arg(value_name = "MAP FILE", required = true, num_args = 2..=3)]
     #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub words: Vec<String>,
-    /// Remove elements that the file does not have, so that both are equal afterwards
+    /// Remove elements that the file does not have, so that the map equals the file
     #[arg(long)]
     pub replace: bool,
-    /// Format of the file [default: by the end of its name (.csv, .bin), else json]
+    /// Format of the file [default: by its extension (.csv, .bin), else json]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RowFormat>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -562,14 +562,14 @@ pub(crate) struct MapLoadArgs {
 pub(crate) enum RowFormat {
     /// An object of key and value in each line, or a list of them, as `map dump --json` writes it
     Json,
-    /// A first line that names columns (key, value, key.FIELD, value.FIELD, cpu0), then the cells
+    /// Cells below a line that names the columns (key, value, key.FIELD, value.FIELD, cpu0)
     Csv,
-    /// The bytes of key and value, of per-CPU kinds a value for each CPU, and nothing else
+    /// The bytes of key and value, without separators; per-CPU kinds have a value for each CPU
     Packed,
 }
 
 impl RowFormat {
-    /// As the API calls it.
+    /// The format's name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             RowFormat::Json => "json",
@@ -582,18 +582,18 @@ impl RowFormat {
 /// Arguments of `map event_pipe`.
 #[derive(Debug, Args)]
 pub(crate) struct EventPipeArgs {
-    /// Which map: id N, name NAME, pinned PATH, or the id or name itself; then `cpu N` for one slot
+    /// The map: id N, name NAME, pinned PATH, or the id or name itself; then `cpu N` for one slot
     /// of a perf event array
     #[arg(value_name = "MAP", required = true, num_args = 1..)]
     #[arg(add = ArgValueCompleter::new(complete::objects))]
     pub words: Vec<String>,
-    /// Show records through this structure of the object's types (BTF), not in hex
+    /// Show records as this structure of the object's types (BTF) [default: in hex]
     #[arg(long, value_name = "STRUCT")]
     pub r#type: Option<String>,
-    /// End after so many records
+    /// End after N records
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -601,16 +601,16 @@ pub(crate) struct EventPipeArgs {
 /// Arguments of `prog tracelog`.
 #[derive(Debug, Args)]
 pub(crate) struct TracelogArgs {
-    /// A program's stream: stdout PROG or stderr PROG; without, lines of all programs by bpf_printk
+    /// A program's stream: stdout PROG or stderr PROG [default: bpf_printk lines of all programs]
     #[arg(value_name = "STREAM", num_args = 0..=3)]
     pub words: Vec<String>,
-    /// Go on when all of a stream was read, until interrupted or the program goes
+    /// Wait for more output of the stream, until interrupted or the program is freed
     #[arg(short, long)]
     pub follow: bool,
-    /// End after so many lines, or pieces of a stream
+    /// End after N lines, or N pieces of a stream
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -630,7 +630,7 @@ pub(crate) struct ElementArgs {
     /// network order: ipv4, be16, be32
     #[arg(long = "as", value_name = "[FIELD=]TYPE")]
     pub as_types: Vec<AsType>,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -643,16 +643,16 @@ pub(crate) enum LinkCommand {
     Show(ObjectArgs),
     /// Detach a link
     Detach(ObjectArgs),
-    /// Keep a link alive, under a name: LINK PATH
+    /// Pin a link, which keeps it alive: LINK PATH
     Pin(PinArgs),
-    /// End a pin
+    /// Remove a pin
     Unpin(UnpinArgs),
 }
 
 /// Arguments of `exec`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExecCommand {
-    /// As `towpath up`
+    /// Run the daemon, as `towpath up` does
     Up(UpArgs),
 }
 

@@ -11,12 +11,12 @@ use super::Selection;
 /// The commands under `demo`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoCommand {
-    /// Join two network namespaces through a program that is replaced under load (needs root)
+    /// Connect two network namespaces through a program that is replaced under load (needs root)
     ///
-    /// Two hosts with the kernel's own stacks get a tap each, joined by a daemon in this process:
-    /// ping, then iperf3, while the program on the first port is replaced again and again. In the
-    /// end: the conservation of frames, and the daemon's status. Nothing stays behind, after Ctrl-C
-    /// neither.
+    /// Two hosts with the kernel's own stacks get a tap each, and a daemon in this process connects
+    /// the taps. The demo runs ping, then iperf3 while the program on the first port is replaced
+    /// over and over, and shows the conservation of frames and the daemon's status. It removes
+    /// everything that it created, also after Ctrl-C.
     Live(DemoLiveArgs),
 }
 
@@ -26,10 +26,10 @@ pub(crate) struct DemoLiveArgs {
     /// Object file of the program between the hosts
     #[arg(value_name = "OBJ", default_value = "build/programs/firewall.o")]
     pub object: PathBuf,
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub selection: Selection,
-    /// How long iperf3 runs, in whole seconds: 3s, 1m
+    /// Time for which iperf3 runs, in whole seconds: 3s, 1m
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
     pub runs_for: Duration,
 }

@@ -1,4 +1,4 @@
-//! The commands in groups, as help and the manual page show them.
+//! The groups of commands in the help and the manual page.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory as _};
 
 use super::Cli;
 
-/// Commands that belong together, in the order in which people meet them.
+/// Groups of commands, in the order in which users need them.
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("Write and test programs", &["new", "test", "run", "verify", "bench", "inspect", "prog"]),
     ("Run them live", &["up", "check", "reload", "load", "unload", "demo", "exec"]),
@@ -21,7 +21,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("This command", &["help", "completions", "man"]),
 ];
 
-/// The command line, whose help shows the commands in groups.
+/// The command line, with the commands in groups in its help.
 pub(crate) fn command() -> Command {
     let command = Cli::command();
     let (template, mut whole) = (template(&command), command.clone());
@@ -29,13 +29,13 @@ pub(crate) fn command() -> Command {
     command.help_template(template.replace(LISTED, &listed(&whole)))
 }
 
-/// clap knows one list of all commands: here they are in its place.
+/// The template of the help, with groups in place of clap's single list of commands.
 fn template(command: &Command) -> String {
     let header = command.get_styles().get_header();
     format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{LISTED}\
-         {header}Options:{header:#}\n{{options}}\n\n`towpath help COMMAND` says more of each.\
-         {{after-help}}"
+         {header}Options:{header:#}\n{{options}}\n\n\
+         `towpath help COMMAND` describes a command and its options.{{after-help}}"
     )
 }
 
@@ -55,16 +55,16 @@ fn listed(whole: &Command) -> String {
     text
 }
 
-/// A command in a line.
+/// The one-line description of a command.
 pub(crate) fn about(whole: &Command, verb: &str) -> String {
     let command = whole.find_subcommand(verb);
     let about = command.and_then(Command::get_about).map(ToString::to_string);
     about.unwrap_or_default().replace("Print this message or the help", "Show this, or the help")
 }
 
-/// Where the list comes in the template: in no text of ours.
+/// Placeholder of the list in the template: a character that no help text contains.
 const LISTED: &str = "\u{1}";
-/// As long as the longest of them.
+/// Length of the longest command's name.
 const WIDTH: usize = 11;
 
 #[cfg(test)]

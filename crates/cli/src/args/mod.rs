@@ -50,14 +50,14 @@ use clap_complete::Shell;
 /// Towpath takes an XDP object file as the compiler made it, proves its programs safe by the
 /// kernel's rules, and runs them over captures and single packets.
 ///
-/// Exit status: 0 when all went well; 1 when a program was refused (by the verifier, or by the
-/// running kernel), or the daemon said no; 2 when the command line or a file could not be
-/// understood, or the daemon could not be reached.
+/// Exit status: 0 on success; 1 if a program was refused (by the verifier, or by the running
+/// kernel), the daemon refused the request, or a check failed; 2 if the command line or a file has
+/// a mistake, or no daemon answers.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, subcommand_required = true, arg_required_else_help = true)]
 #[command(max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How results are shown, for every command.
+    /// Output options of every command.
     #[command(flatten)]
     pub output: OutputArgs,
     /// The subcommand.
@@ -65,7 +65,7 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
-/// How results are shown.
+/// Output options.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
@@ -85,20 +85,21 @@ pub(crate) struct OutputArgs {
 pub(crate) enum Command {
     /// Run a program over a capture and show its verdicts
     ///
-    /// Every frame of the capture goes through the program as if it had just been received.
-    /// Frames that survive (XDP_PASS, XDP_TX, XDP_REDIRECT) can be written to a capture again,
+    /// The program runs on every frame of the capture, as if the frame had just been received.
+    /// Frames that survive (XDP_PASS, XDP_TX, XDP_REDIRECT) can be written to another capture,
     /// each with its verdict and redirect target.
     Run(Box<RunArgs>),
     /// Run test cases: packets, and expected results of a program
     ///
-    /// A case has contents of maps, packets, and expected verdict, redirect target, packet, maps
-    /// and printed lines, as far as they matter (docs/test.md). It runs on everything --exec names,
-    /// without root and without a network but for "kernel". Exit status 1 when a case failed.
+    /// A case has contents of maps, packets, and the expected verdict, redirect target, packet,
+    /// maps and printed lines, as far as they matter (docs/test.md). It runs on each executor of
+    /// --exec; only "kernel" needs root. The exit status is 1 if a case failed.
     Test(Box<TestArgs>),
-    /// Make a folder with a program of your own, and tests that pass
+    /// Create a folder with a program of your own and passing tests
     ///
-    /// A program in C, its compiled object, a Makefile, cases for `towpath test`, a file for
-    /// pytest, a workflow for CI and a page that explains them. Next: `cd NAME && towpath test`.
+    /// The folder contains a program in C, its compiled object, a Makefile, cases for
+    /// `towpath test`, a file for pytest, a workflow for CI and a page that explains them. Next:
+    /// `cd NAME && towpath test`.
     New(NewArgs),
     /// Check whether programs would be accepted
     ///
@@ -120,14 +121,16 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     /// Test every feature of ports, and compare it with the advertised ones
     ///
-    /// Sends, receives and checks, for each kind of port and for the kernel's own devices: features
-    /// of the netdev matrix, hints, room around packets, MTU, checksums and segmentation both ways
-    /// (docs/features.md). Exit status 1 when something is advertised and does not work.
+    /// Frames are sent, received and checked for each kind of port and for the kernel's own
+    /// devices. The tests cover the kernel's XDP features (netdev netlink family), hints, room
+    /// around packets, MTU, checksums and segmentation in both directions (docs/features.md). The
+    /// exit status is 1 if an advertised feature does not work.
     Qualify(QualifyArgs),
     /// Run the daemon in the foreground
     ///
     /// Ports, bridges, workers and programs come from a TOML file (docs/configuration.md), and
-    /// from the verbs below. SIGHUP reads the file again; SIGTERM ends.
+    /// from the commands `port`, `bridge` and `load`. SIGHUP makes the daemon read the file again,
+    /// SIGTERM ends it.
     Up(UpArgs),
     /// Check a configuration file, without running anything
     Check(CheckArgs),
@@ -177,7 +180,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: NetCommand,
     },
-    /// See where bonds send frames
+    /// Show bonds, and the member that a frame leaves on
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Bond {
         /// The subcommand.
@@ -186,7 +189,7 @@ pub(crate) enum Command {
     },
     /// Show features of the daemon's ports, by the kernel's feature flags
     Features(PortArgs),
-    /// Show programs of virtual machines, and carry them to another daemon
+    /// Show programs of virtual machines, and move them to another daemon
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Guest {
         /// The subcommand.
@@ -202,7 +205,7 @@ pub(crate) enum Command {
     },
     /// Show the daemon's counters, or rates
     Stats(StatsArgs),
-    /// Show ports, programs, maps and drops of the daemon in a terminal, live
+    /// Show ports, programs, maps and drops of the daemon live, in a terminal
     ///
     /// Keys select the view and its order; ? shows them.
     Top(TopArgs),
@@ -211,16 +214,16 @@ pub(crate) enum Command {
     /// Show or capture arriving and leaving frames of a port, with verdicts
     ///
     /// The options are xdpdump's. Frames are shown as they arrive, or as the programs left them,
-    /// with the verdict. A port is not slowed down by a slow reader: copies are lost, and counted.
-    /// Ends when interrupted.
+    /// with the verdict. A slow reader does not slow the port down: copies are lost, and counted.
+    /// The command ends when interrupted.
     Dump(PortDumpArgs),
-    /// AF_XDP sockets: show them, or open one
+    /// Show AF_XDP sockets, or open one
     Xsk {
         /// The subcommand.
         #[command(subcommand)]
         command: XskCommand,
     },
-    /// Run a command of the daemon for a script: `exec up -c FILE --for 10s`
+    /// Run a daemon for a script: `exec up -c FILE --for 10s`
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Exec {
         /// The subcommand.
@@ -236,7 +239,7 @@ pub(crate) enum Command {
     },
     /// Show the contents of an object file
     ///
-    /// Programs, maps, global variables, licence and sizes. Nothing is verified or run.
+    /// Shows programs, maps, global variables, licence and sizes. No program is verified or run.
     Inspect(InspectArgs),
     /// Print a completion script for a shell
     Completions {
@@ -258,25 +261,25 @@ pub(crate) enum ProgCommand {
     ///
     /// The packet is read from a file, or from standard input with "-": raw bytes, or the first
     /// frame of a pcap or pcapng file. With --exec kernel the same linked program is loaded into
-    /// the running kernel instead, which needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. A program
-    /// that a daemon runs (id N, name NAME) is run there, with --live on frames that go on.
+    /// the running kernel, which needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. A program
+    /// of a daemon (id N, name NAME) runs in the daemon, with --live on frames that are then sent.
     Run(Box<ProgRunArgs>),
     /// Show the instructions of a program
     Dump(DumpArgs),
     /// List programs that the daemon has loaded
     #[command(visible_alias = "list")]
     Show(ObjectArgs),
-    /// Load a program into the daemon and pin it, on no port yet
+    /// Load a program into the daemon and pin it, without attaching it
     Load(ProgLoadArgs),
-    /// Keep a program of the daemon alive, under a name: PROG PATH
+    /// Pin a program of the daemon, which keeps it loaded: PROG PATH
     Pin(PinArgs),
-    /// End a pin
+    /// Remove a pin
     Unpin(UnpinArgs),
     /// Show output of running programs (bpf_printk), or a program's stream
     ///
-    /// Without arguments all lines of all programs, as from the kernel's trace_pipe, until
-    /// interrupted. `stdout PROG` and `stderr PROG` print a program's unread bpf_stream_printk
-    /// output.
+    /// Without arguments, the command shows all lines of all programs, as the kernel's trace_pipe
+    /// does, until it is interrupted. `stdout PROG` and `stderr PROG` print a program's unread
+    /// bpf_stream_printk output.
     Tracelog(TracelogArgs),
 }
 
@@ -286,13 +289,13 @@ pub(crate) struct VerifyArgs {
     /// Object files
     #[arg(value_name = "OBJ", required = true)]
     pub objects: Vec<PathBuf>,
-    /// Which programs; all when not given.
+    /// The programs [default: all].
     #[command(flatten)]
     pub selection: Selection,
     /// Values for global variables.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// How far their authors are trusted: "guest" as programs of guests are verified
+    /// Trust in the programs' authors: "guest" applies the rules for programs of virtual machines
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,
 }

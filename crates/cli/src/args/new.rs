@@ -7,7 +7,7 @@ use clap::Args;
 /// Arguments of `new`.
 #[derive(Debug, Args)]
 pub(crate) struct NewArgs {
-    /// The folder to make: its name of letters, digits, - and _, where nothing of that name is yet
+    /// The folder to create; its name has letters, digits, - and _, and does not exist yet
     #[arg(value_name = "NAME")]
     pub path: PathBuf,
 }

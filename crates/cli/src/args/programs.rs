@@ -1,4 +1,4 @@
-//! Arguments that several commands share: which program, and what it is linked with.
+//! Arguments that several commands share: the program, and its settings for linking.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use towpath_daemon::state::MigrateState;
 
-/// Which program of an object; not needed when it has only one.
+/// The program of an object; not needed if the object has only one.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
 pub(crate) struct Selection {
@@ -19,7 +19,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Whether anything was said.
+    /// Whether any of these options was given.
     pub(crate) fn is_given(&self) -> bool {
         self.name.is_some() || self.section.is_some()
     }
@@ -29,10 +29,10 @@ impl Selection {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Program")]
 pub(crate) struct ProgramArgs {
-    /// Set a global variable before the program is linked: an integer, true, false, or hex:BYTES
+    /// Set a global variable before linking: an integer, true, false, or hex:BYTES
     #[arg(long = "set", value_name = "VAR=VALUE")]
     pub set: Vec<Assignment>,
-    /// Give a map whose size the object leaves to its loader (max_entries 0) room for N elements
+    /// Set the size of a map that the object leaves to its loader (max_entries 0)
     #[arg(long = "map-size", value_name = "NAME=N")]
     pub map_sizes: Vec<MapSize>,
     /// Kernel types for CO-RE: a BTF file, or "builtin" for the types that ship with Towpath
@@ -42,7 +42,7 @@ pub(crate) struct ProgramArgs {
 }
 
 impl ProgramArgs {
-    /// Whether anything was said.
+    /// Whether any of these options was given.
     pub(crate) fn is_given(&self) -> bool {
         !self.set.is_empty() || !self.map_sizes.is_empty() || self.btf.is_some()
     }
@@ -53,7 +53,7 @@ impl ProgramArgs {
 pub(crate) struct Assignment {
     /// The variable.
     pub name: String,
-    /// Its value, not yet understood.
+    /// Its value, not parsed yet.
     pub value: String,
 }
 
@@ -94,9 +94,9 @@ impl FromStr for MapSize {
 /// `NAME=ID` or `NAME=PIN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SharedMap {
-    /// The map as the object calls it.
+    /// The map's name in the object.
     pub name: String,
-    /// The id, or the path of a pin, of the one that stands for it.
+    /// The id, or the path of a pin, of the existing map.
     pub place: String,
 }
 
@@ -142,9 +142,9 @@ impl FromStr for Migration {
 /// `OLD=NEW`: two names of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rename {
-    /// In the program before.
+    /// The name in the previous program.
     pub old: String,
-    /// In the one that takes its place.
+    /// The name in the new program.
     pub new: String,
 }
 

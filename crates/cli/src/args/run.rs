@@ -15,14 +15,14 @@ pub(crate) struct RunArgs {
     /// Object file
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
-    /// Capture to run over, pcap or pcapng; "-" is standard input
+    /// Capture with the frames, pcap or pcapng; "-" is standard input
     #[arg(long = "in", value_name = "A.pcap", required = true)]
     pub input: PathBuf,
-    /// Write surviving frames here as pcapng, with verdicts and redirect targets; "-" is standard
-    /// output, and the report goes to standard error
+    /// Write surviving frames to this pcapng file, with verdicts and redirect targets; with "-",
+    /// they go to standard output, and the report to standard error
     #[arg(long = "out", value_name = "B.pcapng")]
     pub output: Option<PathBuf>,
-    /// Run over the whole capture this many times; --out gets the frames of the first
+    /// Run over the whole capture N times; --out gets the frames of the first pass
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
@@ -32,11 +32,11 @@ pub(crate) struct RunArgs {
     /// Executor of the program
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
-    /// Also measure one of the frames, over and over, in the running kernel [default: kernel where
-    /// a report of 1000 frames or more is printed, none with --json]
+    /// Also measure one frame, over and over, in the running kernel [default: kernel for a capture
+    /// of 1000 frames or more, none with --json]
     #[arg(long, value_enum)]
     pub against: Option<RunPeer>,
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub selection: Selection,
     /// Surroundings of the program.
@@ -47,12 +47,12 @@ pub(crate) struct RunArgs {
     pub program: ProgramArgs,
 }
 
-/// Peers that `run` measures beside.
+/// Peers of the measurement that `run` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunPeer {
     /// The running kernel, through BPF_PROG_TEST_RUN (root)
     Kernel,
-    /// Nothing
+    /// No measurement
     None,
 }
 
@@ -62,19 +62,19 @@ pub(crate) struct ProgRunArgs {
     /// Object file, or a program of the daemon: id N, name NAME, tag TAG or pinned PATH
     #[arg(value_name = "OBJ|id N|name NAME", required = true, num_args = 1..=2)]
     pub words: Vec<String>,
-    /// The packet: raw bytes, or a capture of which the first frame is taken; "-" is standard input
+    /// The packet: raw bytes, or a capture whose first frame is used; "-" is standard input
     #[arg(long, value_name = "FILE", required = true)]
     pub data_in: PathBuf,
-    /// Write the packet here as the program left it; "-" is standard output
+    /// Write the packet to this file as the program left it; "-" is standard output
     #[arg(long, value_name = "FILE")]
     pub data_out: Option<PathBuf>,
     /// The context as bytes: struct xdp_md, little endian
     #[arg(long, value_name = "FILE")]
     pub ctx_in: Option<PathBuf>,
-    /// Write the context here as it is afterwards; "-" is standard output
+    /// Write the context to this file after the run; "-" is standard output
     #[arg(long, value_name = "FILE")]
     pub ctx_out: Option<PathBuf>,
-    /// Run the program this many times; duration_ns is for one run
+    /// Run the program N times; duration_ns is the time of one run
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
@@ -84,7 +84,7 @@ pub(crate) struct ProgRunArgs {
     /// Settings for a run in a daemon.
     #[command(flatten)]
     pub running: RunningArgs,
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub selection: Selection,
     /// Surroundings of the program.
@@ -96,29 +96,29 @@ pub(crate) struct ProgRunArgs {
 }
 
 impl ProgRunArgs {
-    /// The object file, where one is meant.
+    /// The object file, if the words name one.
     pub(crate) fn object(&self) -> &Path {
         self.words.first().map_or(Path::new(""), Path::new)
     }
 }
 
-/// How a program of the daemon is run.
+/// Options for running a program of the daemon.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Programs of the daemon")]
 pub(crate) struct RunningArgs {
-    /// Each run is a frame that follows the program's verdict (BPF_F_TEST_XDP_LIVE_FRAMES)
+    /// Send the frame of each run by the program's verdict (BPF_F_TEST_XDP_LIVE_FRAMES)
     #[arg(long)]
     pub live: bool,
-    /// Live frames that are judged before all of them are sent, up to 256 [default: 64]
+    /// Number of runs before their live frames are sent together, up to 256 [default: 64]
     #[arg(long, value_name = "N", requires = "live")]
     pub batch_size: Option<u32>,
-    /// Port that frames seem to come from
+    /// Port on which the frames appear to arrive
     #[arg(long, value_name = "PORT", conflicts_with = "ctx_in")]
     pub port: Option<String>,
     /// The port's receive queue
     #[arg(long, value_name = "N", requires = "port", default_value_t = 0)]
     pub rx_queue: u32,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -127,7 +127,7 @@ pub(crate) struct RunningArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Surroundings")]
 pub(crate) struct Surroundings {
-    /// How far the verifier is trusted
+    /// Trust in the verifier
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,
     /// First contents of maps, JSON by map name
@@ -136,14 +136,14 @@ pub(crate) struct Surroundings {
     /// Show the contents of all maps afterwards, or of named ones: --dump-maps=stats,flows
     #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub dump_maps: Option<Vec<String>>,
-    /// Interfaces, routes and neighbours that helpers answer from, TOML or JSON
+    /// Interfaces, routes and neighbours for helpers such as bpf_fib_lookup, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub fib: Option<PathBuf>,
     /// Interface that frames arrive on (ctx->ingress_ifindex)
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub ifindex: u32,
-    /// CPUs to pretend to have: values in an element of a per-CPU map
+    /// Number of CPUs that programs see: values in an element of a per-CPU map
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
@@ -153,19 +153,20 @@ pub(crate) struct Surroundings {
     pub sanitize: Sanitize,
 }
 
-/// How far the verifier is trusted.
+/// Trust in the verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunTrust {
-    /// Accepted programs run without checks
+    /// Accepted programs run without run-time checks
     Verified,
     /// Compiled programs check each access as they run, and their time is limited
     Checked,
-    /// The same, verified by the kernel's rules for programs without CAP_PERFMON: no address leaves
+    /// As checked, and verified by the kernel's rules for programs without CAP_PERFMON: no address
+    /// can leak
     Guest,
 }
 
 impl RunTrust {
-    /// Has programs verified and compiled that way.
+    /// Sets this trust for verification and compilation.
     pub(crate) fn apply(self, options: &mut LoadOptions) {
         options.jit.trust = match self {
             RunTrust::Verified => Trust::Verified,
@@ -175,7 +176,7 @@ impl RunTrust {
         self.restrict(&mut options.verifier);
     }
 
-    /// Has programs verified that way.
+    /// Sets this trust for verification.
     pub(crate) fn restrict(self, options: &mut verifier::Options) {
         if self == RunTrust::Guest {
             options.restrict();
@@ -186,7 +187,7 @@ impl RunTrust {
 /// Time of clocks during `run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Clock {
-    /// When the frame was captured
+    /// The time of the frame's capture
     Capture,
     /// The machine's time
     Machine,
@@ -199,7 +200,7 @@ pub(crate) enum RunExec {
     Interp,
     /// Machine code of this CPU; programs that can't be compiled are interpreted
     Jit,
-    /// The same, and better machine code by LLVM as soon as it's ready
+    /// As jit, and LLVM's better machine code once it is ready
     Llvm,
 }
 
@@ -220,7 +221,7 @@ pub(crate) enum ProgRunExec {
     Interp,
     /// Machine code of this CPU; programs that can't be compiled are interpreted
     Jit,
-    /// The same, and better machine code by LLVM as soon as it's ready
+    /// As jit, and LLVM's better machine code once it is ready
     Llvm,
     /// The running kernel, through BPF_PROG_TEST_RUN
     Kernel,
@@ -230,27 +231,27 @@ pub(crate) enum ProgRunExec {
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     /// Object file, or a program of the daemon: id N, name NAME or tag TAG. Then the form: xlated
-    /// (linked instructions, the default), source (below their C lines), xir (after all passes of
-    /// the compiler), clif, llvm (its outputs), jited (machine code). A last word "linum" behind
-    /// xlated or jited shows the C lines and their numbers too
+    /// (linked instructions, the default), source (the same below their C lines), xir (the
+    /// compiler's representation after all passes), clif, llvm (the compiler's outputs), jited
+    /// (machine code). "linum" after xlated or jited also shows the C lines and their numbers
     #[arg(value_name = "OBJ|id N|name NAME [FORM]", required = true, num_args = 1..=4)]
     pub words: Vec<String>,
-    /// Whose machine code "jited" shows
+    /// Compiler of the machine code that "jited" shows
     #[arg(long, value_enum, default_value_t = RunExec::Jit)]
     pub exec: RunExec,
-    /// Trust in the verifier, which changes "xir" and later forms
+    /// Trust in the verifier: it changes "xir" and later forms
     #[arg(long, value_enum, default_value_t = RunTrust::Verified)]
     pub trust: RunTrust,
     /// Leave out a pass of the compiler; may be given several times
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub without: Vec<String>,
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub selection: Selection,
     /// Settings for linking.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -258,15 +259,15 @@ pub(crate) struct DumpArgs {
 /// Forms of `prog dump`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpForm {
-    /// Instructions, linked: maps, subprograms and types resolved
+    /// Linked instructions: maps, subprograms and types are resolved
     Xlated,
-    /// Instructions below the C lines they come from
+    /// Instructions below their C lines
     Source,
     /// The compiler's representation, after all passes
     Xir,
-    /// Its output for Cranelift
+    /// The compiler's output for Cranelift
     Clif,
-    /// LLVM's code, after LLVM's passes
+    /// LLVM's representation, after LLVM's passes
     Llvm,
     /// Machine code of this CPU
     Jited,

@@ -12,7 +12,7 @@ pub(crate) struct TestArgs {
     /// directories with them
     #[arg(value_name = "FILE|DIR", default_value = "tests")]
     pub paths: Vec<PathBuf>,
-    /// Object file, for cases that name none
+    /// Object file of cases that name none
     #[arg(long, value_name = "OBJ")]
     pub object: Option<PathBuf>,
     /// Executors of the programs: each case runs on all of them
@@ -22,32 +22,32 @@ pub(crate) struct TestArgs {
     /// interpreter), poison or poison:SEED (the stack begins with other bytes), or off
     #[arg(long, value_name = "HOW", default_value_t = Sanitize::Track)]
     pub sanitize: Sanitize,
-    /// Only cases whose names contain this
+    /// Run only cases whose names contain TEXT
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
     /// Print the Test Anything Protocol (version 14) instead of text
     #[arg(long, conflicts_with = "json")]
     pub tap: bool,
-    /// Write the results here as JUnit XML
+    /// Write the results to this file as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Show which C lines and branches the cases reached
+    /// Show the C lines and branches that the cases reached
     #[arg(long)]
     pub coverage: bool,
-    /// Write that here as an lcov tracefile, for genhtml and others
+    /// Write the coverage to this file as an lcov tracefile, for genhtml and others
     #[arg(long, value_name = "FILE")]
     pub lcov: Option<PathBuf>,
-    /// Write that here as a page
+    /// Write the coverage to this file as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Run again whenever a file changes, until interrupted
     #[arg(long, conflicts_with_all = ["record", "tap", "json"])]
     pub watch: bool,
-    /// Write a file of cases (the one path) from this capture, expecting the program's present
-    /// results
+    /// Write a file of cases from this capture, with the program's present results as the expected
+    /// ones; the only FILE is written
     #[arg(long, value_name = "A.pcap", requires = "object")]
     pub record: Option<PathBuf>,
-    /// The program that cases are recorded of
+    /// The program whose results are recorded
     #[arg(short = 'n', long = "prog-name", value_name = "PROG", requires = "record")]
     pub name: Option<String>,
 }
@@ -73,7 +73,7 @@ pub(crate) enum TestExec {
 }
 
 impl TestExec {
-    /// As it is written on the command line.
+    /// The executor's name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TestExec::Interp => "interp",

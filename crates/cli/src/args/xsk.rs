@@ -10,7 +10,7 @@ use super::daemon::{PlainArgs, SocketArgs};
 /// Commands for AF_XDP sockets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum XskCommand {
-    /// Show sockets, how full their rings are, and their statistics
+    /// Show sockets, the fill levels of their rings, and their statistics
     Show(PlainArgs),
     /// Send packets back, with Ethernet addresses swapped (xdpsock -l)
     Echo(XskRunArgs),
@@ -31,23 +31,23 @@ pub(crate) struct XskRunArgs {
     /// Queue
     #[arg(short, long, value_name = "QUEUE", default_value_t = 0)]
     pub queue: u32,
-    /// End after so many packets
+    /// End after N packets
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// End after this time: 10s, 500ms, 2m
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub runs_for: Option<Duration>,
-    /// XSKMAP to insert the socket into [default: xsks_map; without one, all frames of the
-    /// queue come]
+    /// XSKMAP to insert the socket into [default: xsks_map; without such a map, the socket gets all
+    /// frames of the queue]
     #[arg(short, long, value_name = "NAME")]
     pub map: Option<String>,
     /// Key in that map [default: the queue]
     #[arg(short, long, value_name = "KEY", requires = "map")]
     pub key: Option<u32>,
-    /// Take packets of several buffers, too
+    /// Also receive packets of several buffers
     #[arg(long)]
     pub frags: bool,
-    /// Which daemon.
+    /// The daemon.
     #[command(flatten)]
     pub daemon: SocketArgs,
 }
@@ -55,7 +55,7 @@ pub(crate) struct XskRunArgs {
 /// Arguments of `send`.
 #[derive(Debug, Args)]
 pub(crate) struct XskSendArgs {
-    /// Which socket.
+    /// The socket.
     #[command(flatten)]
     pub run: XskRunArgs,
     /// Bytes of each packet

@@ -114,7 +114,7 @@ fn environment(page: &mut Roff, command: &Command, verb: &str) {
     for argument in command.get_arguments() {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         if let (Some(name), Some(option)) = (argument.get_env(), argument.get_long()) {
-            say(&name.to_string_lossy(), &format!("{help}, where --{option} does not say it."));
+            say(&name.to_string_lossy(), &format!("{help}; --{option} overrides it."));
         }
     }
     for (of, name, what) in VARIABLES {
@@ -127,8 +127,8 @@ fn environment(page: &mut Roff, command: &Command, verb: &str) {
 fn exit_status(page: &mut Roff) {
     page.control("SH", ["EXIT STATUS"]);
     page.text([roman(
-        "0 when all went well; 1 when a program was refused, a case failed, or the daemon said no; \
-         2 when the command line or a file could not be understood, or there is no daemon.",
+        "0 on success; 1 if a program was refused, the daemon refused the request, or a check \
+         failed; 2 if the command line or a file has a mistake, or no daemon answers.",
     )]);
 }
 
@@ -224,6 +224,6 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} in {page}");
         }
-        assert!(!page.contains("LIBLLVM"), "it compiles nothing");
+        assert!(!page.contains("LIBLLVM"), "`map update` compiles no program");
     }
 }

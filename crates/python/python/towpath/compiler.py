@@ -1,4 +1,4 @@
-"""C to object files, by clang."""
+"""Compiles C files to object files with clang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf")
 
 
 class CompileError(Error):
-    """What clang said, or that there is none."""
+    """The error for a file that clang refuses, or for a missing clang."""
 
 
 def compile(
@@ -28,10 +28,10 @@ def compile(
     flags: Iterable[str] = (),
     clang: str | None = None,
 ) -> Path:
-    """Compiles a C file for BPF, with line information; gives the object's path.
+    """Compiles a C file for BPF, with line information, and returns the object's path.
 
-    `clang` is a command, else what the variable CLANG says, else the newest clang on the path.
-    Raises CompileError, and FileNotFoundError where there is no C file.
+    `clang` is the command to run; the default is the environment variable CLANG, else the newest
+    clang on the path. Raises CompileError, and FileNotFoundError if the C file does not exist.
     """
     command = clang or os.environ.get("CLANG") or _newest()
     if command is None or shutil.which(command) is None:
@@ -39,7 +39,7 @@ def compile(
         raise CompileError(f"{named}; install clang 14 or later (Debian: apt install clang)")
     if not os.path.exists(source):
         raise missing("C file", source)
-    # Debian keeps <asm/types.h> in a folder of the processor's, which clang leaves out for BPF.
+    # Debian keeps <asm/types.h> in a folder for the processor, which clang omits for BPF.
     machine = f"/usr/include/{os.uname().machine}-linux-gnu"
     line = [command, *_FLAGS, "-I", machine, *flags, "-c", os.fspath(source), "-o", os.fspath(out)]
     run = subprocess.run(line, capture_output=True, text=True, check=False)

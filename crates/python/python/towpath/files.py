@@ -1,4 +1,4 @@
-"""Files that are not there."""
+"""Errors for missing files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTED_MAX = 8
 
 
 def missing(what: str, path: str | os.PathLike[str]) -> FileNotFoundError:
-    """The error of a file that is not there, with those of its kind that are."""
+    """The error for a missing file; it lists the files of the same kind in the folder."""
     path = Path(path)
     folder, source = path.parent, path.with_suffix(".c")
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The host around programs: what look-ups find, and what time it is."""
+"""The host that programs see: its tables, and its clock."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __tracebackhide__ = True
 
 
 class Host:
-    """What programs are told of their host: interfaces, routes and neighbours
-    (`bpf_fib_lookup`, `bpf_check_mtu`), sockets (`bpf_sk_lookup_tcp`), connections
-    (`bpf_xdp_ct_lookup`). There are none at first.
+    """The host that programs see: interfaces, routes and neighbours (`bpf_fib_lookup`,
+    `bpf_check_mtu`), sockets (`bpf_sk_lookup_tcp`), connections (`bpf_xdp_ct_lookup`). A new host
+    has none.
 
-    Words and defaults are those of files of cases and tables; a device is a name or an ifindex.
-    What is added is there from the next run on. Everything raises ValueError for what makes no
-    sense, and then changes nothing.
+    Names and defaults are those of case files and table files; a device is a name or an ifindex.
+    Programs see new entries from their next run on. Each method raises ValueError for an impossible
+    entry, and then changes nothing.
     """
 
     def __init__(self, tables: str | os.PathLike[str] | None = None) -> None:
@@ -34,7 +34,7 @@ class Host:
             self.load(tables)
 
     def load(self, tables: str | os.PathLike[str]) -> None:
-        """Takes interfaces, routes and neighbours from a file, in place of those there are."""
+        """Replaces all interfaces, routes and neighbours by those of a file."""
         path = self._folder / tables
         if not path.exists():
             raise missing("file of tables", path)
@@ -54,7 +54,7 @@ class Host:
         addresses: Iterable[str] = (),
         vlan: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds an interface. `vlan` makes it one of a tag: `{"lower": "eth0", "id": 100}`."""
+        """Adds an interface. `vlan` makes it a VLAN interface: `{"lower": "eth0", "id": 100}`."""
         self._add("interface", locals())
 
     def route(
@@ -70,11 +70,11 @@ class Host:
         mtu: int | None = None,
         src: str | None = None,
     ) -> None:
-        """Adds a route to a prefix or `default`, in the words of `ip route`."""
+        """Adds a route to a prefix or `default`; the arguments have the names of `ip route`."""
         self._add("route", locals())
 
     def neighbour(self, address: str, *, dev: str | int, mac: str) -> None:
-        """Adds a neighbour whose Ethernet address is known."""
+        """Adds a neighbour with its Ethernet address."""
         self._add("neighbour", locals())
 
     def socket(
@@ -86,7 +86,7 @@ class Host:
         ifindex: int | None = None,
         mark: int | None = None,
     ) -> None:
-        """Adds a socket of `tcp` or `udp`, bound to `ADDRESS:PORT`. Without `remote` it listens."""
+        """Adds a `tcp` or `udp` socket, bound to `ADDRESS:PORT`. Without `remote`, it listens."""
         self._add("socket", locals())
 
     def connection(
@@ -99,7 +99,7 @@ class Host:
         assured: bool | None = None,
         mark: int | None = None,
     ) -> None:
-        """Adds a connection that is tracked, for `timeout` (5 days) from the next run on."""
+        """Adds a tracked connection; `timeout` (default 5 days) begins at the next run."""
         self._add("connection", locals())
 
     def _add(self, what: str, said: dict[str, Any]) -> None:
@@ -109,8 +109,8 @@ class Host:
 
 
 class Clock:
-    """The time that programs of several objects see: an hour after the machine's start at first,
-    and it stands still until it is told to advance."""
+    """A clock for the programs of several objects. It begins one hour after the machine's start,
+    and stands still except for `advance`."""
 
     def __init__(self) -> None:
         self._ns = START_NS
@@ -128,22 +128,22 @@ class Clock:
             each.clock = ns
 
     def advance(self, time: float | str) -> None:
-        """Lets time pass: seconds, or a text like `500ms`."""
+        """Advances the clock by a number of seconds, or by a text like `500ms`."""
         self.ns += nanoseconds(time)
 
     def add(self, object: Object) -> None:
-        """Has an object's programs see this time."""
+        """Makes the programs of an object see this clock."""
         self._objects.append(object)
         object.clock = self._ns
 
 
 def nanoseconds(time: float | str) -> int:
-    """Of seconds, or a text like `500ms`."""
+    """Nanoseconds of a time, which is a number of seconds or a text like `500ms`."""
     return _native.nanoseconds(time) if isinstance(time, str) else round(time * 1e9)
 
 
 def _plain(value: Any) -> Any:
-    """Addresses become text (`ipaddress`), other iterables lists."""
+    """Converts addresses (`ipaddress`) to text, and other iterables to lists."""
     if isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Mapping):
@@ -153,5 +153,5 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-# Programs that compare with a time of 0 in a map see that it is long ago.
+# Programs that compare the clock with a time of 0 in a map see a long time between them.
 START_NS = 3600 * 10**9

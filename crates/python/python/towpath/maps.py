@@ -12,11 +12,12 @@ __tracebackhide__ = True
 
 
 class Map(MutableMapping[Any, Any]):
-    """A map: keys and values as the object's BTF says, or bytes where it says nothing.
+    """A map. Keys and values have the types of the object's BTF, and are bytes without BTF.
 
-    Structs are dicts, arrays lists, addresses text where their type says so. Elements of per-CPU
-    maps are lists with a value for each CPU; one value stored stands for all. Program arrays hold
-    names of the object's programs, maps of maps other maps. Bytes are taken everywhere.
+    Structs are dicts, arrays are lists, and addresses are text if their type marks them as
+    addresses. An element of a per-CPU map is a list with a value for each CPU; a single value is
+    stored for all CPUs. Values of program arrays are names of the object's programs, values of maps
+    of maps are maps. Bytes are accepted for any type.
     """
 
     def __init__(self, native: _native.Map) -> None:
@@ -24,17 +25,17 @@ class Map(MutableMapping[Any, Any]):
 
     @property
     def name(self) -> str:
-        """Its name in C."""
+        """The map's name in C."""
         return self._native.name
 
     @property
     def kind(self) -> str:
-        """The kernel's name of its kind: `hash`, `lru_hash`, `array`..."""
+        """The kernel's name of the map's kind: `hash`, `lru_hash`, `array`..."""
         return self._native.kind
 
     @property
     def max_entries(self) -> int:
-        """How many elements it has room for; of ring buffers the bytes."""
+        """Number of elements that the map has room for; the size in bytes of a ring buffer."""
         return self._native.max_entries
 
     def __getitem__(self, key: Any) -> Any:
@@ -58,19 +59,19 @@ class Map(MutableMapping[Any, Any]):
         return len(self._native.keys())
 
     def push(self, value: Any) -> None:
-        """Adds a value to a queue, a stack or a bloom filter. Raises Error when it is full."""
+        """Adds a value to a queue, a stack or a bloom filter. Raises Error if the map is full."""
         self._native.push(_plain(value))
 
     def pop_value(self) -> Any:
-        """Takes the next value of a queue or stack; None if there is none."""
+        """Removes and returns the next value of a queue or stack; None if it is empty."""
         return self._native.pop()
 
     def peek(self) -> Any:
-        """The next value of a queue or stack, which stays; None if there is none."""
+        """Returns the next value of a queue or stack, and keeps it; None if it is empty."""
         return self._native.peek()
 
     def records(self) -> list[bytes]:
-        """Takes what programs sent through a ring buffer or as perf events."""
+        """Removes and returns the records that programs sent to a ring buffer or as perf events."""
         return self._native.records()
 
     def __repr__(self) -> str:
@@ -89,14 +90,14 @@ class Maps(dict[str, Map]):
 
 
 class NoSuchMap(KeyError):
-    """A map that an object doesn't have; which it has."""
+    """The error for a map that the object does not have; it lists the object's maps."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class Struct(dict[str, Any]):
-    """A struct as a key: a dict that can be looked up in others."""
+    """A struct as a key: a dict with a hash, so that it can be a key of other dicts."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(repr(self))
@@ -109,7 +110,7 @@ def _hashable(key: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What the native half knows: addresses become text, arrays and tuples lists."""
+    """Converts a value for the native half: addresses to text, arrays and tuples to lists."""
     if value is None or isinstance(value, (bytes, str, int, float)):
         return value
     if isinstance(value, (bytearray, memoryview)):

@@ -1,4 +1,4 @@
-"""Objects, programs, and what running them gives."""
+"""Objects, programs, and the results of runs."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ class Action(IntEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """What a program did with a packet."""
+    """The result of a run on one packet."""
 
     verdict: Action
-    """What happens to it. What is no action counts as XDP_ABORTED."""
+    """The program's verdict. A return value that is no action counts as XDP_ABORTED."""
     data: bytes
-    """The packet afterwards."""
+    """The packet after the run."""
     target: str | None = None
-    """Where it is redirected to; None where it isn't, or leads nowhere."""
+    """The redirect target; None if the packet is not redirected, or has no valid target."""
     metadata: bytes = b""
-    """What stands in front of the packet (`data_meta`)."""
+    """The metadata in front of the packet (`data_meta`)."""
     returned: int = 0
     """The 32-bit number that the program returned."""
     printed: list[str] = field(default_factory=list)
-    """Lines of `bpf_printk`."""
+    """Lines that the program printed (`bpf_printk`)."""
 
 
 @dataclass(frozen=True)
 class Burst:
-    """What a program did with many packets: numpy arrays, one element a packet."""
+    """The result of a run on many packets: numpy arrays with an element for each packet."""
 
     verdicts: Any
-    """The numbers that were returned (uint32); compare with Action."""
+    """Return values (uint32); compare them with Action."""
     lengths: Any
-    """Bytes of each packet afterwards (uint32), also of those that `out` has no room for."""
+    """Length of each packet after the run (uint32), even if `out` has no room for it."""
 
 
 class Program:
@@ -67,12 +67,12 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Its function's name in C."""
+        """The program's function name in C."""
         return self._native.name
 
     @property
     def exec(self) -> str:
-        """How it is really executed: `interp`, `jit` or `llvm`."""
+        """The executor that runs the program: `interp`, `jit` or `llvm`."""
         return self._native.exec()[0]
 
     @property
@@ -90,14 +90,14 @@ class Program:
         metadata: bytes = b"",
         hints: Mapping[str, int] | None = None,
     ) -> Result:
-        """Runs it on one packet: bytes, or anything that `bytes()` takes (Scapy's packets, dpkt's,
-        an array of uint8).
+        """Runs the program on one packet: bytes, or anything that `bytes()` accepts (packets of
+        Scapy or dpkt, an array of uint8).
 
-        `hints` is what the port knows of it: `hash`, `hash_type`, `timestamp` (nanoseconds),
-        `vlan_tci`, `vlan_proto`. Without, it tells nothing.
+        `hints` are the port's receive hints for the packet: `hash`, `hash_type`, `timestamp`
+        (nanoseconds), `vlan_tci`, `vlan_proto`. Without it, the packet has no hints.
 
-        Raises ValueError for a packet too long for a frame, Fault for what no verified program can
-        do.
+        Raises ValueError for a packet that is too long for a frame, and Fault for behaviour that is
+        impossible for a verified program.
         """
         known = None if hints is None else dict(hints)
         where = (ifindex, queue, cpu)
@@ -116,12 +116,12 @@ class Program:
         queue: int = 0,
         cpu: int = 0,
     ) -> Burst:
-        """Runs it on each row of a numpy array of uint8 of the shape (packets, bytes): the fast
-        way. Needs numpy.
+        """Runs the program on each row of a numpy array of uint8 with the shape (packets, bytes).
+        This is faster than `run`, and needs numpy.
 
-        `lengths` (uint32) says how long each packet is, if not as wide as the array. The packets
-        as the program left them go to `out`, an array of as many rows, which may be `packets`
-        itself; of a packet that is longer than a row, only the beginning.
+        `lengths` (uint32) has the length of each packet; by default, each packet is as long as a
+        row. `out`, an array with the same number of rows, receives the packets as the program left
+        them, cut to the length of a row; it may be `packets` itself.
         """
         import numpy
 
@@ -147,16 +147,16 @@ class Program:
 class Object:
     """A compiled XDP object file with its maps, which its programs share.
 
-    `exec` is how programs are executed: `jit` (machine code), `llvm` (better machine code, which
-    takes longer to make), `auto` or `interp` (checks every access). `cpus` is for how many CPUs
-    per-CPU maps have values. `globals` sets global variables by name before anything runs,
-    `map_size` the number of elements of maps. `host` is what programs are told of theirs.
+    `exec` is the executor: `jit` (machine code), `llvm` (better machine code, which takes longer to
+    compile), `auto` or `interp` (checks every access). `cpus` is the number of CPUs for which
+    per-CPU maps have values. `globals` sets global variables by name before any program runs,
+    `map_size` sets the number of elements of maps by name. `host` is the host that programs see.
 
-    `sanitize` says what is done about bytes that programs never set, as `towpath test --sanitize`:
-    `off`, `track` (they are followed, which needs `exec="interp"`; `findings` has the mistakes),
-    `poison` or `poison:SEED` (the stack begins each run with other bytes).
+    `sanitize` is the treatment of bytes that programs never set, as in `towpath test --sanitize`:
+    `off`, `track` (follows such bytes and reports mistakes in `findings`; needs `exec="interp"`),
+    `poison` or `poison:SEED` (fills the stack with other bytes before each run).
 
-    Raises OSError, ObjectError, Error (a map that can't be created), ValueError (an argument).
+    Raises OSError, ObjectError, Error (a map can't be created), ValueError (a wrong argument).
     """
 
     def __init__(
@@ -182,29 +182,29 @@ class Object:
 
     @property
     def programs(self) -> dict[str, str]:
-        """Names of its programs, with their sections."""
+        """Names of the object's programs, with their sections."""
         return dict(self._native.programs())
 
     @property
     def maps(self) -> dict[str, Map]:
-        """Its maps by name, data sections (`.data`, `.bss`) too."""
+        """The object's maps by name, including data sections (`.data`, `.bss`)."""
         return self._maps
 
     def program(self, name: str | None = None) -> Program:
-        """Verifies and compiles a program; without a name the only one.
+        """Verifies and compiles a program; without a name, the object's only one.
 
-        Raises VerifierError, or ObjectError where there is no such program or several.
+        Raises VerifierError, or ObjectError if no program or more than one matches.
         """
         return Program(self._native.program(name), self)
 
     def verify(self, name: str | None = None) -> None:
-        """Verifies a program, or all of them. Raises VerifierError."""
+        """Verifies a program, or all programs of the object. Raises VerifierError."""
         for each in [name] if name else self.programs:
             self._native.program(each)
 
     @property
     def clock(self) -> int | None:
-        """The time that programs see, in nanoseconds; None while it is the machine's."""
+        """The clock that programs see, in nanoseconds; None for the machine's clock."""
         return self._native.clock or None
 
     @clock.setter
@@ -212,16 +212,16 @@ class Object:
         self._native.clock = ns or 0
 
     def advance(self, seconds: float | str) -> None:
-        """Lets time pass for programs, seconds or a text like `500ms`: from then on they see a
-        clock that stands still between calls."""
+        """Advances the clock that programs see, by a number of seconds or a text like `500ms`.
+        From the first call on, that clock stands still between calls."""
         self.clock = (self.clock or START_NS) + nanoseconds(seconds)
 
     def printed(self) -> list[str]:
-        """What programs printed (`bpf_printk`) since the last run or call."""
+        """Lines that programs printed (`bpf_printk`) since the last run or call."""
         return self._native.printed()
 
     def findings(self) -> list[_native.Finding]:
-        """What the sanitizer found since the last call: `str()` of each is for people."""
+        """Findings of the sanitizer since the last call; `str()` of a finding is its report."""
         return self._native.findings()
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""What holds for all objects of this process."""
+"""Settings of all objects in this process."""
 
 from __future__ import annotations
 
 from . import _native
 
 coverage: _native.Coverage | None = None
-"""Where it is added what interpreted programs reach, if anybody wants to know."""
+"""Collects the lines that interpreted programs reach; None if coverage is not requested."""

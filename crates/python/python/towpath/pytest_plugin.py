@@ -1,14 +1,14 @@
-"""Fixtures for tests of XDP programs, and which of their C lines tests reach.
+"""Fixtures for tests of XDP programs, and coverage of their C lines.
 
-`xdp_object(path)` opens an object file, or compiles a C file first. Each test that asks for it, or
-for `xdp_exec`, runs once for each way of executing programs that `--xdp-exec` (or `xdp_exec` in
-pytest's configuration) lists: `interp,jit` unless it says otherwise.
+`xdp_object(path)` opens an object file, or compiles a C file first. Each test that uses it, or
+`xdp_exec`, runs once for each executor in `--xdp-exec` (or `xdp_exec` in pytest's configuration);
+the default is `interp,jit`.
 
-A test fails, too, where the sanitizer finds a mistake that verifiers let pass, as `towpath test`
-does: `--xdp-sanitize` (or `xdp_sanitize`) is `track` unless it says otherwise.
+A test also fails if the sanitizer finds a mistake that verifiers accept, as in `towpath test`. The
+default of `--xdp-sanitize` (or `xdp_sanitize`) is `track`.
 
-`--xdp-cov` shows which C lines and branches were reached, `--xdp-cov-lcov FILE` and
-`--xdp-cov-html FILE` write it: as `towpath test` does.
+`--xdp-cov` shows the C lines and branches that tests reached, `--xdp-cov-lcov FILE` and
+`--xdp-cov-html FILE` write them to a file, as `towpath test` does.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from . import pytest_sanitize as sanitize
 __tracebackhide__ = True
 
 _EXECS = ("interp", "jit", "llvm", "auto")
-# What a process of pytest-xdist gives to the one that began it.
+# Key of the coverage that a worker of pytest-xdist returns to the controller.
 _DOCUMENT = "towpath_coverage"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("towpath", "XDP programs")
-    text = "how programs are executed, e.g. interp,jit,llvm"
+    text = "executors of programs, e.g. interp,jit,llvm"
     group.addoption("--xdp-exec", metavar="LIST", help=text)
     parser.addini("xdp_exec", text, default="interp,jit")
-    text = "what is done about bytes that programs never set: off, poison[:SEED] or track"
+    text = "treatment of bytes that programs never set: off, poison[:SEED] or track"
     group.addoption("--xdp-sanitize", metavar="HOW", help=text)
     parser.addini("xdp_sanitize", text, default="track")
     parser.addini("xdp_cflags", "flags for clang", type="args", default=[])
-    text = "show which C lines and branches were reached, in the interpreter"
+    text = "show the C lines and branches that the interpreter reached"
     group.addoption("--xdp-cov", action="store_true", help=text)
-    text = "write that as an lcov tracefile, for genhtml and others"
+    text = "write the coverage as an lcov tracefile, for genhtml and others"
     group.addoption("--xdp-cov-lcov", metavar="FILE", help=text)
-    group.addoption("--xdp-cov-html", metavar="FILE", help="write that as a page")
+    group.addoption("--xdp-cov-html", metavar="FILE", help="write the coverage as a page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A process of pytest-xdist has run its tests."""
+    """Adds the coverage of a pytest-xdist worker that has ended."""
     document = getattr(node, "workeroutput", {}).get(_DOCUMENT)
     if process.coverage is not None and document is not None:
         process.coverage.merge(document)
@@ -110,8 +110,8 @@ def _tell_coverage(terminalreporter: pytest.TerminalReporter, config: pytest.Con
 
 @pytest.fixture
 def xdp_host(request: pytest.FixtureRequest) -> Host:
-    """The host that programs of `xdp_object` ask for interfaces, routes, neighbours, sockets and
-    connections: the test says which there are. Files it loads are the test file's neighbours."""
+    """The host that programs of `xdp_object` see; the test adds interfaces, routes, neighbours,
+    sockets and connections. Paths for `load` are relative to the test file's folder."""
     host = Host()
     host._folder = request.path.parent
     return host
@@ -119,8 +119,8 @@ def xdp_host(request: pytest.FixtureRequest) -> Host:
 
 @pytest.fixture
 def xdp_clock() -> Clock:
-    """The time that programs of `xdp_object` see: it stands still until the test says `advance`.
-    Without this fixture, it is the machine's."""
+    """The clock that programs of `xdp_object` see. It stands still until the test calls `advance`.
+    Without this fixture, programs see the machine's clock."""
     return Clock()
 
 
@@ -131,8 +131,8 @@ def xdp_object(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Object]:
-    """`xdp_object(path, **arguments of Object)`; a path that isn't absolute is the test file's
-    neighbour, a C file is compiled."""
+    """`xdp_object(path, **arguments of Object)` opens an object file, and compiles a C file first.
+    The path is relative to the test file's folder."""
     objects = _objects(request.config)
     is_timed = "xdp_clock" in request.fixturenames
     clock: Clock | None = request.getfixturevalue("xdp_clock") if is_timed else None
@@ -157,7 +157,7 @@ def xdp_object(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Before pytest says how a test ended: a mistake that the sanitizer saw is a failure."""
+    """Turns a mistake that the sanitizer found into a failure, before pytest reports the test."""
     if call.when == "call":
         sanitize.judge(item, call)
 
@@ -170,7 +170,7 @@ def pytest_terminal_summary(
 
 
 def _objects(config: pytest.Config) -> dict[Path, Path]:
-    """C files that were compiled in this session."""
+    """Objects compiled in this session, by their C file."""
     return config.stash.setdefault(_COMPILED, {})
 
 

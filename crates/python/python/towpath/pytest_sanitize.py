@@ -1,4 +1,4 @@
-"""What the pytest plugin does about bytes that programs never set."""
+"""The sanitizer in the pytest plugin: treatment of bytes that programs never set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __tracebackhide__ = True
 
 
 def chosen(config: pytest.Config) -> str:
-    """`off`, `track` or `poison:SEED`; a seed that nobody chose is one for all tests."""
+    """`off`, `track` or `poison:SEED`; a random seed is the same for all tests."""
     if _CHOSEN not in config.stash:
         how = config.getoption("--xdp-sanitize") or config.getini("xdp_sanitize")
         if how == "poison":
@@ -29,19 +29,19 @@ def chosen(config: pytest.Config) -> str:
 
 
 def of_exec(config: pytest.Config, exec: str) -> str:
-    """What is done where programs are executed this way: only the interpreter follows bytes."""
+    """The treatment for an executor: `track` only works in the interpreter."""
     how = chosen(config)
     return "off" if how == "track" and exec != "interp" else how
 
 
 def watched(request: pytest.FixtureRequest, opened: Object) -> Object:
-    """Notes that a test opened an object."""
+    """Records that a test opened an object."""
     request.node.stash.setdefault(_OPENED, []).append(opened)
     return opened
 
 
 def judge(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Fails a test that met a mistake; says it beside what failed, if something did."""
+    """Fails a test with a mistake; if the test failed already, adds the mistake to its report."""
     opened = item.stash.get(_OPENED, [])
     found = [finding for each in opened for finding in each.findings()]
     _note(item.config, opened, found)
@@ -58,7 +58,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 
 def _failure(text: str) -> pytest.ExceptionInfo[BaseException]:
-    """What pytest notes of a test that fails with this text."""
+    """The exception of a test that fails with this text."""
     try:
         pytest.fail(text, pytrace=False)
     except pytest.fail.Exception:
@@ -66,7 +66,7 @@ def _failure(text: str) -> pytest.ExceptionInfo[BaseException]:
 
 
 def _note(config: pytest.Config, opened: list[Object], found: list[Finding]) -> None:
-    """Keeps what fails no test, for the end."""
+    """Keeps notes, which fail no test, for the summary."""
     notes = config.stash.setdefault(_NOTES, {})
     notes.update((_from_here(it), None) for it in found if it.severity == "note")
     tallies = config.stash.setdefault(_TALLIES, {})
@@ -76,7 +76,7 @@ def _note(config: pytest.Config, opened: list[Object], found: list[Finding]) -> 
 
 
 def tell(reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tells what may be meant so, or how to see it."""
+    """Shows the notes, which may be intended, or how to see them."""
     tallies = config.stash.get(_TALLIES, {})
     of_all = (_from_here(it) for tally in tallies.values() for it in tally.findings())
     notes = list(dict.fromkeys([*config.stash.get(_NOTES, {}), *of_all]))
@@ -92,7 +92,7 @@ def tell(reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
 
 
 def _from_here(finding: Finding) -> str:
-    """Its file is named from the current directory on if it lies below."""
+    """The finding's text, with its file relative to the current directory if it is below."""
     return str(finding).removeprefix(os.getcwd() + "/")
 
 
