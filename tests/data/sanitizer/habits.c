@@ -60,7 +60,7 @@ SEC("xdp") int network_order(struct xdp_md *ctx)
     __u64 one = 1;
 
     bpf_map_update_elem(&ports, &known, &one, BPF_ANY);
-    // finds never-found: of map ports, which has some; with the bytes of the key the other way
+    // finds never-found: of map ports, which has some; with the key in the other byte order
     return bpf_map_lookup_elem(&ports, &port)
                ? XDP_TX
                : XDP_PASS;
@@ -73,7 +73,7 @@ SEC("xdp") int member_in_network_order(struct xdp_md *ctx)
 
     bpf_map_update_elem(&services, &known, &one, BPF_ANY);
     seen.port = destination(ctx);
-    // finds never-found: with the bytes of `port` the other way round it would
+    // finds never-found: with `port` in the other byte order it would
     return bpf_map_lookup_elem(&services, &seen)
                ? XDP_TX
                : XDP_PASS;
@@ -85,7 +85,7 @@ SEC("xdp") int another_key(struct xdp_md *ctx)
     __u64 one = 1;
 
     bpf_map_update_elem(&blocked, &known, &one, BPF_ANY);
-    // finds never-found: no look-up here finds an element of map blocked
+    // finds never-found: no look-up at this call finds an element of map blocked
     return bpf_map_lookup_elem(&blocked, &seen)
                ? XDP_DROP
                : XDP_PASS;
@@ -122,7 +122,7 @@ SEC("xdp") int very_few_bits(struct xdp_md *ctx)
     if (!all)
         return XDP_ABORTED;
     // finds lost-update: a value of map totals
-    // finds wrapping-counter: `errors` of map totals has 16 bits: it starts from 0 after 65535
+    // finds wrapping-counter: `errors` of map totals has 16 bits: it wraps to 0 after 65535
     all->errors++;
     return XDP_PASS;
 }
@@ -146,7 +146,7 @@ SEC("xdp") int dropped_without_a_trace(struct xdp_md *ctx)
         __sync_fetch_and_add(&all->packets, 1);
         return XDP_DROP;
     }
-    // finds uncounted-drop: what goes this way is dropped (XDP_DROP) and leaves no trace
+    // finds uncounted-drop: packets on this path are dropped (XDP_DROP) without being counted
     if (port == bpf_htons(53)) {
         asm volatile("");
         return XDP_DROP;
@@ -156,7 +156,7 @@ SEC("xdp") int dropped_without_a_trace(struct xdp_md *ctx)
 
 SEC("xdp") int forgotten(struct xdp_md *ctx)
 {
-    // finds unused-redirect: where to redirect the packet is said here, and then XDP_PASS
+    // finds unused-redirect: this call sets a redirect target, but XDP_PASS
     bpf_redirect(ctx->ingress_ifindex, 0);
     return XDP_PASS;
 }

@@ -62,7 +62,7 @@ SEC("xdp") int udp_checksum(struct xdp_md *ctx)
 
 SEC("xdp") int cut(struct xdp_md *ctx)
 {
-    // finds wrong-length: has a length in its IPv4 header that it does not have
+    // finds wrong-length: has a wrong length in its IPv4 header
     if (bpf_xdp_adjust_tail(ctx, -4))
         return XDP_DROP;
     return XDP_PASS;
@@ -105,7 +105,7 @@ SEC("xdp") int carried_as_another(struct xdp_md *ctx)
     ip->daddr = bpf_htonl(0x0a000002);
     // What is told is the last line that changed the packet.
     __asm__ volatile("" ::: "memory");
-    // finds wrong-length: has no IPv6 header where what is in front says that one follows
+    // finds wrong-length: has no IPv6 header, although the header in front of it announces one
     ip->check = bpf_htons(0x6691);
     return XDP_TX;
 }

@@ -73,7 +73,7 @@ SEC("xdp") int no_target(struct xdp_md *ctx)
 SEC("xdp") int no_such_port(struct xdp_md *ctx)
 {
     bpf_redirect_map(&ports, 3, 0);
-    // finds redirect-target: the call that was to say where to failed
+    // finds redirect-target: the call that sets the target failed
     return XDP_REDIRECT;
 }
 

@@ -29,7 +29,7 @@ SEC("xdp") int branch(struct xdp_md *ctx)
     struct header header;
 
     bpf_xdp_load_bytes(ctx, FAR, &header, sizeof(header));
-    // finds undefined-branch: which way this branch goes
+    // finds undefined-branch: the direction of this branch
     if (header.kind == 7)
         return XDP_DROP;
     return XDP_PASS;
@@ -133,7 +133,7 @@ SEC("xdp") int set_on_one_way_only(struct xdp_md *ctx)
     struct header header;
 
     parse(ctx, &header);
-    // finds undefined-branch: which way
+    // finds undefined-branch: the direction
     return header.length > 4 ? XDP_DROP : XDP_PASS;
 }
 
@@ -142,7 +142,7 @@ static long each(__u32 index, void *context)
     struct answer *answer = context;
 
     answer->port = index;
-    // finds undefined-branch: which way
+    // finds undefined-branch: the direction
     return answer->verdict > 3;
 }
 

@@ -105,8 +105,8 @@ fn what_all_cases_show_together_is_a_note() {
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(ended.stdout.contains("a note of the sanitizer (-v shows it)"), "{}", ended.stdout);
     let ended = bench.run(&["test", "cases.toml", "-v"]);
-    let note = "padding.c:11: no look-up here finds an element of map ports, which has some; with \
-                the bytes of the key the other way round it would [never-found]";
+    let note = "padding.c:11: no look-up at this call finds an element of map ports, which has \
+                some; with the key in the other byte order it would [never-found]";
     assert!(ended.stdout.contains(note), "{}", ended.stdout);
     let ended = bench.run(&["test", "cases.toml", "--json"]);
     let result: Value = serde_json::from_str(&ended.stdout).expect("JSON");

@@ -59,15 +59,15 @@ impl Sanitizer {
                     "the packet that leaves with {action} has a wrong {of} \
                                        checksum; it arrived with a right one"
                 );
-                let advice = "whatever a checksum covers, addresses of the IP header too, changes \
-                              it: bpf_csum_diff gives by how much";
+                let advice = "update the checksum after each change of bytes that it covers (TCP, \
+                              UDP and ICMPv6 include the IP addresses): bpf_csum_diff computes \
+                              the difference";
                 (Kind::Checksum, message, advice)
             }
             Wrong::Length(of) => {
                 let message = format!(
-                    "the packet that leaves with {action} has a length in its \
-                                       {of} header that it does not have; it arrived with a \
-                                       right one"
+                    "the packet that leaves with {action} has a wrong length in its {of} header; \
+                     it arrived with a right one"
                 );
                 let advice = "bpf_xdp_adjust_head and bpf_xdp_adjust_tail leave headers as they \
                               are: set tot_len, payload_len or len, and the checksums";
@@ -75,16 +75,16 @@ impl Sanitizer {
             }
             Wrong::Version(of) => {
                 let message = format!(
-                    "the packet that leaves with {action} has no {of} header where what is in \
-                                       front says that one follows"
+                    "the packet that leaves with {action} has no {of} header, although the header \
+                     in front of it announces one"
                 );
-                let advice = "IPPROTO_IPIP says that IPv4 follows, IPPROTO_IPV6 that IPv6 does; so \
-                              do ETH_P_IP and ETH_P_IPV6 of an Ethernet header";
+                let advice = "set the number that fits: IPPROTO_IPIP and ETH_P_IP announce an \
+                              IPv4 header, IPPROTO_IPV6 and ETH_P_IPV6 an IPv6 header";
                 (Kind::Length, message, advice)
             }
         };
         if !self.is_known(kind, 0) {
-            let related = self.told("this changed it last; it leaves in", leaves_at);
+            let related = self.told("this line changed the packet last; it leaves in", leaves_at);
             self.found(kind, message, related.into_iter().collect(), advice.to_owned());
         }
     }
@@ -92,15 +92,16 @@ impl Sanitizer {
     fn redirected(&mut self, action: Action) {
         let (message, related, advice) = match (action, self.redirect) {
             (Action::Redirect, None) => {
-                let message = "XDP_REDIRECT is returned, and no call of bpf_redirect or \
-                               bpf_redirect_map said where to: the packet is dropped";
+                let message = "XDP_REDIRECT is returned, but no call of bpf_redirect or \
+                               bpf_redirect_map set a target: the packet is dropped";
                 (message, None, "return the result of bpf_redirect or bpf_redirect_map")
             }
             (Action::Redirect, Some(Redirect { place, succeeded: false, .. })) => {
-                let message = "XDP_REDIRECT is returned although the call that was to say where to \
+                let message = "XDP_REDIRECT is returned although the call that sets the target \
                                failed: the packet is dropped";
-                let advice = "return what that call returned, or look at it: its flags say what it \
-                              returns where nothing is found (XDP_PASS, for example)";
+                let advice = "return the result of that call, or check it; the lower two bits of \
+                              the flags of bpf_redirect_map are the verdict that it returns for a \
+                              key without an entry (XDP_PASS, for example)";
                 (message, Some(place), advice)
             }
             (_, Some(Redirect { place, succeeded: true, to_nothing, .. }))
@@ -111,7 +112,7 @@ impl Sanitizer {
             _ => return,
         };
         if !self.is_known(Kind::Redirect, 0) {
-            let related = related.and_then(|place| self.told("it was called in", place));
+            let related = related.and_then(|place| self.told("the call is in", place));
             self.found(
                 Kind::Redirect,
                 message.to_owned(),
@@ -128,13 +129,13 @@ impl Sanitizer {
                 Kind::RedirectToNothing,
                 "the packet is redirected to ifindex 0, which no interface has: it is dropped"
                     .to_owned(),
-                "say which interface: a constant or a map that a loader was to set is still 0",
+                "set the interface: a constant or a map value that a loader should set is still 0",
             ),
             action => (
                 Kind::UnusedRedirect,
                 format!(
-                    "where to redirect the packet is said here, and then {action} is returned: it \
-                     is not redirected"
+                    "this call sets a redirect target, but {action} is returned: the packet is \
+                     not redirected"
                 ),
                 "return the result of this call",
             ),

@@ -39,12 +39,12 @@ impl Sanitizer {
             return;
         }
         let message = format!(
-            "a value of map {}, which all CPUs share, is read, changed and written back: what \
-             another CPU writes meanwhile is lost",
+            "a value of map {}, which all CPUs share, is read, changed and written back: another \
+             CPU's write in between is lost",
             map.name()
         );
-        let advice = "__sync_fetch_and_add, a bpf_spin_lock in the value, or a per-CPU map; none \
-                      of them, if packets with this key come to one CPU only";
+        let advice = "use __sync_fetch_and_add, a bpf_spin_lock in the value, or a per-CPU map; \
+                      none is needed if packets with this key arrive at one CPU only";
         self.found(Kind::LostUpdate, message, Vec::new(), advice.to_owned());
     }
 }

@@ -119,9 +119,11 @@ impl Sanitizer {
         };
         let why = match kind {
             Kind::Key => "a look-up compares every byte",
-            Kind::Value | Kind::Record => "user space gets every byte, of the kernel's stack too",
-            Kind::Packet => "everybody on the way gets every byte",
-            _ => "what is there differs from call to call",
+            Kind::Value | Kind::Record => {
+                "user space gets every byte, and so old contents of the kernel's stack"
+            }
+            Kind::Packet => "every receiver gets every byte",
+            _ => "the contents differ from call to call",
         };
         let padding = if padding { "; `= {}` may leave padding as it is" } else { "" };
         format!("set all of {name} first, with {clear} ({why}{padding})")
@@ -173,8 +175,8 @@ impl Sanitizer {
             true => None,
             false => self.told("they were read in", source),
         };
-        let advice = "set it on every way that leads here, or look at what a function returned \
-                      before what it was to fill in";
+        let advice = "set it on every path to this line, or check the result of a function before \
+                      using the memory that it fills";
         self.found(kind, message, related.into_iter().collect(), advice.to_owned());
     }
 

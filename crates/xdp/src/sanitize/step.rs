@@ -288,7 +288,7 @@ impl Sanitizer {
         let left = Partial { value: regs[dst], undefined: self.bits[dst] };
         if bits::decides(insn, left, src) {
             let guilty = if self.bits[dst] != 0 { dst } else { usize::from(insn.src) };
-            let message = "which way this branch goes depends on bytes that were never set";
+            let message = "the direction of this branch depends on bytes that were never set";
             self.of_register(Kind::Branch, guilty, 0, message.to_owned());
         }
     }

@@ -132,17 +132,18 @@ impl Tally {
             let map = &seen.map;
             let (more, advice) = match &seen.swapped {
                 Some(number) => (
-                    format!("; with the bytes of {number} the other way round it would"),
-                    "numbers in packets have network byte order: put bpf_htons, bpf_ntohs, \
-                     bpf_htonl or bpf_ntohl on one side",
+                    format!("; with {number} in the other byte order it would"),
+                    "numbers in packets have network byte order: convert one side with bpf_htons, \
+                     bpf_ntohs, bpf_htonl or bpf_ntohl",
                 ),
                 None => (
                     String::new(),
-                    "print the key, or look at the map (expect.maps): sizes, byte order and order \
-                     of members; or have a case whose key is there",
+                    "print the key, and compare it with the map's keys (expect.maps): sizes, byte \
+                     order and order of members; or add a case whose key exists",
                 ),
             };
-            let message = format!("no look-up here finds an element of map {map}, which has some");
+            let message =
+                format!("no look-up at this call finds an element of map {map}, which has some");
             site.finding(Kind::NeverFound, message + &more, advice)
         })
     }
@@ -158,8 +159,9 @@ impl Tally {
                 "elements are added to map {map}, no program deletes any, and the result of the \
                  update is ignored: beyond {max_entries} they are lost"
             );
-            let advice = "BPF_MAP_TYPE_LRU_HASH, bpf_map_delete_elem or a timer when a flow ends; \
-                          or check the result of bpf_map_update_elem, if user space deletes them";
+            let advice = "use BPF_MAP_TYPE_LRU_HASH, or delete elements when a flow ends, with \
+                          bpf_map_delete_elem or a timer; if user space deletes them, check the \
+                          result of bpf_map_update_elem";
             site.finding(Kind::NeverDeleted, message, advice)
         })
     }
@@ -169,8 +171,9 @@ impl Tally {
         self.counters.iter().filter(move |(_, count)| wraps(count)).map(|(site, count)| {
             let Count { what, bits, .. } = count;
             let last = (1u64 << bits) - 1;
-            let message = format!("{what} has {bits} bits: it starts from 0 after {last}");
-            let advice = "__u64; 32 bits of packets are 5 minutes at 10 Gbit/s, of bytes 4 seconds";
+            let message = format!("{what} has {bits} bits: it wraps to 0 after {last}");
+            let advice = "use __u64; at 10 Gbit/s, 32 bits count packets for 5 minutes, and bytes \
+                          for 4 seconds";
             site.finding(Kind::WrappingCounter, message, advice)
         })
     }
@@ -183,10 +186,10 @@ impl Tally {
         odd.map(|((site, action), _)| {
             let action = if *action == 0 { "XDP_ABORTED" } else { "XDP_DROP" };
             let message = format!(
-                "what goes this way is dropped ({action}) and leaves no trace; other drops of this \
-                 program are counted"
+                "packets on this path are dropped ({action}) without being counted; the program \
+                 counts its other drops"
             );
-            site.finding(Kind::Uncounted, message, "count it, by reason, as the others")
+            site.finding(Kind::Uncounted, message, "count these drops, too, by reason")
         })
     }
 }
