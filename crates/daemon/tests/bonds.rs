@@ -207,7 +207,8 @@ fn mistakes_are_told_by_line() {
         ),
         (
             "updelay = 5",
-            "t.toml:7:1: port[1].updelay: it needs miimon: nobody looks at links (EPERM)",
+            "t.toml:7:1: port[1].updelay: it needs miimon: without it, links are not checked \
+             (EPERM)",
         ),
         (
             "arp_interval = 100\nmiimon = 100",
@@ -215,7 +216,7 @@ fn mistakes_are_told_by_line() {
         ),
         (
             "arp_interval = 100",
-            "t.toml:7:1: port[1].arp_interval: nobody to ask: set arp_ip_target (EINVAL)",
+            "t.toml:7:1: port[1].arp_interval: there are no targets: set arp_ip_target (EINVAL)",
         ),
         (
             "mode = 4\narp_ip_target = [\"10.0.0.1\"]",

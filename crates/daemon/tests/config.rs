@@ -61,7 +61,7 @@ fn workers_are_as_many_as_are_asked_for() {
     }
     assert_refused(
         "[engine]\nworkers = 1\n[[worker]]\n[[worker]]\n",
-        &["t.toml:2:1: engine.workers: there are 2 [[worker]], which are more"],
+        &["t.toml:2:1: engine.workers: there are 2 [[worker]] sections, which are more"],
     );
 }
 
@@ -86,7 +86,7 @@ fn unknown_keys_words_and_sections_get_suggestions() {
         "[[bridge]]\nname = \"b\"\nagein = 3\n[api]\nmode = \"99\"\n",
         &[
             "t.toml:3:1: bridge[0].agein: unknown key \"agein\"; did you mean \"ageing\"?",
-            "t.toml:5:1: api.mode: \"99\" is no mode: octal digits, like \"0660\"",
+            "t.toml:5:1: api.mode: \"99\" is not a mode: octal digits, like \"0660\"",
         ],
     );
     assert_refused(
@@ -197,10 +197,8 @@ fn frames_must_not_go_round_for_ever() {
     assert_refused(
         "[[port]]\nname = \"p0\"\nkind = \"pair\"\npeer = \"p1\"\nupper = \"p1\"\n\
          [[port]]\nname = \"p1\"\nkind = \"pair\"\npeer = \"p0\"\n",
-        &[
-            "t.toml:5:1: port[0].upper: frames that pass would go round for ever: p0 -> p0; give one \
-           of them another upper",
-        ],
+        &["t.toml:5:1: port[0].upper: passed frames would loop: p0 -> p0; give one \
+           of them another upper"],
     );
     // Both ends of a pair in one bridge: each broadcast comes back.
     let both = "[[bridge]]\nname = \"br\"\n\
@@ -226,7 +224,7 @@ fn options_of_kinds_are_checked_before_anything_is_opened() {
         ("size = 10", "size: 60 to 3520 bytes"),
         ("frames = [\"0g\"]", "frames[0]: no hex bytes"),
         ("frames = [\"00\"]", "template 0: "),
-        ("mac = \"1:2\"", "mac: \"1:2\" is no Ethernet address: like 02:00:00:00:00:01"),
+        ("mac = \"1:2\"", "mac: \"1:2\" is not an Ethernet address, like 02:00:00:00:00:01"),
         ("fields = [{ offset = 60, width = 1, max = 3 }]", "fields[0] ends at byte 61"),
         ("burst = -1", "burst: expected a whole number from 0 to 4294967295, not -1 (with rate: "),
     ] {

@@ -197,7 +197,7 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
         let status = daemon.json(&["status"]);
         assert_eq!(status["ports"].as_array().map(Vec::len), Some(4), "as configured: {status}");
         let log = daemon.log();
-        assert!(log.contains(says) && log.contains("is kept in "), "{log}");
+        assert!(log.contains(says) && log.contains("are kept in "), "{log}");
         let aside = bench.path(&format!("saved/aside-{}", number + 1));
         assert_eq!(std::fs::read(aside.join("state")).expect("nothing is lost"), bytes);
         daemon.end();
@@ -226,7 +226,7 @@ fn a_saved_state_that_makes_no_sense_is_kept_aside() {
     assert_eq!(daemon.json(&["status"])["not_saved"], json!(null), "nothing was changed");
     daemon.json(&["port", "add", "more", "kind=sink"]);
     let status = bench.run(&["status", "--socket", SOCKET]);
-    assert!(status.stdout.contains("  not saved: what was changed "), "{status:?}");
+    assert!(status.stdout.contains("  not saved: changes since "), "{status:?}");
     daemon.end();
 }
 
@@ -273,7 +273,7 @@ fn a_state_goes_to_another_daemon_with_its_objects() {
     let mut bare = state.clone();
     bare.as_object_mut().expect("it is one").remove("objects");
     let refused = client.json::<Value>("PUT", "/v1/state", &bare).expect_err("there is no object");
-    assert!(refused.to_string().contains("is neither here nor there"), "{refused}");
+    assert!(refused.to_string().contains("is neither in `objects` nor at its path"), "{refused}");
     assert_eq!(daemon.json(&["status"])["ports"], json!([]), "nothing changed");
     let report: Value = client.json("PUT", "/v1/state", &state).expect("it has all");
     assert_eq!(report["failures"], json!([]), "{report}");

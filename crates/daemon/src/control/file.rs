@@ -208,7 +208,7 @@ impl Reader<'_> {
         };
         let message = match count {
             1..=WORKERS_MAX if workers.len() > count => {
-                format!("there are {} [[worker]], which are more", workers.len())
+                format!("there are {} [[worker]] sections, which are more", workers.len())
             }
             1..=WORKERS_MAX => return workers.resize(count, WorkerState::default()),
             _ => format!("expected \"auto\" or a number of workers, 1 to {WORKERS_MAX}"),
@@ -260,7 +260,7 @@ impl Reader<'_> {
         match http {
             Some(http) => settings.http = self.http(&http, token_file.as_deref(), http_names),
             None if token_file.is_some() || http_names.is_some() => {
-                let message = "without http = ADDRESS:PORT there is nothing that it is for";
+                let message = "it has no effect without http = ADDRESS:PORT";
                 self.problems.push(Problem::new("api", message.to_owned()));
             }
             None => {}
@@ -274,7 +274,8 @@ impl Reader<'_> {
         names: Option<Vec<String>>,
     ) -> Option<HttpSettings> {
         let Ok(address) = address.parse::<SocketAddr>() else {
-            let message = format!("\"{address}\" is no address and port: like \"127.0.0.1:8480\"");
+            let message =
+                format!("\"{address}\" is not an address and port, like \"127.0.0.1:8480\"");
             self.problems.push(Problem::new("api.http", message));
             return None;
         };
@@ -356,7 +357,8 @@ impl Reader<'_> {
             Ok(address) => settings.metrics = Some(address),
             Err(_no_address) => {
                 let text = keys.listen;
-                let message = format!("\"{text}\" is no address and port: like \"127.0.0.1:9464\"");
+                let message =
+                    format!("\"{text}\" is not an address and port, like \"127.0.0.1:9464\"");
                 self.problems.push(Problem::new("metrics.listen", message));
             }
         }
@@ -364,7 +366,10 @@ impl Reader<'_> {
             let here = format!("metrics.map[{index}]");
             match MapMetric::new(keys) {
                 Ok(metric) if settings.map_metrics.iter().any(|it| it.name() == metric.name()) => {
-                    let message = format!("\"{}\" is another one's: give it a name", metric.name());
+                    let message = format!(
+                        "the name \"{}\" is taken: give this one another name",
+                        metric.name()
+                    );
                     self.problems.push(Problem::new(format!("{here}.name"), message));
                 }
                 Ok(metric) => settings.map_metrics.push(metric),
@@ -451,7 +456,7 @@ impl Reader<'_> {
         if let Some(name) = &keys.name
             && state.programs.iter().any(|it| it.name.as_ref() == Some(name))
         {
-            let message = format!("\"{name}\" is another one's");
+            let message = format!("the name \"{name}\" is taken");
             self.problems.push(Problem::new(format!("{here}.name"), message));
         }
         let key = free_key(keys.name.as_ref().unwrap_or(&base), &state.programs);

@@ -377,8 +377,8 @@ impl Control {
         let loaded = file::load(path, &self.objects);
         let mut loaded = loaded.map_err(|error| Refusal::bad(error.to_string()))?;
         if loaded.state.ports.is_empty() && !work.wanted.file().ports.is_empty() && !allow_empty {
-            let why = "it has no ports, and all there are would go: `towpath reload --allow-empty` \
-                       does that";
+            let why = "it has no ports, so all ports would be removed: `towpath reload \
+                       --allow-empty` does so";
             return Err(Refusal::bad(format!("{}: {why}", path.display())));
         }
         identity::adopt(work.wanted.file(), work.wanted.state(), &mut loaded.state);

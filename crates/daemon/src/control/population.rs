@@ -18,7 +18,7 @@ pub(crate) fn start(control: &Arc<Control>) {
     let control = Arc::downgrade(control);
     let thread = thread::Builder::new().name("maps' memory".to_owned());
     if let Err(error) = thread.spawn(move || watch(&control)) {
-        tracing::warn!("memory of maps comes when it is used: no thread for it: {error}");
+        tracing::warn!("the memory of maps is not allocated in advance: no thread: {error}");
     }
 }
 
@@ -71,7 +71,8 @@ fn populate(map: &Weak<Map>) -> Result<(), String> {
         {
             let (missing, there) = (gib(all - done), gib(there));
             return Err(format!(
-                "{missing} of its memory come when they are used: {there} are available"
+                "{missing} of its memory are allocated at their first use: only {there} are \
+                 available"
             ));
         }
         map.populate_step();

@@ -37,7 +37,7 @@ pub(crate) fn profile(
     let period = PERIOD.max(Duration::from_secs_f64(most));
     let sampler = Sampler::of(&threads, period)
         .map_err(|error| Refusal::refused(format!("no samples: {error}")))?
-        .ok_or_else(|| Refusal::conflict("somebody else is sampling: try again (EBUSY)"))?;
+        .ok_or_else(|| Refusal::conflict("another client is sampling: try again (EBUSY)"))?;
     thread::sleep(time);
     let samples = sampler.stop();
     Ok(view(program, seconds, &samples))

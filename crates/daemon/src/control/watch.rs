@@ -36,9 +36,10 @@ fn late(live: &Seen) -> impl Iterator<Item = Failure> {
     live.engine.stuck().into_iter().map(|Stuck { worker, program, since }| {
         let by = match program {
             Some(program) => format!("program {program} does not return"),
-            None => "something that is no program keeps it".to_owned(),
+            None => "no program is running in it".to_owned(),
         };
-        let why = format!("it has not come round for more than {} ms: {by}", LATE.as_millis());
+        let why =
+            format!("it has not finished its round for more than {} ms: {by}", LATE.as_millis());
         let mut failure = Failure::new(FailureCode::WorkerStuck, format!("worker {worker}"), why);
         failure.since = since.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         failure
@@ -59,8 +60,8 @@ fn halted(live: &Seen) -> impl Iterator<Item = Failure> {
 
 fn describe(stopped: &Stopped) -> String {
     let Stopped { program, worker, after, is_halted, on_demand } = stopped;
-    let why = if *on_demand { "as somebody waited for that" } else { "by itself" };
-    let then = if *is_halted { "; it runs no more, and its frames are dropped" } else { "" };
+    let why = if *on_demand { "because a request waited for it" } else { "by itself" };
+    let then = if *is_halted { "; it is halted, and its frames are dropped" } else { "" };
     let ms = after.as_millis();
     format!("program {program} was stopped, {why}: it kept worker {worker} for {ms} ms{then}")
 }

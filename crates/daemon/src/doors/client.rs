@@ -51,8 +51,8 @@ pub enum ClientError {
     },
     /// The user is not allowed to connect to the socket.
     #[error(
-        "{}: {source}: who may talk to the daemon is said by `[api] group` and `mode` in its \
-         configuration: be in that group, or use sudo",
+        "{}: {source}: `[api] group` and `mode` in the daemon's configuration say which users may \
+         connect: join that group, or use sudo",
         socket.display()
     )]
     NotAllowed {

@@ -45,8 +45,8 @@ fn run(options: &Options) -> Result<(), String> {
     // Affinity is set before other threads start, which inherit it.
     for cpu in towpath_engine::keep_off(loaded.state.workers.iter().filter_map(|it| it.cpu)) {
         tracing::warn!(
-            "[[worker]] cpu = {cpu}: there is no such CPU, or we may not run there; this worker \
-             runs where it may"
+            "[[worker]] cpu = {cpu}: there is no such CPU, or the daemon may not use it; this \
+             worker runs on any CPU"
         );
     }
     log::start();

@@ -108,7 +108,7 @@ impl Strangers {
     fn tell(&self, who: &str, error: &hyper::Error) {
         if error.is_parse() {
             let Strangers { entrance, news } = self;
-            news.note(entrance, &format!("{entrance}: {who} sent what is no request: {error}"));
+            news.note(entrance, &format!("{entrance}: {who} sent an invalid request: {error}"));
         }
     }
 }

@@ -103,7 +103,7 @@ impl Reserved {
                 fs::remove_file(path).map_err(said)?;
             }
             Ok(_) => {
-                let why = format!("{}: it exists and is no socket", path.display());
+                let why = format!("{}: it exists and is not a socket", path.display());
                 return Err(SocketError::Failed(why));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -337,8 +337,8 @@ fn warnings(inner: &Inner) -> Vec<String> {
     let arena = inner.live.engine.arena();
     if arena.free() == 0 {
         warnings.push(format!(
-            "all {} frames are in use: ports receive nothing until some come back; more frames \
-             ([engine] frames) mend that",
+            "all {} frames are in use: ports receive nothing until some are freed; raise [engine] \
+             frames",
             arena.total()
         ));
     }

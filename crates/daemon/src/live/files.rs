@@ -102,12 +102,14 @@ impl ObjectFiles {
                 continue;
             }
             let said = |why: String| {
-                let message = format!("the object file {hash} is neither here nor there: {why}");
+                let message = format!(
+                    "the object file {hash} is neither in `objects` nor at its path: {why}"
+                );
                 Problem::new(format!("programs[{index}].object"), message)
             };
             let is = self.open(Path::new(&program.object)).map_err(said)?;
             if is != *hash {
-                return Err(said(format!("{} is another one", program.object)));
+                return Err(said(format!("{} has other contents", program.object)));
             }
         }
         Ok(())
@@ -161,7 +163,7 @@ pub(crate) fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// Reads a text file of at most `limit` bytes; the error begins with its path.
 pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     let bytes = read(path, limit).map_err(|error| unreadable(path, &error))?;
-    String::from_utf8(bytes).map_err(|_not_text| format!("{}: this is no text", path.display()))
+    String::from_utf8(bytes).map_err(|_not_text| format!("{}: it is not text", path.display()))
 }
 
 /// Size limit of object files in bytes: larger than any object that a compiler makes of one

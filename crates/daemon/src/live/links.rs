@@ -129,7 +129,7 @@ impl Live {
             HookState::Rx | HookState::Tx => there.native.max(there.generic),
             HookState::Dequeue => there.dequeue,
         };
-        format!("program {foreign} is attached by somebody else, who owns the hook (EBUSY)")
+        format!("program {foreign} was attached by another client, which owns the hook (EBUSY)")
     }
 
     /// Makes `next` the current links. Links that are gone are detached, even if a client has

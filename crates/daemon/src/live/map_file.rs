@@ -63,9 +63,9 @@ pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
         }
         Values::Ranked | Values::Packets => Some("its packets are not saved"),
         Values::Records | Values::Events => Some("its records are not saved"),
-        Values::Members => Some("what it was told is not saved"),
+        Values::Members => Some("its members are not saved"),
         Values::Pages => Some("its memory is not saved"),
-        Values::Socket | Values::Host(_) => Some("what it holds ends with the daemon"),
+        Values::Socket | Values::Host(_) => Some("its values end with the daemon"),
         // References are saved one by one when they are stored.
         Values::Program | Values::Map | Values::Device | Values::Cpu => None,
     }

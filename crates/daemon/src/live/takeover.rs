@@ -99,14 +99,15 @@ impl Takeover {
             self.pins.insert(def.name.clone(), path);
             return Ok(());
         };
-        let map = MapUse::try_from(object)
-            .map_err(|_other| format!("map {}: what is pinned at {path} is no map", def.name))?;
+        let map = MapUse::try_from(object).map_err(|_other| {
+            format!("map {}: the object pinned at {path} is not a map", def.name)
+        })?;
         let map = map.object().map();
         let fields = map_fields(def, &live.env.kernel_btf);
         if let Some(difference) = difference(map, def, &fields) {
             return Err(format!(
-                "map {} is pinned at {path} with another shape: {difference}; `towpath map \
-                 unpin {path}` lets a new one be made",
+                "map {} is pinned at {path} with another shape: {difference}; `towpath map unpin \
+                 {path}` allows a new map",
                 def.name
             ));
         }
@@ -135,14 +136,15 @@ impl Takeover {
             }
             // Maps with initial contents from the object file belong to the code.
             (Some(change), None) if def.initial.is_some() => {
-                self.anew.push(format!("map {} starts anew: {change}", def.name));
+                self.anew
+                    .push(format!("map {} starts with its initial contents: {change}", def.name));
             }
             (Some(change), None) => {
                 let name = &def.name;
                 return Err(format!(
-                    "map {name} is not as it was: {change}. Say what becomes of its entries: \
+                    "map {name} has changed: {change}. Choose what happens to its entries: \
                      --map-migrate {name}=copy, or {name}=drop (map_migrate in a configuration); \
-                     --fresh-maps starts all maps anew"
+                     --fresh-maps starts with new maps"
                 ));
             }
         }
@@ -165,17 +167,19 @@ impl Takeover {
         let gone = self.vanished.iter();
         lost.extend(gone.map(|(name, count)| {
             format!(
-                "map {name}, which holds {count} entries, is not in the object any more \
-                 (--map-rename {name}=NEW if it is called otherwise, or --map-migrate {name}=drop)"
+                "map {name}, which holds {count} entries, is no longer in the object \
+                 (--map-rename {name}=NEW if it has another name, or --map-migrate {name}=drop)"
             )
         }));
         if !lost.is_empty() && !self.is_lossy {
             let lost = lost.join("; ");
-            return Err(format!("{lost}: --lossy (lossy = true in a configuration) lets them go"));
+            return Err(format!(
+                "{lost}: --lossy (lossy = true in a configuration) allows the loss"
+            ));
         }
         lines.into_iter().for_each(|line| report.change(line));
         for (name, count) in &self.vanished {
-            report.change(format!("map {name}: gone, with {count} entries"));
+            report.change(format!("map {name}: removed, with {count} entries"));
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl AccessKeys<'_> {
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
     bits.filter(|&bits| bits <= 0o777)
-        .ok_or_else(|| format!("\"{text}\" is no mode: octal digits, like \"0660\""))
+        .ok_or_else(|| format!("\"{text}\" is not a mode: octal digits, like \"0660\""))
 }
 
 /// Resolves a group name or a decimal gid to a gid.

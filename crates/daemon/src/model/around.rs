@@ -112,7 +112,7 @@ impl FaultState {
         let shares = [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate)];
         for (key, share) in shares.into_iter().chain([("reorder", reorder)]) {
             if !(0.0..=1.0).contains(&share) {
-                let message = format!("{share} is no share: 0 is none, 1 is every frame");
+                let message = format!("{share} is not a share: 0 is none, 1 is every frame");
                 return Err(Problem::new(format!("fault.{key}"), message));
             }
         }

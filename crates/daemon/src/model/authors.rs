@@ -306,14 +306,15 @@ impl Outcome {
             _ => "the API",
         };
         match self {
-            Outcome::Replaced => format!(
-                "{thing}: it is as the configuration file has it now, and no more as {who} had it"
-            ),
+            Outcome::Replaced => {
+                format!("{thing}: the configuration file's version replaces that of {who}")
+            }
             Outcome::Kept => format!(
-                "{thing}: it stays without the configuration file, since {who} wants it, too"
+                "{thing}: it stays after its removal from the configuration file, since {who} \
+                 wants it, too"
             ),
             Outcome::Back => format!(
-                "{thing}: it was removed by the API, and is there again, since the configuration \
+                "{thing}: it was removed by the API, and is added again, since the configuration \
                  file changed it"
             ),
         }

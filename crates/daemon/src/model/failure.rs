@@ -88,49 +88,50 @@ macro_rules! codes {
 
 codes! {
     /// A port cannot be opened.
-    PortOpen "port-open" "mend what it names; it is tried again by itself",
+    PortOpen "port-open" "fix the named cause; the daemon tries again by itself",
     /// A port is open, but one of its settings cannot be applied.
-    PortSet "port-set" "mend what it names; it is tried again by itself",
+    PortSet "port-set" "fix the named cause; the daemon tries again by itself",
     /// A port drops all frames since a program that it needs is missing.
-    PortShut "port-shut" "mend its program, attach another one, or say on_failure = \"pass\"",
+    PortShut "port-shut" "fix the program, attach another one, or set on_failure = \"pass\"",
     /// A port is open, but a queue or its recording ended.
-    PortBroken "port-broken" "mend what it names, then change the port or start again",
+    PortBroken "port-broken" "fix the named cause, then change the port or restart the daemon",
     /// A port is open and up, but has no link: its interface or the other end is down.
-    PortLink "port-link" "look at the cable, the other end, and `ip link`",
+    PortLink "port-link" "check the cable, the other end, and `ip link`",
     /// A port's offload channel cannot be offered.
-    PortOffload "port-offload" "mend what it names; it is tried again by itself",
+    PortOffload "port-offload" "fix the named cause; the daemon tries again by itself",
     /// A port's shadow interface cannot be created.
-    PortShadow "port-shadow" "mend what it names; it is tried again by itself",
+    PortShadow "port-shadow" "fix the named cause; the daemon tries again by itself",
     /// A bridge cannot be created or changed.
-    Bridge "bridge" "mend what it names; it is tried again by itself",
+    Bridge "bridge" "fix the named cause; the daemon tries again by itself",
     /// A bond, or one of its members, differs from its configuration.
-    Bond "bond" "mend what it names; it is tried again by itself",
+    Bond "bond" "fix the named cause; the daemon tries again by itself",
     /// An object file or a map file could not be read when the daemon started.
-    Object "object" "put the file there; it is read again by itself",
+    Object "object" "put the file in its place; the daemon reads it by itself",
     /// A program cannot be loaded; its predecessor, if any, keeps running.
-    Program "program" "mend the program or its configuration, then reload",
+    Program "program" "fix the program or its configuration, then reload",
     /// A program was stopped while it ran.
-    ProgramStopped "program-stopped" "mend the program and load it again",
+    ProgramStopped "program-stopped" "fix the program and load it again",
     /// A worker does not finish its round: none of its ports is served.
-    WorkerStuck "worker-stuck" "unload the program that it names",
+    WorkerStuck "worker-stuck" "unload the named program",
     /// A program cannot be attached.
-    Attach "attach" "mend what it names; it is tried again by itself",
+    Attach "attach" "fix the named cause; the daemon tries again by itself",
     /// A pinned object cannot be restored.
-    Pin "pin" "mend what it names, or unpin it",
+    Pin "pin" "fix the named cause, or remove the pin",
     /// A map lacks contents that were saved or configured.
-    Map "map" "mend what it names; what was saved is kept",
+    Map "map" "fix the named cause; the saved contents are kept",
     /// Host tables that programs see cannot be read.
-    Host "host" "mend what it names; a file is read again by itself, anything else by a reload",
+    Host "host" "fix the named cause; the daemon reads a changed file by itself, else reload",
     /// An operation of the engine failed.
-    Engine "engine" "look at the log, and start the daemon again",
+    Engine "engine" "read the log, and restart the daemon",
     /// A part of the saved state could not be restored.
-    Saved "saved" "look at what is kept; a reload takes the configuration as it is and ends this",
+    Saved "saved" "look at the kept files; a reload applies the configuration and ends this \
+                   failure",
     /// A configured address cannot be listened on, or not with the configured access.
-    Listen "listen" "free the address, or mend what it names; it is tried again by itself",
+    Listen "listen" "free the address, or fix the named cause; the daemon tries again by itself",
     /// Lines of the log cannot be written.
-    Log "log" "make room where standard error goes, or have somebody read it",
+    Log "log" "free space where standard error is written, or attach a reader",
     /// The current state cannot be saved.
-    State "state" "make room, or mend the directory of [state]; it is tried again by itself",
+    State "state" "free space, or fix the directory of [state]; the daemon tries again by itself",
 }
 
 /// Failures outside the wanted state of the data plane. The component that finds one calls

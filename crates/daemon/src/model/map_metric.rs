@@ -71,7 +71,7 @@ impl MapMetric {
         let made = label(&made.collect::<Vec<_>>().join("_"));
         let name = name.unwrap_or(made);
         if !is_name(&name) {
-            let message = format!("\"{name}\" is no metric's name: letters, digits and _");
+            let message = format!("\"{name}\" is not a name for a metric: letters, digits and _");
             return Err(Problem::new("name", message));
         }
         let labels = match labels {
@@ -83,7 +83,7 @@ impl MapMetric {
         };
         let bad = labels.iter().flatten().find(|(name, _)| !is_name(name) || name == MAP_LABEL);
         if let Some((name, _)) = bad {
-            let message = format!("\"{name}\" is no label's name: letters, digits and _");
+            let message = format!("\"{name}\" is not a name for a label: letters, digits and _");
             return Err(Problem::new("labels", message));
         }
         let help = help.unwrap_or_else(|| match value.is_empty() {

@@ -99,11 +99,11 @@ impl OffloadState {
         self.endpoint()?;
         self.limits()?;
         if self.burst_instructions == Some(0) {
-            let message = "a program needs some to be run".to_owned();
+            let message = "0 instructions: no program could run".to_owned();
             return Err(Problem::new("burst_instructions", message));
         }
         if self.burst_us == Some(0) {
-            let message = "a program needs some time to be run".to_owned();
+            let message = "0 microseconds: no program could run".to_owned();
             return Err(Problem::new("burst_us", message));
         }
         Ok(())

@@ -148,7 +148,7 @@ impl State {
             told.extend(way.iter().copied());
             if first_time {
                 let message = format!(
-                    "frames that pass would go round for ever: {} -> {}; give one of them another \
+                    "passed frames would loop: {} -> {}; give one of them another \
                      upper",
                     way.join(" -> "),
                     port.name

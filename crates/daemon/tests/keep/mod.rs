@@ -114,7 +114,10 @@ fn variables_stay_unless_their_first_values_changed() {
     // Another first value is what whoever changed it wants.
     let report = running.reload(2, "");
     assert_eq!(running.map(".data").user().lookup(&ZERO, 0).unwrap().bytes(), [20, 0, 0, 0]);
-    let told = report.changes.iter().any(|line| line.starts_with("map .data starts anew"));
+    let told = report
+        .changes
+        .iter()
+        .any(|line| line.starts_with("map .data starts with its initial contents"));
     assert!(told, "{report:?}");
     assert!(running.number(".bss", &ZERO, 0).expect("it stays") >= seen);
 }
@@ -125,7 +128,7 @@ fn another_shape_is_refused_until_it_is_said_what_becomes_of_entries() {
     let before = running.map("flows").id();
     let report = running.reload(3, "");
     let [failure] = &report.failures[..] else { panic!("{report:?}") };
-    for part in ["flows is not as it was: value_size was 16 and is 24", "--map-migrate flows=copy"]
+    for part in ["flows has changed: value_size was 16 and is 24", "--map-migrate flows=copy"]
     {
         assert!(failure.why.contains(part), "{failure:?}");
     }

@@ -99,8 +99,8 @@ impl Keeper {
         }
         let would_be = differs || self.was_changed.load(Ordering::Relaxed);
         would_be.then(|| {
-            "what was changed since the configuration was read ends with the daemon: \
-             a section [state] in it would keep that"
+            "changes since the configuration was read end with the daemon: a section [state] \
+             saves them"
                 .to_owned()
         })
     }
@@ -109,7 +109,7 @@ impl Keeper {
     fn lost_pins(&self, pins: &[(String, Object)]) -> Option<String> {
         let pinned = self.pinned.lock();
         let why = |path: &String, object: &Object| match object {
-            _ if !pinned.contains(path) => Some("it came through bpf(2)"),
+            _ if !pinned.contains(path) => Some("it was made through bpf(2)"),
             Object::Map(map) => why_not_saved(map.object().map()),
             _ => None,
         };
@@ -121,7 +121,7 @@ impl Keeper {
             more => format!(", and {more} more"),
         };
         let shown = lost[..lost.len().min(LOST_SHOWN)].join(", ");
-        (!lost.is_empty()).then(|| format!("what is pinned as {shown}{more}"))
+        (!lost.is_empty()).then(|| format!("the objects pinned as {shown}{more}"))
     }
 
     /// Notes a change that is not part of the wanted state.

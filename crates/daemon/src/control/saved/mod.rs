@@ -90,10 +90,10 @@ impl Store {
         let document = store.load(&mut troubles).unwrap_or_else(|why| {
             let why = format!("{why}: the daemon starts with its configuration alone");
             let kept = match store.set_aside() {
-                Ok(aside) => format!("what there was is kept in {}", aside.display()),
+                Ok(aside) => format!("the saved files are kept in {}", aside.display()),
                 Err(error) => {
                     store.is_unread = true;
-                    format!("what there is stays as it is until it can be set aside: {error}")
+                    format!("the saved files stay unchanged until they can be moved: {error}")
                 }
             };
             let path = dir.join(STATE);
@@ -181,18 +181,18 @@ impl Store {
             Err(why) => format!("the damaged file can't be kept in {}: {why}", aside.display()),
         };
         if parts.index().is_none() {
-            let why = format!("{error}: the document before it stands in its place; {kept}");
+            let why = format!("{error}: the document before it is used instead; {kept}");
             troubles.push((path.clone(), why));
         } else if hurt.is_empty() {
-            let why = format!("it is damaged, and nothing of it is lost; {kept}");
+            let why = format!("it is damaged, but nothing is lost; {kept}");
             troubles.push((path.clone(), why));
         }
         for Hurt { place, instead } in hurt {
             let again = match instead {
                 Instead::Same => "",
-                _ => ": look at it, and make it as it was",
+                _ => ": check it, and restore its settings",
             };
-            let why = format!("{path} is damaged where this was; {instead}{again}; {kept}");
+            let why = format!("{path} is damaged at this item; {instead}{again}; {kept}");
             troubles.push((format!("saved {place}"), why));
         }
         self.is_damaged = true;
@@ -215,8 +215,8 @@ impl Store {
                 Err(error) => format!("it can't be kept: {error}"),
             };
             let why = format!(
-                "{damaged} of its lines are damaged: what they stored in maps is lost, and all \
-                 others are there; {kept}"
+                "{damaged} of its lines are damaged: their map elements are lost, all other lines \
+                 are used; {kept}"
             );
             troubles.push((path.display().to_string(), why));
         }

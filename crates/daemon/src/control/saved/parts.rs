@@ -126,10 +126,10 @@ pub(super) enum Instead {
 impl fmt::Display for Instead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Instead::Same => "the document before has the same, nothing is lost",
-            Instead::Twin => "it is as the configuration had it",
-            Instead::Before => "it is as it was one change before",
-            Instead::Name => "nothing but its name is left, and what it would filter is dropped",
+            Instead::Same => "the document before has the same contents, nothing is lost",
+            Instead::Twin => "the configuration's version is used",
+            Instead::Before => "the version before the last change is used",
+            Instead::Name => "only its name is known, and the frames that it filters are dropped",
             Instead::Nothing => "it is lost",
         })
     }

@@ -101,7 +101,7 @@ async fn send(body: axum::body::Body, sender: Sender<Piece>) -> Result<(), ApiEr
 }
 
 fn late(_elapsed: tokio::time::error::Elapsed) -> ApiError {
-    let message = format!("no more of the body came for {} s", IDLE_MAX.as_secs());
+    let message = format!("no more of the body arrived for {} s", IDLE_MAX.as_secs());
     ApiError { status: 408, message }
 }
 
@@ -125,7 +125,7 @@ impl Read for Upload {
                 Some(Piece::More(piece)) => self.piece = piece,
                 Some(Piece::End) => self.has_ended = true,
                 None => {
-                    let message = "the rest of the body did not come";
+                    let message = "the rest of the body did not arrive";
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
             }

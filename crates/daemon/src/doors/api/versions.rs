@@ -57,8 +57,8 @@ impl<'a, 'l> Versions<'a, 'l> {
         match self.request.programs.iter().enumerate().find_map(twins) {
             None => Ok(()),
             Some(twin) => Err(self.refusal(&format!(
-                "{} is attached already: {}; --replace puts this one in its place and keeps its \
-                 maps, -P with another priority attaches a second copy",
+                "{} is attached already: {}; --replace replaces it and keeps its maps, -P with \
+                 another priority attaches a second copy",
                 twin.link.program.name(),
                 text(twin)
             ))),

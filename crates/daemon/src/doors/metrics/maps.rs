@@ -192,7 +192,7 @@ mod tests {
         let made = metric(json!({ "map": "/sys/fs/bpf/7seas" })).unwrap();
         assert_eq!(made.name, "_7seas");
         let refused = metric(json!({ "map": "m", "name": "a-b" })).unwrap_err();
-        assert!(refused.starts_with("name: \"a-b\" is no metric's name"), "{refused}");
+        assert!(refused.starts_with("name: \"a-b\" is not a name for a metric"), "{refused}");
         let refused = metric(json!({ "map": "m", "labels": { "map_id": "x" } })).unwrap_err();
         assert!(refused.starts_with("labels: "), "{refused}");
         assert!(metric(json!({ "map": "m", "tpye": "counter" })).is_err());

@@ -104,7 +104,7 @@ impl Collector for Reading {
 impl Reading {
     /// Encodes failures. Their number is the first metric, for monitors that watch only one.
     fn failures(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "Things that are wanted and are not so";
+        let help = "Parts of the wanted state that could not be established";
         single(encoder, "failures", help, &ConstGauge::new(self.failures.len() as i64))?;
         let help = "Lines of the log that could not be written";
         single(encoder, "log_lines_lost", help, &ConstCounter::new(log::lost()))?;
@@ -118,7 +118,12 @@ impl Reading {
         let begun = begun.into_iter().map(|((code, subject), since)| {
             ([("code", code), ("subject", subject)], ConstGauge::new(since))
         });
-        family(encoder, "failure_since_seconds", "When each began, since 1970", begun)
+        family(
+            encoder,
+            "failure_since_seconds",
+            "Time at which each failure began, in seconds since 1970",
+            begun,
+        )
     }
 
     /// Encodes the accounting of frames.
@@ -126,9 +131,9 @@ impl Reading {
         let frames = &self.stats.frames;
         let sides = [
             ("frames_received", "Frames taken out of a receive queue", frames.received),
-            ("frames_created", "Frames made here: copies, segments", frames.created),
+            ("frames_created", "Frames made by Towpath: copies, segments", frames.created),
             ("frames_delivered", "Frames taken by a transmitter or a socket", frames.delivered),
-            ("frames_dropped", "Frames dropped for some reason", frames.dropped),
+            ("frames_dropped", "Frames dropped, for any reason", frames.dropped),
             ("frames_freed", "Frames used up without being dropped", frames.freed),
         ];
         for (name, help, value) in sides {
@@ -136,7 +141,7 @@ impl Reading {
         }
         let help = "Frames that wait for another worker, in a queue, or for their launch time";
         single(encoder, "frames_in_flight", help, &ConstGauge::new(frames.in_flight as i64))?;
-        let help = "Frames in the hands of workers that are at one burst for more than 5 ms";
+        let help = "Frames held by workers that have worked on one burst for more than 5 ms";
         single(encoder, "frames_held", help, &ConstGauge::new(frames.held as i64))?;
         let help = "Frames that are lost: 0, unless a worker panicked or there is a fault";
         single(encoder, "frames_missing", help, &ConstGauge::new(frames.missing))
@@ -163,7 +168,7 @@ impl Reading {
     fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Read = fn(&PortStats) -> &BTreeMap<String, u64>;
         let families: [(&str, &str, &str, Read); 3] = [
-            ("port_verdicts", "Verdicts on what arrived", "verdict", |it| &it.verdicts),
+            ("port_verdicts", "Verdicts on frames that arrived", "verdict", |it| &it.verdicts),
             ("port_drops", "Frames that arrived and were dropped", "reason", |it| &it.drops),
             ("port_tx_drops", "Frames that were not sent", "reason", |it| &it.tx_drops),
         ];
@@ -182,9 +187,15 @@ impl Reading {
     fn bond_members(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Read = fn(&MemberView) -> i64;
         let gauges: [(&str, &str, Read); 3] = [
-            ("bond_member_can_send", "Frames may leave by it", |it| it.can_send.into()),
-            ("bond_member_active", "What passes on it is delivered", |it| it.is_active.into()),
-            ("bond_member_link", "Its link counts as up", |it| (it.mii_status == "up").into()),
+            ("bond_member_can_send", "Frames may leave through the member", |it| {
+                it.can_send.into()
+            }),
+            ("bond_member_active", "Frames that pass on the member are delivered", |it| {
+                it.is_active.into()
+            }),
+            ("bond_member_link", "The member's link counts as up", |it| {
+                (it.mii_status == "up").into()
+            }),
         ];
         let members = || {
             self.bonds.iter().flat_map(|bond| {
@@ -198,7 +209,7 @@ impl Reading {
         }
         let failures = |it: &MemberView| ConstCounter::new(u64::from(it.link_failure_count));
         let counters = members().map(|(labels, it)| (labels, failures(it)));
-        family(encoder, "bond_member_link_failures", "How often its link was given up", counters)
+        family(encoder, "bond_member_link_failures", "Failures of the member's link", counters)
     }
 
     fn sockets(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {

@@ -46,13 +46,10 @@ impl Guard {
                     refused(401, "the daemon's token is needed: Authorization: Bearer TOKEN")
                 })
             }
-            None if !is_look => Err(refused(
-                403,
-                "nothing can be changed here: that needs a token ([api] token_file)",
-            )),
+            None if !is_look => Err(refused(403, "changes need a token ([api] token_file)")),
             // Packets, and records of programs, which may contain parts of packets.
             None if ["/dump", "/records"].iter().any(|end| uri.path().ends_with(end)) => {
-                Err(refused(403, "packets are shown to nobody without a token ([api] token_file)"))
+                Err(refused(403, "packets are shown only with a token ([api] token_file)"))
             }
             None => Ok(()),
         }
@@ -70,8 +67,8 @@ impl Guard {
             || name.parse::<IpAddr>().is_ok()
             || self.settings.names.iter().any(|known| known.eq_ignore_ascii_case(name));
         if !is_known || host.as_str().contains('@') {
-            let message =
-                "no name of this daemon's: ask by address, or name it in [api] http_names";
+            let message = "this daemon has no such name: use its address, or add the name to \
+                           [api] http_names";
             return Err(refused(403, &format!("Host {host}: {message}")));
         }
         Ok(host)

@@ -219,18 +219,18 @@ fn notes_of(kind: &Kind, words: &[Word]) -> Vec<String> {
 fn what_a_file_does_to_things_of_others_is_told() {
     let kind = &kinds()[0];
     let cases: [(&[Word], &str); 6] = [
-        (&[Word::Add(100), Word::File(Some(200))], "and no more as the API had it"),
+        (&[Word::Add(100), Word::File(Some(200))], "replaces that of the API"),
         (
             &[Word::File(Some(100)), Word::Change(300), Word::File(Some(200))],
-            "and no more as the API had it",
+            "replaces that of the API",
         ),
         (
             &[Word::Add(100), Word::File(Some(100)), Word::File(None)],
-            "stays without the configuration file, since the API wants it, too",
+            "stays after its removal from the configuration file, since the API wants it, too",
         ),
         (
             &[Word::File(Some(100)), Word::Remove, Word::File(Some(200))],
-            "was removed by the API, and is there again",
+            "was removed by the API, and is added again",
         ),
         // Both authors want the same, or one of them dropped the thing: nothing is reported.
         (&[Word::Add(100), Word::File(Some(100))], ""),

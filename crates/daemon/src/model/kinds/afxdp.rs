@@ -13,7 +13,7 @@ pub(super) static KIND: Kind = Kind {
     pins_frames: true,
     ..Kind::new(
         "afxdp",
-        "an interface of the host's, all of whose frames come to us (AF_XDP)",
+        "an interface of the host, which gives all its frames to Towpath (AF_XDP)",
         OPTIONS,
         check,
         open,

@@ -21,7 +21,8 @@ use crate::model::state::PortState;
 /// Name of the only kind for which no device is opened.
 pub(crate) const NAME: &str = "bond";
 
-pub(super) static KIND: Kind = Kind::new(NAME, "ports that are one", OPTIONS, check, open);
+pub(super) static KIND: Kind =
+    Kind::new(NAME, "several ports that act as one", OPTIONS, check, open);
 
 static OPTIONS: &[OptionDoc] = &[
     doc("members", "none", "ports of the bond, in the order they join"),
@@ -280,7 +281,10 @@ fn read(port: &PortState) -> Result<Wanted, Problem> {
 fn delays(keys: &Keys) -> Result<Settings, Problem> {
     for (key, delay) in [("updelay", keys.updelay), ("downdelay", keys.downdelay)] {
         if delay > 0 && keys.miimon == 0 {
-            return Err(Problem::new(key, "it needs miimon: nobody looks at links (EPERM)"));
+            return Err(Problem::new(
+                key,
+                "it needs miimon: without it, links are not checked (EPERM)",
+            ));
         }
     }
     // `bond_option_updelay_set`: rounded down to whole ticks of the monitor.
@@ -301,11 +305,14 @@ fn arp(keys: &Keys) -> Result<ArpSettings, Problem> {
     let counts =
         [("arp_ip_target", keys.arp_ip_target.len()), ("ns_ip6_target", keys.ns_ip6_target.len())];
     if let Some((key, count)) = counts.into_iter().find(|(_, count)| *count > TARGETS_MAX) {
-        let message = format!("{count} targets, and at most {TARGETS_MAX} can be asked (EINVAL)");
+        let message = format!("{count} targets, but at most {TARGETS_MAX} can be probed (EINVAL)");
         return Err(Problem::new(key, message));
     }
     if keys.arp_interval > 0 && counts.iter().all(|(_, count)| *count == 0) {
-        return Err(Problem::new("arp_interval", "nobody to ask: set arp_ip_target (EINVAL)"));
+        return Err(Problem::new(
+            "arp_interval",
+            "there are no targets: set arp_ip_target (EINVAL)",
+        ));
     }
     if keys.arp_missed_max == Some(0) {
         return Err(Problem::new("arp_missed_max", "1 to 255 (EINVAL)"));

@@ -9,7 +9,10 @@ use towpath_document::Problem;
 pub(super) fn parse_or_make(text: Option<&str>, name: &str) -> Result<[u8; 6], Problem> {
     let Some(text) = text else { return Ok(made_for(name)) };
     let wrong = || {
-        Problem::new("mac", format!("\"{text}\" is no Ethernet address: like 02:00:00:00:00:01"))
+        Problem::new(
+            "mac",
+            format!("\"{text}\" is not an Ethernet address, like 02:00:00:00:00:01"),
+        )
     };
     let mac = typed::mac(text).ok_or_else(wrong)?;
     if mac[0] & 1 == 1 {

@@ -13,7 +13,7 @@ pub(super) static KIND: Kind = Kind {
     is_shared: true,
     ..Kind::new(
         "packet",
-        "an interface of the host's, whose stack sees the frames too (AF_PACKET)",
+        "an interface of the host, whose stack also sees the frames (AF_PACKET)",
         OPTIONS,
         check,
         open,

@@ -14,7 +14,7 @@ pub(super) static KIND: Kind = Kind {
     has_peer: true,
     ..Kind::new(
         "pair",
-        "one of two ports that are joined in this process, as veth joins two",
+        "one of two connected ports in this process, like a veth",
         OPTIONS,
         check,
         open,

@@ -9,7 +9,7 @@ use super::kind::Kind;
 use crate::model::state::PortState;
 
 pub(super) static KIND: Kind =
-    Kind::new("sink", "takes every frame and forgets it; nothing arrives", &[], check, open);
+    Kind::new("sink", "drops every frame that is sent to it, and receives none", &[], check, open);
 
 fn check(port: &PortState) -> Result<(), Problem> {
     match port.options.keys().next() {

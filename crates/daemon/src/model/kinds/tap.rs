@@ -12,7 +12,13 @@ use crate::model::state::PortState;
 
 pub(super) static KIND: Kind = Kind {
     reopening: Reopening::AtOnce,
-    ..Kind::new("tap", "an interface of the host's whose other end this is", OPTIONS, check, open)
+    ..Kind::new(
+        "tap",
+        "an interface of the host, whose other end is the port",
+        OPTIONS,
+        check,
+        open,
+    )
 };
 
 static OPTIONS: &[OptionDoc] = &[
