@@ -39,7 +39,7 @@ fn name_of(path: &Path) -> Result<&str, CliError> {
 
 fn refusal(path: &Path, source: io::Error) -> CliError {
     if source.kind() == io::ErrorKind::AlreadyExists {
-        let message = "is there already: choose another name".to_owned();
+        let message = "exists already: choose another name".to_owned();
         return CliError::Text { path: path.to_owned(), message };
     }
     CliError::File { path: path.to_owned(), source }

@@ -50,7 +50,9 @@ fn a_thing_stays_as_long_as_somebody_wants_it() {
     assert_eq!(seen(&served), (both.clone(), json!([])));
     // The file wants it, too, and otherwise: its last word counts, and that is told.
     let report = reload(&served, &config(&["a", "b"])).expect("it is fine");
-    assert!(changes(&report).contains("port b: the configuration file's version replaces that of "));
+    assert!(
+        changes(&report).contains("port b: the configuration file's version replaces that of ")
+    );
     assert_eq!(seen(&served).0, json!([["a", ["file"]], ["b", ["file", "api"]]]));
     // A file with a mistake changes nothing, nor does it change who wants what.
     reload(&served, "[[port]]\nname = 7\n").expect_err("it is refused");

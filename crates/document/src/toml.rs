@@ -87,7 +87,10 @@ impl Reader<'_> {
             DeValue::Float(float) => {
                 let parsed = float.as_str().replace('_', "").parse::<f64>().unwrap_or(f64::NAN);
                 if !parsed.is_finite() {
-                    return Err((Some(here()), format!("{path}: {} is no number", float.as_str())));
+                    return Err((
+                        Some(here()),
+                        format!("{path}: {} is not a number", float.as_str()),
+                    ));
                 }
                 Json::from(parsed)
             }

@@ -75,7 +75,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// A socket whose number is taken, or is 0.
-    #[error("there is a socket {0} already, or it is no number for one")]
+    #[error("there is a socket {0} already, or the number is invalid")]
     SocketTaken(u32),
     /// The device cannot be opened.
     #[error("port {port}: {what}: {source}")]

@@ -160,8 +160,9 @@ impl Guest {
             return Err(no_object(handle));
         }
         let program = state.owned.program(handle);
-        let program = program
-            .ok_or_else(|| Refusal::new(Errno::EINVAL, format!("object {handle} is no program")))?;
+        let program = program.ok_or_else(|| {
+            Refusal::new(Errno::EINVAL, format!("object {handle} is not a program"))
+        })?;
         let attached = self.edge.set_program(direction, Some(program.program()));
         attached.map_err(|why| Refusal::new(Errno::EINVAL, why))?;
         let name = program.name().to_string();

@@ -65,7 +65,7 @@ impl Owned {
         let known = self.memory.handles.get(&handle).ok_or_else(|| no_object(handle))?;
         match &known.object {
             Object::Map(map) => Ok((known, map)),
-            _ => Err(Refusal::new(Errno::EINVAL, format!("object {handle} is no map"))),
+            _ => Err(Refusal::new(Errno::EINVAL, format!("object {handle} is not a map"))),
         }
     }
 

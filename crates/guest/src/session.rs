@@ -23,7 +23,7 @@ impl Session {
     pub(crate) fn admit(&mut self, header: &Header) -> Result<Command, Refusal> {
         let refuse = |errno, text: String| Err(Refusal::new(errno, text));
         if header.is_reply() || header.status != 0 {
-            return refuse(Errno::EBADMSG, "this is no request".to_owned());
+            return refuse(Errno::EBADMSG, "this is not a request".to_owned());
         }
         if header.version != VERSION {
             let text = format!("version {} is not spoken here, {VERSION} is", header.version);

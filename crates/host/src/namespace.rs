@@ -23,7 +23,7 @@ pub fn open(name: &str) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path_of(name))?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a network namespace")),
     }
 }
 

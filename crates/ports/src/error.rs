@@ -7,7 +7,9 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// A name that Linux refuses.
-    #[error("{0:?} is no name of an interface: 1 to 15 bytes, no '/', ':' or blanks, not . or ..")]
+    #[error(
+        "{0:?} is not a name for an interface: 1 to 15 bytes, no '/', ':' or blanks, not . or .."
+    )]
     Name(String),
     /// An option's number outside of its range.
     #[error("interface {interface}: {what} is {value}, but must be from {min} to {max}")]
@@ -38,7 +40,7 @@ pub enum Error {
     /// An interface that runs another process's XDP program.
     #[error(
         "interface {interface} has an XDP program already ({mode} mode, id {id}): detach it first, \
-         e.g. with `ip link set {interface} xdp off`, or by ending who attached it"
+         e.g. with `ip link set {interface} xdp off`, or by ending the process that attached it"
     )]
     Occupied {
         /// The interface.
@@ -98,7 +100,7 @@ fn namespace_hint(source: &io::Error) -> &'static str {
 
 fn tun_hint(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => " (`modprobe tun` makes it; a container must be given it)",
+        io::ErrorKind::NotFound => " (`modprobe tun` creates it; a container needs it as a device)",
         io::ErrorKind::PermissionDenied => {
             " (it must be writable for this user: run as root, or `chmod 0666 /dev/net/tun`)"
         }

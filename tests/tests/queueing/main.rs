@@ -196,7 +196,7 @@ fn hooks_take_programs_of_their_own_type() {
         result.unwrap_err().to_string()
     };
     assert!(refused(Hook::Rx, &["sends"]).contains("--hook dequeue"));
-    assert!(refused(Hook::Dequeue, &["put"]).contains("no dequeue program"));
+    assert!(refused(Hook::Dequeue, &["put"]).contains("not a dequeue program"));
     assert!(refused(Hook::Dequeue, &["sends", "drops_all"]).contains("one dequeue program"));
 }
 

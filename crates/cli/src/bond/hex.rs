@@ -20,7 +20,7 @@ impl fmt::Display for BadHex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problem {
             Problem::Character(found) => {
-                write!(f, "{found:?} is no hex digit: give a frame as 0200000000020200...")
+                write!(f, "{found:?} is not a hex digit: give a frame like 0200000000020200...")
             }
             Problem::HalfByte => write!(f, "half a byte: every byte has two hex digits"),
         }

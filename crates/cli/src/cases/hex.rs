@@ -7,7 +7,7 @@ pub(super) type Pattern = Vec<Option<u8>>;
 pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let pattern = pattern(text)?;
     let known: Option<Vec<u8>> = pattern.iter().copied().collect();
-    known.ok_or_else(|| "`..` stands for any byte, and here each is needed".to_owned())
+    known.ok_or_else(|| "`..` (any byte) is not possible here: every byte is needed".to_owned())
 }
 
 /// Reads bytes, some of which may be `..` for any value.
@@ -21,7 +21,7 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
         ['.', '.'] => Ok(None),
         [high, low] => match (high.to_digit(16), low.to_digit(16)) {
             (Some(high), Some(low)) => Ok(Some((high << 4 | low) as u8)),
-            _ => Err(format!("{high:?}{low:?} is no byte in hex")),
+            _ => Err(format!("{high:?}{low:?} is not a byte in hex")),
         },
         _ => Err("a digit is missing".to_owned()),
     };

@@ -52,7 +52,7 @@ fn run_here(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliEr
         return Ok(Ran::Skipped("no kernel has such queues".to_owned()));
     }
     if names_absent_devices(&linked.maps, case) {
-        return Ok(Ran::Skipped("it names interfaces that are not here".to_owned()));
+        return Ok(Ran::Skipped("it names interfaces that this machine does not have".to_owned()));
     }
     let mut session = match KernelSession::open(&ready.opened, &linked) {
         Err(CliError::Kernel(why)) => return Ok(Ran::Skipped(why.to_string())),

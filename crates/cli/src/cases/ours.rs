@@ -202,7 +202,7 @@ fn open(
             let program = loader.program(Select::Name(name));
             let program = program.map_err(|error| opened.load_error(error))?;
             if program.attach() != AttachType::Dequeue {
-                let message = format!("case {:?}: {name} is no dequeue program", case.name);
+                let message = format!("case {:?}: {name} is not a dequeue program", case.name);
                 return Err(refused(&case.file, &message));
             }
             sources.insert(name.clone(), program);

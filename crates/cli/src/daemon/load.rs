@@ -132,7 +132,7 @@ fn check_mode(mode: Option<ModeArg>) -> Result<(), CliError> {
         Some(ModeArg::Hw) => ("hw", "no device runs programs for Towpath"),
     };
     Err(CliError::Usage(format!(
-        "--mode {word}: {why}: leave it out, or say native, which is how every port runs programs"
+        "--mode {word}: {why}: omit it, or use native, the mode of all programs"
     )))
 }
 
@@ -152,7 +152,8 @@ pub(crate) fn unload(args: &UnloadArgs, output: &mut Output) -> Result<(), CliEr
         let what = args.id.map_or("nothing".to_owned(), |id| format!("no program with id {id}"));
         let here = hook.map_or(String::new(), |hook| format!(" to its {hook} hook"));
         return Err(CliError::Daemon(format!(
-            "{port}: {what} is attached{here} (ENOENT): `towpath status {port}` shows what is",
+            "{port}: {what} is attached{here} (ENOENT): `towpath status {port}` shows the \
+             attached programs",
             port = args.port
         )));
     }

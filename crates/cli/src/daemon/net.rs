@@ -86,7 +86,8 @@ fn check_kind(kind: &str) -> Result<(), CliError> {
     match kind {
         "xdp" | "xdpdrv" => Ok(()),
         "xdpgeneric" | "xdpoffload" => Err(CliError::Usage(format!(
-            "{kind}: programs run natively here, by no socket buffers and in no device: say xdp"
+            "{kind}: programs always run natively, not on socket buffers and not in the device: \
+             use xdp"
         ))),
         other => Err(CliError::Usage(format!("{other}: expected xdp"))),
     }

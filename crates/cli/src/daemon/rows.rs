@@ -39,7 +39,7 @@ pub(super) fn load(args: &MapLoadArgs, output: &mut Output) -> Result<(), CliErr
     let LoadView { rows, duplicates, written, unchanged, deleted } = loaded;
     let again = match duplicates {
         0 => String::new(),
-        count => format!("; of {count} others the keys came again"),
+        count => format!("; {count} others have the key of a later row"),
     };
     output.line(&format!(
         "{rows} rows: {written} written, {unchanged} there already, {deleted} others deleted{again}"

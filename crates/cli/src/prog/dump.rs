@@ -33,8 +33,8 @@ pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<(), CliError>
         }
         which => {
             if is_about_file(args) {
-                let message = "-n, -s, --set, --btf, --exec, --trust and --without are about \
-                               object files: a program of the daemon is shown as it is";
+                let message = "-n, -s, --set, --btf, --exec, --trust and --without apply to \
+                               object files only: a program of the daemon is shown as it is loaded";
                 return Err(CliError::Usage(message.to_owned()));
             }
             daemon::code(which, form, &args.daemon)?

@@ -118,7 +118,7 @@ fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(
     let action = Action::from_returned(outcome.retval);
     let name = match outcome.retval {
         0..=4 => action.name().to_owned(),
-        value => format!("{value}, which is no verdict: dropped as {action}"),
+        value => format!("{value}, which is not a verdict: dropped as {action}"),
     };
     let target = outcome.target.as_ref().map_or(String::new(), |target| format!(" to {target}"));
     output.line(&format!("{}{target}", style.bold(&name)))?;

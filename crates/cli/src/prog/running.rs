@@ -18,15 +18,15 @@ pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
     let RunningArgs { live, port, .. } = &args.running;
     let message = match args.words.len() {
         2 if names_running && is_about_file(args) => {
-            "-n, -s, --set, --btf, --exec, --sanitize and what is around a program are about object files: a \
-             program of the daemon is run where it is"
+            "-n, -s, --set, --btf, --exec, --sanitize and the options for surroundings apply to \
+             object files only: a program of the daemon runs in the daemon"
         }
         2 if names_running && *live && (args.data_out.is_some() || args.ctx_out.is_some()) => {
-            "--data-out and --ctx-out: live frames go elsewhere"
+            "--data-out and --ctx-out are impossible with --live: its frames are sent"
         }
         2 if names_running => return Ok(true),
         1 if *live || port.is_some() => {
-            "--live and --port are about a program of the daemon: id N, name NAME, tag TAG or \
+            "--live and --port need a program of the daemon: id N, name NAME, tag TAG or \
              pinned PATH"
         }
         1 => return Ok(false),

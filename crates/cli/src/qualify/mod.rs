@@ -13,11 +13,11 @@ pub(crate) fn qualify(args: &QualifyArgs, output: &mut Output) -> Result<Status,
     let is_root = rustix::process::geteuid().is_root();
     let choices = chosen(&args.ports, is_root)?;
     if let Some(choice) = choices.iter().find(|choice| choice.needs_root() && !is_root) {
-        return Err(CliError::Qualify(format!("{}: interfaces take root", choice.name())));
+        return Err(CliError::Qualify(format!("{}: interfaces need root", choice.name())));
     }
     let makes_interfaces = choices.iter().any(Choice::makes_interface);
     let lab = Lab::new(makes_interfaces).map_err(|error| {
-        CliError::Qualify(format!("a network namespace to try ports in: {error}"))
+        CliError::Qualify(format!("creating a network namespace for the tests: {error}"))
     })?;
     let mut reports = Vec::new();
     for choice in choices {

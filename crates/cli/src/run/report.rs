@@ -274,7 +274,7 @@ fn print_targets(tally: &Tally, output: &mut Output) -> Result<(), CliError> {
 fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(), CliError> {
     let mut remarks = Vec::new();
     for (value, count) in &tally.unknown {
-        remarks.push(format!("{} returned {value}, which is no verdict", frames(*count)));
+        remarks.push(format!("{} returned {value}, which is not a verdict", frames(*count)));
     }
     for (reason, count) in &tally.skipped {
         remarks.push(format!("{} not run: {reason}", frames(*count)));

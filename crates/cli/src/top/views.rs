@@ -57,7 +57,7 @@ impl View {
             View::Programs => (programs(now, rates), "no programs: `towpath load` attaches one"),
             View::Maps => (maps(now, rates), "no maps"),
             View::Drops => (drops(now, rates), "nothing was dropped"),
-            View::Workers => (workers(now, rates), "this daemon does not tell of its workers"),
+            View::Workers => (workers(now, rates), "this daemon does not report its workers"),
         };
         Sheet { columns: self.columns(), rows, nothing }
     }

@@ -159,7 +159,7 @@ fn the_code_of_a_running_program_is_shown() {
     let error = daemon.refusal(2, &["prog", "dump", "name", "every_verdict", "xri"]);
     assert!(error.contains("expected one of xlated, source, xir"), "{error}");
     let error = daemon.refusal(2, &["prog", "dump", "id", &id, "-n", "every_verdict"]);
-    assert!(error.contains("about object files"), "{error}");
+    assert!(error.contains("object files only"), "{error}");
     assert!(daemon.refusal(2, &["prog", "dump", "id", "4000"]).contains("no program with id 4000"));
     daemon.end();
 }

@@ -35,7 +35,7 @@ fn words_of_other_tools_are_understood() {
     let load = ["load", "p0", "every_verdict.o", "-n", "every_verdict", "-m"];
     daemon.json(&[&load[..], &["native"]].concat());
     let refused = daemon.refusal(2, &[&load[..], &["skb"]].concat());
-    assert!(refused.contains("say native"), "{refused}");
+    assert!(refused.contains("use native"), "{refused}");
     let listed = bench.run(&["dump", "-D", "--socket", SOCKET]);
     assert!(listed.stdout.contains("every_verdict"), "{listed:?}");
     let seen = bench.run(&["dump", "-i", "gen", "-c", "1", "--socket", SOCKET]);

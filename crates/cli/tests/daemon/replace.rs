@@ -26,10 +26,7 @@ fn a_replacement_keeps_maps_and_says_what_it_cannot_keep() {
 
     let wide = ["load", "gen", "keeper_3.o", "-n", "keeper", "--replace"];
     let refused = daemon.refusal(1, &wide);
-    assert!(
-        refused.contains("map flows has changed: value_size was 16 and is 24"),
-        "{refused}"
-    );
+    assert!(refused.contains("map flows has changed: value_size was 16 and is 24"), "{refused}");
     let before = packets(&daemon);
     daemon.json(&[&wide[..], &["--map-migrate", "flows=copy"]].concat());
     assert!(packets(&daemon) >= before);
@@ -76,7 +73,10 @@ fn entries_that_would_be_lost_are_counted_and_kept_unless_they_may_go() {
     assert_eq!(held("flows"), 10, "the old one goes on");
     // The new program names the map otherwise.
     let error = refused(&replace(6, &[]));
-    assert!(error.contains("map flows, which holds 10 entries, is no longer in the object"), "{error}");
+    assert!(
+        error.contains("map flows, which holds 10 entries, is no longer in the object"),
+        "{error}"
+    );
     assert!(error.contains("--map-rename flows=NEW"), "{error}");
     let error = refused(&replace(6, &["--map-rename", "flow=streams"]));
     assert!(error.contains("no map \"flow\"; did you mean \"flows\""), "{error}");

@@ -58,7 +58,7 @@ fn live_frames_go_where_a_running_program_says() {
     let refused = |status: i32, more: &[&str]| daemon.refusal(status, &words("drop", more));
     assert!(refused(1, &["--batch-size", "257"]).contains("E2BIG"));
     assert!(refused(1, &["--port", "p9"]).contains("no port \"p9\""));
-    assert!(refused(2, &["--data-out", "out"]).contains("live frames"));
+    assert!(refused(2, &["--data-out", "out"]).contains("--live"));
     let file = ["prog", "run", "every_verdict.o", "--data-in", "drop", "--live"];
     assert!(daemon.refusal(2, &file).contains("of the daemon"));
     daemon.end();

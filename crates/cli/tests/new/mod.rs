@@ -108,7 +108,7 @@ fn what_is_there_is_left_alone() {
     std::os::unix::fs::symlink("nowhere", bench.path("dangling")).expect("the directory is there");
     for there in ["edge", "edge/", "file", "dangling"] {
         let error = bench.refusal(2, &["new", there]);
-        assert!(error.contains("is there already: choose another name"), "{there}: {error}");
+        assert!(error.contains("exists already: choose another name"), "{there}: {error}");
     }
     assert!(!bench.path("edge/Makefile").exists(), "nothing was written into it");
     for bad in ["a b", "2edge", ".", "a.b", "absent/é"] {

@@ -128,8 +128,7 @@ fn another_shape_is_refused_until_it_is_said_what_becomes_of_entries() {
     let before = running.map("flows").id();
     let report = running.reload(3, "");
     let [failure] = &report.failures[..] else { panic!("{report:?}") };
-    for part in ["flows has changed: value_size was 16 and is 24", "--map-migrate flows=copy"]
-    {
+    for part in ["flows has changed: value_size was 16 and is 24", "--map-migrate flows=copy"] {
         assert!(failure.why.contains(part), "{failure:?}");
     }
     assert_eq!(running.map("flows").id(), before, "the old one goes on");

@@ -163,7 +163,7 @@ impl Records<'_> {
                 continue;
             }
             let cells = record.cells.into_iter().map(String::from_utf8).collect::<Result<_, _>>();
-            let cells = cells.map_err(|_bytes| wrong(at(begin), "it is no text".to_owned()))?;
+            let cells = cells.map_err(|_bytes| wrong(at(begin), "it is not text".to_owned()))?;
             return Ok(Some((begin, cells)));
         }
     }

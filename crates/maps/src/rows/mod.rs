@@ -120,7 +120,7 @@ fn may_be_loaded(map: &Map) -> Result<(), RowsError> {
         Values::Program | Values::Map | Values::Device | Values::Cpu | Values::Socket => {
             "its values stand for programs, maps, ports or sockets; `map update` stores them"
         }
-        Values::Ranked | Values::Packets => "programs alone put something into it",
+        Values::Ranked | Values::Packets => "only programs add elements to it",
         Values::Records | Values::Events => "it holds records that programs send",
         Values::Pages => "it is memory without elements",
         Values::Host(_) => "its contents are the host's",

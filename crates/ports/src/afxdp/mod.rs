@@ -121,7 +121,8 @@ impl Afxdp {
             Transmit::Auto => Steering::with_way_out(max, unserved, index),
         };
         let steering = steering.map_err(from_kernel);
-        let steering = steering.map_err(failed("loading the program that steers frames to us"))?;
+        let steering =
+            steering.map_err(failed("loading the program that redirects frames to Towpath"))?;
         let rx_hints = if has_hints { driver_hints(index) } else { RxHints::default() };
         let wanted = if has_hints { Attach::Native } else { options.attach };
         let (link, attached) = attach(&steering, index, wanted)
@@ -294,8 +295,9 @@ impl Device for Afxdp {
         let detached = is_detached.then(|| {
             let name = &self.options.name;
             format!(
-                "the program that steers {name}'s frames to us could not be attached again: what \
-                 arrives is dropped; `ip link show {name}` tells whether another program is there"
+                "the program that redirects {name}'s frames to Towpath could not be attached \
+                 again: arriving frames are dropped; `ip link show {name}` shows whether another \
+                 program is attached"
             )
         });
         let guard = self.guard.lock().failure();
@@ -315,7 +317,8 @@ impl Device for Afxdp {
         };
         let name = peer.name();
         vec![format!(
-            "{name}, the other end of this veth, leaves checksums to the device, which doesn't compute \
+            "{name}, the other end of this veth, leaves checksums to the device, which doesn't \
+             compute \
              them: receivers drop its packets (TCP hangs). Set peer_offloads = \"off\" for this \
              port, or run `ethtool -K {name} tx off` in its namespace"
         )]

@@ -281,7 +281,10 @@ impl ControlLoop {
                 does(distributing)
             )),
             Event::Loopback { member } => {
-                self.tell(format!("member {}: LACPDUs of our own: a loop?", name(member)));
+                self.tell(format!(
+                    "member {}: it receives its own LACPDUs: is there a loop?",
+                    name(member)
+                ));
             }
             // Reported with the bond's carrier.
             Event::Carrier(_) => {}

@@ -138,7 +138,7 @@ fn open_file(path: &Path) -> io::Result<Reader<BufReader<File>>> {
     match stream::open(path).map_err(|error| named(path, &error))? {
         Opened::File(file) => reader(path, file),
         Opened::Stream(_) => {
-            Err(named(path, &io::Error::new(io::ErrorKind::InvalidInput, "it is no file")))
+            Err(named(path, &io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")))
         }
     }
 }

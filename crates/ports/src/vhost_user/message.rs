@@ -32,7 +32,7 @@ pub(super) enum Refused {
     EventFd(#[source] std::io::Error),
     #[error("queue {0} of {1}")]
     Queue(u64, usize),
-    #[error("{0} is no size of a ring")]
+    #[error("{0} is not a valid ring size")]
     RingSize(u32),
     #[error("features that were not offered: {0:#x}")]
     Features(u64),

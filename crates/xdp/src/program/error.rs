@@ -37,8 +37,8 @@ pub enum LoadError {
     /// The program must be masked against speculation ([`towpath_jit::Options::mask_speculation`]),
     /// and cannot be compiled.
     #[error(
-        "program {program} is not trusted, so that only machine code that is masked against \
-         speculation may run it, and there is none: {why}"
+        "program {program} is not trusted: it may run only as machine code that is masked against \
+         speculation, and there is none: {why}"
     )]
     Unmasked {
         /// Name of the program.

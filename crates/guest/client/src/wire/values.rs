@@ -33,7 +33,7 @@ pub enum Malformed {
     #[error("{name} has {1} bytes", name = .0.name())]
     Size(Tag, usize),
     /// A value that should be text is not.
-    #[error("{} is no text", .0.name())]
+    #[error("{} is not text", .0.name())]
     NoText(Tag),
     /// A number without a meaning.
     #[error("{name} is {1}, which means nothing", name = .0.name())]
