@@ -414,7 +414,7 @@ fn near() -> afxdp::Options {
     afxdp::Options::new("near")
 }
 
-/// What `ip` says about an interface.
+/// The output of `ip link show` for an interface.
 fn link(name: &str) -> serde_json::Value {
     let out = Command::new("ip").args(["-s", "-j", "link", "show", name]).output().unwrap();
     let links: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -460,7 +460,7 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// An IPv4 packet that nobody takes seriously.
+/// An invalid IPv4 packet, which every stack drops.
 fn packet(len: usize) -> Vec<u8> {
     let mut packet = vec![0; len];
     packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -468,7 +468,7 @@ fn packet(len: usize) -> Vec<u8> {
     packet
 }
 
-/// A frame of nobody's protocol with a number in its addresses.
+/// A frame of an unknown protocol with a number in its addresses.
 fn numbered(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
     bytes[2..6].copy_from_slice(&number.to_be_bytes());

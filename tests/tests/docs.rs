@@ -1,6 +1,6 @@
-//! What the documentation names is there: files, folders, links, and items of the code.
+//! Everything that the documentation names exists: files, folders, links, and items of the code.
 //!
-//! Looked at are words in backticks outside of code blocks, in `docs/`, `README.md` and
+//! The tests check words in backticks outside of code blocks, in `docs/`, `README.md` and
 //! `CONTRIBUTING.md`. A path that begins with a folder of the repository must exist, a file's name
 //! with its ending must be that of some file, and of `Type::item` both must be defined somewhere.
 
@@ -115,7 +115,7 @@ impl Repository {
         self.folders.contains(path) || self.files.iter().any(|file| file == path)
     }
 
-    /// What a word in backticks names that is not there.
+    /// The missing things that a text in backticks names.
     fn missing<'a>(&self, named: &'a str) -> Vec<&'a str> {
         let first = named.split_whitespace().next().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
@@ -163,7 +163,7 @@ fn text_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands between pairs of a character.
+/// The texts between pairs of a character.
 fn between(line: &str, mark: char) -> impl Iterator<Item = &str> {
     let count = line.matches(mark).count() / 2;
     line.split(mark).skip(1).step_by(2).take(count)
@@ -178,7 +178,7 @@ fn links(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Where a link on a page leads.
+/// The path that a link on a page leads to.
 fn beside(page: &Path, target: &str) -> PathBuf {
     let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
     for component in Path::new(target).components() {

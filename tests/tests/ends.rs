@@ -1,5 +1,6 @@
-//! What calls give is void once what it hangs on has ended: programs made of a table, judged here
-//! and by the running kernel. Whatever the kernel refuses is refused.
+//! Results of calls become invalid when the object that they depend on ends: programs made from a
+//! table, verified here and by the running kernel. Towpath refuses every program that the kernel
+//! refuses.
 
 use std::collections::BTreeSet;
 

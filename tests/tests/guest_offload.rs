@@ -147,7 +147,7 @@ fn map(loaded: &Loaded, name: &str) -> u32 {
 
 const PLAIN: [u8; 12] = [0; 12];
 
-/// What a guest loads and unloads again leaves nothing behind, types that no map took included.
+/// Objects that a guest loads and unloads leave nothing behind, not even types that no map uses.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let folder = match sources::own_objects() {
@@ -389,7 +389,7 @@ fn a_frame_that_takes_more_than_its_part_is_aborted() {
     let counters = client.query().unwrap()[0].counters;
     assert_eq!((counters.faults, counters.actions[2]), (10, 10), "{counters:?}");
     assert!(inside.receive(0).is_none());
-    // What is in place goes on.
+    // The attached programs go on.
     assert!(outside.send(0, &PLAIN, &packet([192, 0, 2, 1], 0x0100)));
     assert_eq!(inside.wait_for(0).unwrap().1, packet([192, 0, 2, 1], 0x0100));
 }

@@ -90,8 +90,8 @@ fn the_running_kernel_says_the_same_of_those_with_types() {
     assert_eq!(listed, object.programs().len(), "each has a commit above it");
 }
 
-/// What both accept runs alike on both, in every way there is; tail calls lead to the program
-/// itself.
+/// Programs that both accept run alike on both, with every executor; their tail calls lead to the
+/// program itself.
 #[test]
 fn what_is_accepted_runs_as_in_the_kernel() {
     let kernel = match Kernel::open() {

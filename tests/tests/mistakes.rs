@@ -1,5 +1,5 @@
-//! What people get wrong in C: the hint names the cause, what it proposes helps, and the running
-//! kernel refuses and accepts the same programs.
+//! Frequent mistakes in C: the hint names the cause, its proposal helps, and the running kernel
+//! refuses and accepts the same programs.
 //!
 //! The programs are in `tests/data/mistakes/mistakes.c`: each mistake, and `..._mended` as its hint
 //! says.

@@ -8,10 +8,10 @@ use towpath_kernel::{Kernel, isolate_network};
 use towpath_tests::compare::{self, Budget, HostileBudget, ObjectBudget, Report};
 use towpath_tests::ways::Way;
 
-/// How many random programs `cargo test` generates; `TOWPATH_PARITY_PROGRAMS` asks for more.
+/// Number of random programs in `cargo test`; `TOWPATH_PARITY_PROGRAMS` asks for more.
 const PROGRAMS_DEFAULT: u64 = 1000;
 
-/// How many hostile ones: a few seconds.
+/// Number of hostile programs, which take a few seconds.
 const HOSTILE_PROGRAMS: u64 = 5000;
 
 /// Runs `comparison` with a kernel in an empty network namespace and expects no difference that

@@ -1,5 +1,5 @@
-//! What is published can be: crates with all that a registry asks for, a library that is only as
-//! large as what is used of it, an image that copies what was built before.
+//! Published things are complete: crates have all that a registry requires, the library has no
+//! unused dependencies, the image copies what was built before.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn who_only_verifies_compiles_no_compiler_and_no_c() {
     assert!(whole.contains("cranelift-codegen"), "the other way round");
     let (shown, name) = (made_of(&["--features", "disasm"]), "iced-x86");
     assert_eq!((whole.contains(name), shown.contains(name)), (false, true), "who asks for it");
-    // Cranelift's own disassembler is a minute of C, and nobody asks it.
+    // Cranelift's own disassembler takes a minute to build (C), and is not used.
     assert!(!whole.iter().any(|name| name.starts_with("capstone")), "{whole:?}");
 }
 
@@ -93,7 +93,7 @@ fn the_image_copies_what_is_there_or_was_built() {
             _ => {}
         }
     }
-    // What install.sh takes is made before it runs, each in the step that its own script knows.
+    // The files that install.sh installs are made before it runs, each in its own script's step.
     let position = |what: &str| {
         let found = built.iter().position(|word| word == what);
         found.unwrap_or_else(|| panic!("the image lacks {what}"))

@@ -1,10 +1,9 @@
-//! What people read when their program is refused, word for word: message, instruction, what is
-//! known there, what to do.
+//! Refusals of programs, word for word: message, instruction, known registers, hint.
 //!
 //! `tests/data/rejections/*.golden` have the texts: of the mistakes of every day in
 //! `everyday.txt` beside them, of dequeue programs in the folder below, and of the refused programs
 //! of `tests/data/history`.
-//! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` writes them anew; read the
+//! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` rewrites them; read the
 //! difference.
 
 use std::fmt::Write as _;
@@ -23,7 +22,7 @@ fn rejections_read_as_before() {
     let mut themes = history::read("tests/data/rejections").expect("tables");
     themes.extend(history::read("tests/data/history").expect("tables"));
     let (mut count, mut stale) = (0, Vec::new());
-    // Of programs that no kernel has.
+    // Dequeue programs, which no kernel has.
     let dequeue = history::read("tests/data/rejections/dequeue").expect("tables");
     let of = |attach: AttachType| move |theme: Theme| (theme, attach);
     let themes = themes.into_iter().map(of(AttachType::Xdp));
@@ -63,7 +62,7 @@ fn page(theme: &Theme, attach: AttachType) -> (String, usize) {
     (text, count)
 }
 
-/// What people do wrong most often, and words of the hint that name it.
+/// The most frequent mistakes, and words of the hint that name them.
 const CAUSES: [(&str, &str); 18] = [
     ("nothing was compared with data_end", "compare (pointer + bytes) with data_end before"),
     ("less was compared than is read", "only 14 bytes from data on were compared"),

@@ -75,7 +75,7 @@ fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
     let Ok(object) = Object::open(&bytes, "object") else { return (0, Vec::new()) };
     let (mut count, mut findings, mut tally) = (0, Vec::new(), Tally::default());
     let (env, options) = (kernel_types(), LoadOptions { workers: 1, ..LoadOptions::default() });
-    // Those that others tail-call count on what these left.
+    // Targets of tail calls rely on the program before them, so they are not run alone.
     let slots = object.maps().iter().flat_map(|map| &map.slots);
     let stages: Vec<&str> = slots
         .filter_map(|(_, init)| match init {
@@ -94,7 +94,7 @@ fn judge(path: &Path, packets: &[Vec<u8>]) -> (usize, Vec<Finding>) {
         worker.set_sanitizer(Some(Sanitizer::new()));
         for packet in packets {
             let mut frame = Frame::new(packet).expect("a packet");
-            // What faults is another test's concern.
+            // Faults are checked by another test.
             let _verdict = loaded.run(&mut worker, &mut frame);
         }
         count += 1;

@@ -74,7 +74,7 @@ fn masked_gadgets_do_what_they_did() {
     }
 }
 
-/// LLVM's code is not masked: whoever asks for it gets the first tier's, and is told.
+/// LLVM's code is not masked: a program for it gets the first tier's code, with a message.
 #[test]
 fn tier_2_has_no_masked_code() {
     let all = gadgets::all();
@@ -89,7 +89,7 @@ fn tier_2_has_no_masked_code() {
     assert!(!is_known() || barriers(program.machine_code().expect("compiled")) > 0);
 }
 
-/// What has no machine code is not interpreted instead: nothing is masked there.
+/// A program without machine code is not interpreted instead: the interpreter masks nothing.
 #[test]
 fn without_masked_code_a_program_is_refused() {
     let all = gadgets::all();

@@ -1,7 +1,7 @@
-//! What docs/stability.md promises, held against what the last release had (`tests/stable`).
+//! The promises of docs/stability.md, compared with the last release (`tests/stable`).
 //!
-//! More may be there; nothing may be gone, and nobody may be asked for more. After a release
-//! `TOWPATH_BLESS=1 cargo test --workspace stable` writes the files anew.
+//! Additions are allowed; nothing may be removed, and no request may need more. After a release,
+//! `TOWPATH_BLESS=1 cargo test --workspace stable` rewrites the files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
 }
 
-/// What the last release had; first written anew, if that is asked for.
+/// The last release's file; `TOWPATH_BLESS` rewrites it first.
 fn released(name: &str, now: &str) -> String {
     let path: PathBuf = top().join("tests/stable").join(name);
     if std::env::var_os("TOWPATH_BLESS").is_some() {
@@ -139,7 +139,7 @@ fn without_prose(value: &mut Json) {
     }
 }
 
-/// Of objects each member, of lists each element has to be there still.
+/// Compares documents: each member of an old object and each element of an old list must exist.
 fn compare(old: &Json, new: &Json, place: &str, complaints: &mut Vec<String>) {
     match (old, new) {
         (Json::Object(members), Json::Object(_)) => {
@@ -147,7 +147,7 @@ fn compare(old: &Json, new: &Json, place: &str, complaints: &mut Vec<String>) {
                 compare(value, &new[key], &format!("{place}/{key}"), complaints);
             }
         }
-        // What answers always have they have still; of what is asked for, less is no harm.
+        // Required keys are compared apart: answers keep theirs, and requests may have fewer.
         (Json::Array(_), _) if place.ends_with("/required") => {}
         (Json::Array(before), Json::Array(after)) => {
             for element in before {
@@ -171,7 +171,7 @@ fn required(schema: &Json) -> BTreeSet<String> {
     listed.filter_map(|it| it.as_str().map(str::to_owned)).collect()
 }
 
-/// Names of types that somebody sends.
+/// Names of types that clients send.
 fn requests(value: &Json, whole: &Json, is_sent: bool, found: &mut BTreeSet<String>) {
     match value {
         Json::Object(members) => {

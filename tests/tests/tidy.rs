@@ -1,8 +1,8 @@
 //! Keeps the house style: sizes, columns, leftovers, module docs and the places of unsafe code.
 //!
-//! A test and not a linter's configuration, because it holds for C, Python and shell as well, and
-//! because whoever breaks a rule is told which, where, and what the limit is. What clippy and
-//! rustfmt already enforce is left to them.
+//! This is a test and not a linter's configuration, because it also checks C, Python and shell, and
+//! because its messages name the rule, the place and the limit. Rules that clippy and rustfmt
+//! enforce are left to them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -248,7 +248,7 @@ fn assert_none(complaints: &[String]) {
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
-/// What is shorter may be code.
+/// Shorter texts may be code.
 const PATH_BYTES_MIN: usize = 8;
 
 /// Not ours to tidy: what is built, what fuzzers found, and recordings kept as they were made.

@@ -1,4 +1,4 @@
-//! What guests may load: the kernel's rules for programs whose loader lacks `CAP_PERFMON`.
+//! Programs that guests may load: the kernel's rules for loaders without `CAP_PERFMON`.
 //!
 //! `tests/data/unprivileged` has programs with the verdict of Linux 6.18 for such a loader.
 

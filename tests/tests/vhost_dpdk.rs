@@ -1,4 +1,4 @@
-//! DPDK's `net_virtio_user` as a guest: a driver that nobody here wrote.
+//! DPDK's `net_virtio_user` as a guest: an independent driver.
 //!
 //! Needs dpdk-testpmd (Debian: dpdk-dev); without it each test says "skipped: why".
 
@@ -86,7 +86,7 @@ fn open(engine: &Engine, options: &vhost_user::Options) -> PortId {
     port
 }
 
-/// What a guest is like.
+/// Properties of a guest.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     packed: bool,
@@ -114,7 +114,7 @@ impl Plan {
     }
 }
 
-/// Lets frames of so many bytes go round for a while; gives how many did.
+/// Sends frames of `bytes` bytes round for a while, and returns their number.
 #[track_caller]
 fn go_round(plan: Plan, host: &Host, guest: &mut Testpmd, bytes: u32) -> u64 {
     let before = host.settled();
@@ -130,11 +130,11 @@ fn go_round(plan: Plan, host: &Host, guest: &mut Testpmd, bytes: u32) -> u64 {
     guest.wait_for("Done.", Duration::from_secs(10)).unwrap();
     let after = host.settled();
     let (rx, tx) = guest.packets().unwrap();
-    // What the guest sent, we received; what we received, we sent or dropped for a reason.
+    // The port received the guest's frames, and sent them or dropped them for a reason.
     assert_eq!(tx - tx_before, after.rx - before.rx + after.missed - before.missed, "{plan:?}");
     let done = after.tx - before.tx + after.drops - before.drops;
     assert_eq!(after.rx - before.rx, done, "{plan:?}");
-    // What we sent, the guest received, but for what lies in its rings since it stopped to look.
+    // The guest received the port's frames, except those in its rings since it stopped polling.
     let unread = (after.tx - before.tx).wrapping_sub(rx - rx_before) as i64;
     let ring = i64::from(256 * plan.queues);
     assert!((-ring..=ring).contains(&unread), "{plan:?}: {unread} frames");
@@ -181,7 +181,7 @@ fn dpdk_goes_on_when_the_port_comes_back() {
             eprintln!("packed {packed}: {:?} until traffic", start.elapsed());
         }
         drop(guest);
-        // One that ends and comes back.
+        // A guest that ends and comes back.
         let mut guest = plan.start(&host, ",server=1");
         go_round(plan, &host, &mut guest, 64);
         drop(guest);

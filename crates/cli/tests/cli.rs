@@ -84,7 +84,7 @@ fn a_run_ends_with_its_speed_beside_the_kernel_or_why_not() {
     let why = &asked["beside_kernel"]["why_not"];
     assert_eq!(why, "its output would fill the kernel's trace", "{asked}");
 
-    // Nobody asks of a few frames, or of a document for machines, and one may say no.
+    // There is no measurement for few frames, with --json, or with --against none.
     assert_eq!(bench.json(&run_args(&[])).get("beside_kernel"), None);
     let few = ["run", "every_verdict.o", "-n", "every_verdict", "--in", "few.pcap"];
     for words in [&few[..], &run_args(&["--against", "none"])] {

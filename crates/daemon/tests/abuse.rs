@@ -24,9 +24,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// Nothing waits longer than this to be found broken.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether the machine lets threads run.
+/// Interval of the checks whether the machine lets threads run.
 const TICK: Duration = Duration::from_millis(10);
-/// What the daemon said is kept so far.
+/// Number of the daemon's last messages that are kept.
 const HEARD_MAX: usize = 30;
 
 /// A way to go, and the way back.
@@ -65,7 +65,7 @@ struct Lab {
     /// Nanoseconds by which a thread that has nothing to do was late so far: the machine had other
     /// things to do.
     late: Arc<AtomicU64>,
-    /// What the daemon said last, and when.
+    /// The daemon's last messages, with their times.
     heard: Arc<Mutex<VecDeque<String>>>,
     /// The longest return by way, and how many there were.
     returns: BTreeMap<(Way, &'static str), (u32, Duration)>,
@@ -167,7 +167,7 @@ impl Lab {
         let Victim { name, .. } = victim;
         let Namespaces { near, far } = &self.namespaces;
         match way {
-            // The daemon makes it anew.
+            // The daemon creates it again.
             Way::Deleted if victim.is_tap => {
                 let show = || Command::new("ip").args(["-n", near, "link", "show", name]).output();
                 let is_there = || show().is_ok_and(|seen| seen.status.success());
@@ -193,7 +193,7 @@ impl Lab {
             if away.iter().any(|(known, _)| known.name == victim.name) {
                 continue;
             }
-            // What becomes of a tap that is not its owner's any more, its owner decides.
+            // A tap is neither moved nor renamed: its new owner would decide about it.
             let ways: &[Way] = match victim.is_tap {
                 true => &[Way::Deleted, Way::Down, Way::Carrier],
                 false => &[Way::Deleted, Way::Moved, Way::Renamed, Way::Down],
@@ -228,7 +228,7 @@ impl Lab {
         self.served.wait("peace", LIMIT, || {
             let status = self.served.get("/v1/status");
             let ports = status["ports"].as_array().cloned().unwrap_or_default();
-            // Where something is sent, something must also be received.
+            // All ports are open, and there is no failure.
             ports.iter().all(|port| port["failure"].is_null())
                 && status["failures"].as_array().is_some_and(Vec::is_empty)
         });
@@ -260,7 +260,7 @@ impl Lab {
     }
 }
 
-/// What could be left over.
+/// Resources that could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
     descriptors: usize,
@@ -282,7 +282,7 @@ fn interfaces_go_and_come_back_at_random() {
     let mut lab = Lab::new(namespaces);
     lab.settle();
     let mut dice = Rng::with_seed(seed);
-    // What is made once, and kept, is made by then.
+    // The first rounds make everything that is made once and kept.
     (0..10).for_each(|_| lab.round(&mut dice));
     lab.settle();
     let (before, start) = (lab.left(), Instant::now());

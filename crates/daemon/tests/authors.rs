@@ -1,4 +1,4 @@
-//! Who wants what, over changes by the API, reloads and restarts, as everybody sees it.
+//! Authors of ports, links and programs, over changes by the API, reloads and restarts.
 
 mod served;
 
@@ -65,7 +65,7 @@ fn a_thing_stays_as_long_as_somebody_wants_it() {
         changes(&report).contains("port b: it stays after its removal from the configuration file")
     );
     assert_eq!(seen(&served).0, both);
-    // What the API changes and removes of the file's is shown as long as it is so.
+    // Changes and removals by the API are shown as long as they differ from the file.
     ask(&served, "PATCH", "/v1/ports/a", &json!({ "mtu": 1300 }));
     let changed = json!([{ "subject": "port a", "is": "changed" }]);
     assert_eq!(seen(&served), (both, changed));

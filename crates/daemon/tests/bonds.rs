@@ -101,7 +101,7 @@ fn active_backup_fails_over_and_comes_back_to_its_primary() {
     let is_back = |status: &Status| status.members[0].link == Mii::Up;
     let status = wait_for(&live, "bonda", "link of a0", is_back);
     assert_eq!(status.members[0].failures, 1);
-    // Without a primary nobody takes over again, as in the kernel.
+    // Without a primary, the other member stays active, as in the kernel.
     assert_eq!(status.active.as_deref(), Some("a1"));
     let bond = state.ports.iter_mut().find(|it| it.name == "bonda").expect("it is there");
     bond.options.insert("primary".to_owned(), "a0".into());
@@ -257,8 +257,8 @@ fn programs_that_drop_lacpdus_are_warned_of() {
         let mut state = read(&text(keys, verdict), &objects).expect("it is fine");
         let mut dry_run = towpath_daemon::dry_run::DryRun::default();
         let told = dry_run.warnings(&state, &objects);
-        // Nothing is asked again: without the object's bytes the answer is known all the same, for
-        // what attachments call it now. For other contents of its maps it is not.
+        // The programs are not run again: the answer is known without the object's bytes, also for
+        // the new generation of a program. It is not known for other contents of its maps.
         let gone = ObjectFiles::default();
         state.programs.iter_mut().for_each(|it| it.generation += 1);
         assert_eq!(dry_run.warnings(&state, &gone), told);

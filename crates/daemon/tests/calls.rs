@@ -43,7 +43,7 @@ fn entry_programs(live: &Live) -> usize {
     live.engine().read(|_, snapshot| snapshot.entry_programs.len())
 }
 
-/// Somebody who calls `bpf(2)`.
+/// A process that calls `bpf(2)`.
 struct Caller {
     objects: Arc<Objects>,
     process: Process,
@@ -174,7 +174,7 @@ fn programs_of_map_entries_run_that_came_by_bpf() {
     caller.update(map, 0, &[out, passing]).expect("both are there");
     wait_for("frame that it passes", || sent(&live, "out") > 100);
 
-    // The entry keeps its program, though nobody has a descriptor of it.
+    // The entry keeps its program, although no process has a descriptor of it.
     for descriptor in [dropping, passing, map] {
         caller.process.close(descriptor).expect("it is open");
     }

@@ -1,4 +1,5 @@
-//! Who comes and goes is told in a line: links, monitors, and whoever sends nonsense, at any rate.
+//! Lines about links that go up and down, monitors that come and go, and clients that send
+//! nonsense, at any rate.
 
 mod namespaces;
 mod served;
@@ -20,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Lines of one subject that come at once.
 const LINES_MAX: usize = 5;
 
-/// What the daemon tells, from now on.
+/// The daemon's messages from now on.
 fn listen(served: &Served) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let client = Client::new(&served.dir.join("api.sock")).expect("there are descriptors");
@@ -98,7 +99,7 @@ fn monitors_that_come_and_go_and_nonsense_are_told_in_few_lines() {
     let garbage = |path: &Path| {
         let mut stream = UnixStream::connect(path).expect("it listens");
         let _hung_up = stream.write_all(&[0xff; 64]);
-        // To the end: whoever goes before it is answered is only somebody who went.
+        // Read to the end: a monitor that leaves before its answer counts as gone, not as refused.
         let _reset = stream.read_to_end(&mut Vec::new());
     };
     garbage(&socket);
@@ -107,7 +108,7 @@ fn monitors_that_come_and_go_and_nonsense_are_told_in_few_lines() {
         garbage(&served.dir.join("api.sock"));
     }
     let from_us = format!("API socket: process {} of user", std::process::id());
-    // Where the machine is slow they take longer than lines are counted together.
+    // On a slow machine, the requests take longer than the time for which lines are summed up.
     let left_out = || -> Vec<usize> {
         let heard = heard.lock();
         let lines = heard.iter().filter_map(|line| line.strip_prefix("API socket: "));

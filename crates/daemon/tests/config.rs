@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file: every mistake at once, by line, with what to do.
+//! Mistakes in a configuration file: all of them are reported at once, each with line and remedy.
 
 use std::path::Path;
 
@@ -193,7 +193,7 @@ fn frames_must_not_go_round_for_ever() {
         "[[port]]\nname = \"a\"\nkind = \"sink\"\nupper = \"a\"\n",
         &["t.toml:4:1: port[0].upper: a port cannot be its own upper: frames would not end"],
     );
-    // What p0 passes leaves by p1 and arrives at p0 again.
+    // Frames that p0 passes leave through p1 and arrive at p0 again.
     assert_refused(
         "[[port]]\nname = \"p0\"\nkind = \"pair\"\npeer = \"p1\"\nupper = \"p1\"\n\
          [[port]]\nname = \"p1\"\nkind = \"pair\"\npeer = \"p0\"\n",

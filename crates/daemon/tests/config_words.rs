@@ -1,5 +1,5 @@
-//! What is wrong with a configuration is told in its own words: a file that has every key there is,
-//! with each of them misspelt, left out, and given values of other types.
+//! Messages about a configuration use its own words: a file with every key that exists, with each
+//! key misspelt, left out, and given values of other types.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -194,12 +194,12 @@ fn every_mistake_is_told_by_its_line_and_key_and_without_jargon() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), told.len(), wrong.join("\n"));
 }
 
-/// Which keys there are is asked of the daemon itself: by one that there isn't.
+/// The daemon itself lists the existing keys, in its answer to an unknown key.
 #[test]
 fn the_file_has_every_key() {
     let (whole, mut all) = (whole(), Vec::new());
     places(&whole, &Vec::new(), &mut all);
-    // One of several tables of a kind has it.
+    // It is enough if one of several tables of a kind has the key.
     let kind = |place: &[Step]| {
         let keys = place.iter().filter(|step| matches!(step, Step::Key(_))).cloned();
         shown(&keys.collect::<Vec<_>>())
@@ -237,5 +237,5 @@ fn the_file_has_every_key() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Keys of files that the repository can't have: nobody else may read it; `[host]` has its tables.
+/// Keys that the file can't have: only the owner may read a token file; `[host]` has its tables.
 const APART: [&str; 2] = ["api.token_file", "host.tables"];

@@ -1,4 +1,4 @@
-//! What becomes of devices while nobody changes the configuration is in `status`.
+//! `status` shows changes of devices while the configuration stays the same.
 
 mod served;
 

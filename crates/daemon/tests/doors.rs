@@ -8,7 +8,7 @@ use serde_json::Value;
 use towpath_daemon::client::Client;
 use towpath_daemon::{Options, up};
 
-/// One metric, if somebody answers.
+/// The value of a metric, if the daemon answers.
 fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;

@@ -58,7 +58,7 @@ fn port(served: &Served, port: &str) -> Value {
     served.get("/v1/stats")["ports"][port].clone()
 }
 
-/// Waits until so many frames more arrived.
+/// Waits until more frames have arrived.
 fn goes_on(served: &Served) {
     let count = || port(served, "gen")["rx_packets"].as_u64().expect("a number");
     let before = count();
@@ -123,7 +123,7 @@ fn a_port_that_was_never_filtered_drops_or_passes_as_it_is_said() {
     let report = reload(&served, &config(&passes));
     assert_eq!(codes(&report), ["program"], "{report}");
     served.wait("frames", LIMIT, || passed(&served) > 0);
-    // One that ran without a filter is to have one, which is refused.
+    // The port had no filter; its new filter is refused.
     let report = reload(&served, &config(""));
     assert_eq!(report["failures"], json!([]), "{report}");
     let report = reload(&served, &config(&refused()));
@@ -157,7 +157,7 @@ fn a_start_refuses_what_a_reload_refused() {
 fn a_start_refuses_what_a_reload_would_refuse() {
     let first = config(&attach("keeper_1.o", "keeper"));
     let mut dir = None;
-    // Another shape of a map, and a program that is none, while nobody looked.
+    // The program changes while the daemon is down: to one with another map, and to an invalid one.
     for other in [attach("keeper_3.o", "keeper"), refused()] {
         let served = match dir.take() {
             None => Served::start("filters-down", &first),
@@ -192,7 +192,7 @@ fn an_object_file_that_is_gone_or_cut_at_the_start_is_told_and_read_later() {
     let bytes = std::fs::read(format!("{FIXTURES}/every_verdict.o")).expect("a fixture");
     let object = "./fw.o".to_owned();
     let text = config(&attach(&object, "every_verdict"));
-    // Nobody ever read it.
+    // The daemon never read the file.
     let served = Served::start("filters-gone", &text);
     let status = served.get("/v1/status");
     assert_eq!(codes(&status), ["program", "port-shut", "object"], "{status}");
@@ -330,7 +330,7 @@ fn what_fails_beside_a_change_is_no_reason_to_refuse_it() {
     add(&json!({ "name": "extra", "kind": "sink" })).expect("it has nothing to do with it");
     assert_eq!(codes(&served.get("/v1/status")), ["port-open"]);
     assert_ne!(why(), before, "it is told why it is now");
-    // What a change itself has to do with is one.
+    // A change fails if the trouble concerns the change itself.
     let other = json!({ "in": "other.pcap" });
     let refused = served.client.json::<Value>("PATCH", "/v1/ports/late", &other);
     let error = refused.expect_err("there is none").to_string();

@@ -1,4 +1,4 @@
-//! Where there is no room any more, recordings end, and say so; frames go on.
+//! On a full disk, recordings end with a message; traffic goes on.
 
 mod served;
 
@@ -71,7 +71,7 @@ fn detail(served: &Served, port: &str, name: &str) -> String {
     port["details"][name].as_str().expect("a detail").to_owned()
 }
 
-/// What has failed, from now on.
+/// The failures from now on.
 fn listen(served: &Served) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let (client, kept) = (Client::new(&served.dir.join("api.sock")), Arc::clone(&heard));
@@ -117,7 +117,7 @@ fn a_full_disk_ends_recordings_and_nothing_else() {
     assert!(detail(&served, "gen", "trace").ends_with(" frames not written"));
     let drops = served.get("/v1/stats")["ports"]["out"]["tx_drops"]["tx_error"].clone();
     assert!(drops.as_u64().is_some_and(|drops| drops > 0), "{drops}");
-    // Another change is not refused for that, and a new file starts anew.
+    // Another change is accepted all the same, and starts a new file.
     let dir = served.dir.display();
     let patch = json!({ "record": format!("{dir}/record"), "trace": Value::Null });
     served.client.json::<Value>("PATCH", "/v1/ports/gen", &patch).expect("there is room");

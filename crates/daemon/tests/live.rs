@@ -119,7 +119,7 @@ fn a_program_that_faults_is_detached_and_the_rest_goes_on() {
     );
     let (mut live, state) = start_with_mistake(&config);
     wait_for_stops(&live, 1);
-    // The interpreter judges until somebody looks.
+    // The interpreter runs the program until the next reconciliation.
     wait_for_traffic(&live);
     assert_eq!(on_hook(&live, "gen"), 1);
     let report = live.reconcile(&state);
@@ -160,7 +160,7 @@ fn a_filter_that_faults_is_followed_by_drops_and_not_by_nothing() {
     assert_eq!(live.engine().conservation().missing(), 0);
 }
 
-/// Waits until the machine code of so many programs was stopped.
+/// Waits until the machine code of `wanted` programs was stopped.
 fn wait_for_stops(live: &Live, wanted: usize) {
     let session = Session::new(live.registry(), 0);
     let is_stopped = |object: &&Arc<ProgramObject>| object.program().stopped().is_some();
@@ -249,7 +249,7 @@ fn a_hook_has_one_owner() {
     assert_eq!(on_hook(&live, "a"), 1);
     assert_eq!(session.set_xdp(a, Some(&program), 0).expect_err("now").errno(), Errno::EBUSY);
 
-    // With a device goes what somebody attached to it.
+    // A program that a client attached to a device is removed with the device.
     session.set_xdp(ids(&live, "b"), Some(&program), 0).expect("it is free");
     let b = ids(&live, "b");
     state.ports.retain(|port| port.name != "a" && port.name != "b");

@@ -94,7 +94,7 @@ fn of_a_body_that_breaks_off_nothing_is_stored() {
     served.end();
 }
 
-/// One that only counts what it is asked for finds each key while a table is replaced.
+/// The look-ups of another client find their key at any moment while a table is replaced.
 #[test]
 fn others_are_answered_while_a_table_is_loaded() {
     let (served, map) = with_a_map("load_beside", "lpm_trie", 300_000);

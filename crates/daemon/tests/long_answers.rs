@@ -1,5 +1,5 @@
-//! Clients that ask for much and read slowly, or go: nobody holds for them what they don't take,
-//! and nobody works for whoever has gone.
+//! Clients that ask for much and read slowly, or disconnect: the daemon holds no data that they do
+//! not read, and stops working for clients that are gone.
 
 mod served;
 
@@ -14,7 +14,7 @@ use served::Served;
 /// Slots of an array: they are all there.
 const ENTRIES: u32 = 300_000;
 const CLIENTS: usize = 20;
-/// What all of those clients may cost together.
+/// Most memory that all of these clients may cost together.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 fn with_a_large_map(test: &str) -> (Served, u64) {
@@ -48,8 +48,7 @@ fn worked() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The most memory there was while it is looked, and how long the slowest look of somebody else
-/// took.
+/// The largest memory use within `limit`, and the time of the slowest request by another client.
 fn watch(served: &Served, limit: Duration) -> (u64, Duration) {
     let (start, mut most, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     while start.elapsed() < limit {
@@ -65,7 +64,7 @@ fn watch(served: &Served, limit: Duration) -> (u64, Duration) {
 #[test]
 fn twenty_clients_that_do_not_read_a_large_map_cost_nothing() {
     let (served, map) = with_a_large_map("large-map");
-    // What looks cost once is there.
+    // The first requests allocate what stays allocated.
     watch(&served, Duration::from_millis(100));
     let (memory, time) = (resident(), worked());
     let clients: Vec<UnixStream> = (0..CLIENTS).map(|_| ask(&served, map)).collect();
@@ -88,7 +87,7 @@ fn twenty_clients_that_do_not_read_a_large_map_cost_nothing() {
     served.end();
 }
 
-/// What comes until the connection ends, after a while.
+/// Reads until the connection ends.
 fn read_on(client: &mut UnixStream) -> String {
     client.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
     let mut text = String::new();
@@ -109,7 +108,7 @@ fn a_long_answer_is_whole_or_breaks_off() {
     assert_eq!(keys(&some), (0..1000).collect::<Vec<_>>());
     assert_eq!(some[999]["bytes"]["key"], "e7030000");
     assert_eq!(served.get(&format!("/v1/maps/{map}/entries?limit=0")), json!([]));
-    // The map goes while somebody reads: what comes must not look like all there was.
+    // The map is removed while a client reads it: the answer must not look complete.
     let mut client = ask(&served, map);
     let mut begin = [0; 1000];
     client.read_exact(&mut begin).expect("it begins");

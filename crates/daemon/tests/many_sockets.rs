@@ -1,4 +1,4 @@
-//! One application with very many AF_XDP sockets: other ports don't notice when they go.
+//! The end of an application with very many AF_XDP sockets does not disturb other ports.
 
 mod running;
 
@@ -40,9 +40,9 @@ peer = "a"
 /// The longest that a worker was at something else than the traffic.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
-    /// By the clock, whoever had the processor.
+    /// By the clock, also while other threads ran.
     wall: Duration,
-    /// Of the worker's own time.
+    /// By the worker's own CPU time.
     worked: Duration,
 }
 
@@ -70,7 +70,7 @@ fn longest_pause(live: &Live, act: impl FnOnce() + Send) -> Pause {
         while !acting.is_finished() {
             std::thread::sleep(Duration::from_micros(200));
             let (frames, now, work) = look();
-            // Who looks late must not take that for a pause.
+            // A late look of this thread must not count as a pause.
             if frames != seen {
                 (seen, since, before) = (frames, now, work);
                 continue;
@@ -149,7 +149,7 @@ fn sockets_that_go_together_pause_nobody() {
     }
 }
 
-/// Nobody's traffic pauses for longer.
+/// Longest accepted pause of traffic.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 /// The kernel notes the time of a thread that runs at its ticks, or so much later.
 const TICK: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! Somebody gives an interface more queues while a port is on it (`ethtool -L`): no frame goes
+//! An interface of a port gets more queues (`ethtool -L`): no frame goes
 //! around the port into the host's stack, and the new queues are opened.
 
 mod namespaces;
@@ -27,7 +27,7 @@ fn in_stack(namespaces: &Namespaces) -> u64 {
     line.split_whitespace().nth(3).expect("InReceives").parse().expect("a number")
 }
 
-/// Datagrams of so many flows.
+/// Sends datagrams of `flows` flows.
 fn send(namespaces: &Namespaces, flows: u32) {
     let script = format!(
         "for port in $(seq 20000 {}); do echo x >/dev/udp/10.9.0.1/$port; done",
@@ -67,7 +67,7 @@ fn frames_of_new_queues_go_nowhere_or_to_the_port() {
     for (queues, flows) in [("3", 300), ("4", 400)] {
         within(&near, &["ethtool", "-L", "q0", "rx", queues]);
         within(&far, &["ethtool", "-L", "f0", "tx", queues]);
-        // Before anybody has noticed.
+        // These datagrams arrive before the daemon has noticed.
         send(&namespaces, flows);
         let wanted: u64 = queues.parse().expect("a number");
         served.wait("queues", LIMIT, || served.get("/v1/ports/q0")["queues"] == wanted);

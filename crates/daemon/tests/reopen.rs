@@ -91,7 +91,7 @@ fn reopen(text: &str, ports: &[&str], cases: &[Case]) {
     assert_eq!((sum.missing(), sum.in_flight), (0, 0), "{sum:?}");
 }
 
-/// What is above each port.
+/// The upper of each port.
 fn uppers(live: &Live) -> Vec<(String, UpperName)> {
     live.engine().read(|config, _| {
         let upper = |(name, port): (&String, &towpath_daemon::live::LivePort)| {
@@ -101,7 +101,7 @@ fn uppers(live: &Live) -> Vec<(String, UpperName)> {
     })
 }
 
-/// What goes to a port leaves by it, or by one below it.
+/// Frames sent to a port leave through it, or through a port below it.
 fn wait_for_frames(live: &Live, port: &str) {
     let from = format!("to-{port}");
     let sent = || {
@@ -235,7 +235,7 @@ fn interfaces_of_the_host_stay_what_they_are() {
     let _there = std::fs::remove_file(file("reopen-host").as_str().expect("a path"));
 }
 
-/// What the engine was told behind our back is as wanted after the next reconciliation.
+/// The next reconciliation undoes changes that were made directly in the engine.
 #[test]
 fn what_the_engine_says_counts() {
     let text = "[[bridge]]\nname = \"br\"\n\

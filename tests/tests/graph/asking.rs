@@ -1,4 +1,4 @@
-//! An AF_XDP socket that only sends: so many packets, which stay with it until they are sent.
+//! An AF_XDP socket that only sends: it keeps a number of packets until they are sent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(crate) struct Asking {
     pub(crate) place: QueueId,
     pub(crate) left: AtomicUsize,
     pub(crate) packet: Vec<u8>,
-    /// How often a worker looked whether it has some.
+    /// Number of times that a worker polled it.
     pub(crate) polls: AtomicUsize,
 }
 

@@ -1,5 +1,5 @@
-//! The smallest targets: ports that only send, and one that counts frames and takes so many as it
-//! is told.
+//! The smallest targets: ports that only send, and one that counts frames and accepts a given
+//! number of them.
 
 use std::fmt::Debug;
 use std::io;
@@ -24,7 +24,7 @@ struct State {
     room: AtomicUsize,
     /// Frames that it was given and had no room for.
     refused: AtomicU64,
-    /// How often it was asked for room.
+    /// Number of times that it was asked for room.
     asked: AtomicU64,
 }
 

@@ -24,7 +24,7 @@ struct State {
     runs: AtomicBool,
     /// Most frames that are under way.
     window: AtomicU64,
-    /// Whoever receives does it alone.
+    /// Whether a worker is receiving: only one may at a time.
     is_polled: AtomicBool,
     target: FlowsInOrder,
 }
@@ -45,7 +45,7 @@ impl Flows {
         self.0.runs.store(runs, Ordering::SeqCst);
     }
 
-    /// Has so many frames come whose fate nobody waits for.
+    /// Makes `count` frames arrive at once, without waiting for them.
     pub(crate) fn flood(&self, count: u64) {
         self.0.window.store(count, Ordering::SeqCst);
         self.run(true);

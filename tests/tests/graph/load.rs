@@ -1,4 +1,4 @@
-//! What workers are said to do, beside what they do: nothing, or one program for ever.
+//! Reported load of workers, beside their actual one: none, or one program without end.
 
 use std::time::{Duration, Instant};
 

@@ -38,7 +38,7 @@ impl Tx for Noting {
     }
 }
 
-/// What a packet tells the programs, by its bytes from 14 on.
+/// Instructions in a packet for the programs, in its bytes from 14 on.
 #[derive(Clone, Copy)]
 struct Says {
     /// The second program's verdict where the map has no entry.
@@ -60,7 +60,7 @@ fn number(frame: &Frame) -> u32 {
     u32::from_ne_bytes(bytes[20..24].try_into().unwrap())
 }
 
-/// Where a frame goes: a port above, back, or one of the map's; nowhere.
+/// The port that a frame goes to: the upper, its own port, or one of the map; `None` if dropped.
 fn place(says: Says, goes_on: u32) -> Option<usize> {
     let verdict = match says.first {
         first if goes_on >> first & 1 == 1 => match says.key {
@@ -106,7 +106,7 @@ fn burst(random: &mut Random) -> Vec<Says> {
     all
 }
 
-/// What goes on to the second program: what passed, or what was dropped, too.
+/// The second program gets frames that the first one passed, or also those that it dropped.
 #[test]
 fn mixed_bursts_go_where_each_frame_is_to_go() {
     for goes_on in [1 << 2, 1 << 2 | 1 << 1] {

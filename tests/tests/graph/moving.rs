@@ -74,7 +74,7 @@ fn ports_spread_before_there_is_traffic() {
     let on_first: Vec<PortId> =
         ports.iter().copied().filter(|&port| worker_of(&lab, port) == 0).collect();
     on_first.iter().for_each(|&port| lab.engine.remove_port(port).unwrap());
-    // What comes next goes where others went.
+    // The next ports are placed where others were removed.
     (0..5).for_each(|number| {
         lab.add(&format!("q{number}"), 50 + number, idle());
     });

@@ -20,7 +20,7 @@ struct State {
     name: u8,
     sent: AtomicU64,
     runs: AtomicBool,
-    /// Whoever receives does it alone.
+    /// Whether a worker is receiving: only one may at a time.
     is_polled: AtomicBool,
 }
 

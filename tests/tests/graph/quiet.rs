@@ -23,7 +23,7 @@ struct Bells(Arc<[Bell]>);
 struct Bell {
     counter: OwnedFd,
     asked: AtomicUsize,
-    /// What an interface is that was deleted.
+    /// Not 0 if the interface was deleted.
     is_gone: AtomicUsize,
 }
 
@@ -40,7 +40,7 @@ impl Bells {
         Bells((0..queues).map(bell).collect())
     }
 
-    /// Has so many frames come by a queue.
+    /// Makes `frames` frames arrive at a queue.
     fn ring(&self, queue: usize, frames: u64) {
         rustix::io::write(&self.0[queue].counter, &frames.to_ne_bytes()).unwrap();
     }
@@ -177,7 +177,7 @@ fn queues_are_watched_wherever_they_go() {
     let (lab, bells, target) = lab();
     let mut sent = 0;
     for turn in 0..QUEUES as u32 {
-        // One comes back as another one, and several go to one worker or away from it.
+        // A queue stops and starts again, and several move to a worker or away from it.
         lab.engine.stop_queue(PortId(0), turn).unwrap();
         lab.engine.start_queue(PortId(0), turn).unwrap();
         let moved = lab.engine.change(|config| {
@@ -191,7 +191,7 @@ fn queues_are_watched_wherever_they_go() {
     lab.check_conservation();
 }
 
-/// How often a thread has waited so far.
+/// Number of times that a thread has slept so far.
 fn sleeps(thread: Pid) -> u64 {
     let path = format!("/proc/self/task/{}/status", thread.as_raw_nonzero());
     let status = std::fs::read_to_string(path).unwrap();

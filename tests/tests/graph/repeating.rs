@@ -22,7 +22,7 @@ struct State {
     mtu: AtomicU32,
 }
 
-/// One of its queues.
+/// A queue of the port.
 struct Queue(Arc<State>);
 
 impl Repeating {

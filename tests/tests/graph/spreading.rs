@@ -18,7 +18,7 @@ use towpath_xdp::{LoadOptions, Program};
 use crate::flows::{Flows, FlowsInOrder};
 use crate::{Lab, Sends, set_entry, wait_for};
 
-/// So many workers, and a source that passes everything to a target.
+/// A number of workers, and a source that passes every frame to a target.
 struct Scene {
     lab: Lab,
     workers: usize,
@@ -51,7 +51,7 @@ impl Scene {
         self.lab.engine.change(attach).unwrap();
     }
 
-    /// How many frames the port's program saw, by worker.
+    /// Number of frames that the port's program saw, by worker.
     fn runs(&self) -> Vec<u64> {
         self.lab.engine.read(|config, _| {
             let links = config.links(self.from, Hook::Rx).unwrap();

@@ -1,8 +1,8 @@
-//! What ports know of frames is known to the end of the way: through a devmap's program, over a
+//! Receive hints of a frame stay with it over its whole path: through a devmap's program, over a
 //! pair, through a cpumap's program, to a stack above, over another pair, to a socket; for all port
-//! kinds that frames come from.
+//! kinds that receive frames.
 //!
-//! `TOWPATH_HINT_FRAMES` says of how many frames of each kind; there are 1000000 for a release.
+//! `TOWPATH_HINT_FRAMES` is the number of frames of each kind; it is 1000000 for a release.
 //! Kinds that are interfaces of the host need root, and say "skipped: why" without it.
 
 #![forbid(unsafe_code)]

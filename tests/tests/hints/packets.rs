@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// So many packets.
+/// A number of packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packets {
     pub(crate) count: usize,
@@ -46,7 +46,7 @@ pub(crate) fn number_of(packet: &[u8]) -> Option<usize> {
     Some(u64::from_be_bytes(*number) as usize)
 }
 
-/// Where the number is.
+/// Offset of the number.
 pub(crate) const NUMBER_AT: usize = MAGIC_AT + 8;
 const MAGIC_AT: usize = 42;
 const MAGIC: [u8; 8] = *b"towpath!";

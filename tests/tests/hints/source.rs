@@ -1,4 +1,4 @@
-//! Where frames come from: a port of each kind, and how its packets get there.
+//! Sources of frames: a port of each kind, and the way in which packets reach it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ impl Drop for Feed {
     }
 }
 
-/// What its hints have to be.
+/// The expected hints of a source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     /// Every third frame had a tag.
@@ -207,7 +207,7 @@ impl Source {
         Far::feed(Box::new(Packet::new(&packet::Options::new(name)).unwrap()))
     }
 
-    /// A host of its own, where nothing is sent that nobody asked for.
+    /// Enters a network namespace in which the stack sends nothing by itself.
     fn enter_namespace() -> towpath_kernel::Namespace {
         let namespace = towpath_kernel::Namespace::new().unwrap();
         namespace.enter().unwrap();

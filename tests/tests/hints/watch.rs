@@ -12,10 +12,10 @@ use crate::WINDOW;
 use crate::packets::number_of;
 use crate::socket::Collecting;
 
-/// What was known of each frame, and where it arrived.
+/// The hints of a frame, and the place where it arrived.
 pub(crate) type Seen = (RxMetadata, Origin);
 
-/// Where the source's frames arrive.
+/// The place where the source's frames arrive.
 const SOURCE: Origin = Origin { ifindex: 1010, queue_index: 0 };
 
 /// A layer that notes what the device below says, and lets no more through than the way takes.

@@ -13,7 +13,7 @@ use crate::programs::{self, Seen, counter, live, set, sum};
 use crate::stacks::for_each_kind;
 use crate::traffic::{datagrams, ping};
 
-/// What became of the traffic: answers, then what each host's program saw.
+/// Results of the traffic: answers, then the frames that each host's program saw.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     answers: [u32; 4],
@@ -25,9 +25,9 @@ struct Outcome {
 
 const KINDS: [u32; 3] = [Seen::Echo as u32, Seen::Echo6 as u32, Seen::Udp as u32];
 
-/// The same traffic for everybody.
+/// The same traffic for both systems.
 fn exchange(a: &Namespace, b: &Namespace, seen: impl Fn(usize, u32) -> [u64; 2]) -> Outcome {
-    // Who asks for neighbours, and when, is the stack's affair.
+    // Neighbour discovery is left to the stacks, so these pings are not counted.
     ping(a, "10.0.0.2", 1, 56);
     ping(a, "fd00::2", 1, 56);
     let before = [0, 1].map(|host| KINDS.map(|kind| seen(host, kind)));
@@ -59,7 +59,7 @@ fn exchange(a: &Namespace, b: &Namespace, seen: impl Fn(usize, u32) -> [u64; 2])
     Outcome { answers, seen: now, delivered: udp_arrived(b) - arrived }
 }
 
-/// Datagrams a stack received, also those that nobody waited for.
+/// Datagrams that a stack received, also without a socket for them.
 fn udp_arrived(host: &Namespace) -> u64 {
     let v4 = crate::traffic::stack_counter(host, "Udp.NoPorts");
     let v6 = host.run("cat /proc/net/snmp6");
@@ -100,7 +100,7 @@ impl KernelLab {
             (program, maps)
         });
         let links = [0, 1].map(|at| programs[at].0.attach(indexes[at], mode).unwrap());
-        // What a program sends in native mode reaches a veth only where a program is, too.
+        // Frames sent in native mode reach a veth only if it has a program, too.
         let (receiver, _maps) = load(kernel, "live", "pass");
         let receivers = [0, 1].map(|at: usize| {
             let index = index(&hosts[at], &format!("h{}", at + 1));
@@ -123,7 +123,7 @@ fn index(namespace: &Namespace, name: &str) -> u32 {
     line.split(':').next().and_then(|index| index.parse().ok()).unwrap()
 }
 
-/// What maps of `live.c` hold for a port and the other one: map, key, value.
+/// Contents of the maps of `live.c` for a port and the other one: map, key, value.
 fn entries(own: u32, other: u32) -> [(&'static str, u32, u32); 4] {
     [("target", 0, other), ("ports", 0, other), ("ports", 1, own), ("cpus", 1, 1024)]
 }
@@ -178,7 +178,7 @@ fn counters_are_the_kernels() {
     }
 }
 
-/// What a responder answered: frames and bytes of both families, and answers that arrived.
+/// Answers of a responder that arrived, and its frames and bytes of both families.
 fn questions(host: &Namespace, answered: impl Fn(u32) -> [u64; 2]) -> ([u32; 3], [[u64; 2]; 2]) {
     host.run("ip neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev h1 nud permanent");
     host.run("ip neigh add fd00::9 lladdr 02:00:00:00:00:09 dev h1 nud permanent");

@@ -12,7 +12,7 @@ use crate::lab::{self, Lab, Plan};
 use crate::traffic::must_ping;
 use crate::{kinds, programs};
 
-/// How often each result came.
+/// Number of times that each result occurred.
 fn results(program: &Program) -> [u64; 4] {
     let map = program.maps().by_name("results").unwrap();
     std::array::from_fn(|result| {

@@ -1,5 +1,5 @@
-//! What goes wrong outside: each fault ends in an error that says so or in counted drops, other
-//! ports go on, and nothing stays behind.
+//! Faults outside of Towpath: each ends in an error that names it or in counted drops, other ports
+//! go on, and nothing is left over.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ fn an_interface_vanishes_and_others_go_on() {
         until("the port notices", || has_failed(2));
         assert!(!has_failed(0) && !has_failed(1), "others are not concerned");
         must_ping(a, "10.0.0.2", 56);
-        // What is sent to it all the same is dropped, with a reason.
+        // Frames sent to the port are dropped, with a reason.
         let program = live("redirect", 2);
         set(&program, "target", 0, lab.ifindex(2));
         lab.attach(0, &program);
@@ -74,7 +74,7 @@ fn a_ring_that_is_full_loses_frames_and_says_so() {
         let [a, b] = [0, 1].map(|host| &lab.hosts[host].namespace);
         must_ping(a, "10.0.0.2", 56);
         let port = lab.hosts[0].port;
-        // Nobody reads.
+        // The port does not read while it is down.
         lab.engine.change(|config| config.set_up(port, false)).unwrap();
         datagrams(a, "10.0.0.2", 20_000, 1400);
         lab.engine.change(|config| config.set_up(port, true)).unwrap();

@@ -14,7 +14,7 @@ use towpath_xdp::Arena;
 
 use crate::namespace::{Background, Namespace};
 
-/// How a host is plugged in.
+/// The connection of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Plug {
     /// Name of the interface that the host sees.
@@ -104,7 +104,7 @@ impl Kind for TapKind {
     }
 }
 
-/// One end of a veth; the other is the host's.
+/// Ports of kind `packet`, each on one end of a veth whose other end is the host's.
 struct PacketKind;
 
 impl Kind for PacketKind {
@@ -129,7 +129,7 @@ impl Kind for AfxdpKind {
 
     fn plug(&self, host: &Namespace, wires: &Namespace, plug: &Plug) -> Box<dyn Device> {
         let name = veth(host, wires, plug);
-        // AF_XDP has no offloads: the host must not leave checksums and tags to anybody.
+        // AF_XDP has no offloads: the host must set checksums and tags itself.
         host.run(&format!("ethtool -K {} tx off txvlan off", plug.name));
         let options = afxdp::Options {
             netns: Some(wires.path()),

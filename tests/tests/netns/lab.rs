@@ -26,7 +26,7 @@ pub(crate) struct Host {
     pub(crate) number: usize,
 }
 
-/// What a lab is made of.
+/// Parts of a lab.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) hosts: usize,
@@ -63,7 +63,7 @@ impl Lab {
         Lab::with_frames(kind, plan, Options::default().frames)
     }
 
-    /// The same, with so many frames in all.
+    /// A lab whose engine has `frames` frames.
     pub(crate) fn with_frames(kind: &dyn Kind, plan: Plan, frames: usize) -> Lab {
         // Before the engine: its threads are where the ports' ends are.
         let wires = Namespace::enter_new();

@@ -87,7 +87,7 @@ ip -6 route add fd11:e::/32 nhid 3
 ip route add fd12::/16 via fd01::2 table 100
 ";
 
-/// What happens while look-ups are compared; va line at va time.
+/// Changes while look-ups are compared, one line at a time.
 const CHANGES: &str = "
 ip neigh replace 10.0.1.3 lladdr 02:00:00:00:01:03 dev vb nud permanent
 ip neigh del 10.0.0.2 dev va
@@ -112,14 +112,14 @@ sysctl -qw net.ipv6.conf.all.forwarding=0
 ip link del vb
 ";
 
-/// One program twice: here, with the host's tables, and in the kernel.
+/// A program in Towpath, with the host's tables, and the same one in the kernel.
 struct Both {
     ours: Program,
     worker: Worker,
     theirs: KernelProgram,
 }
 
-/// What is asked.
+/// A look-up.
 #[derive(Debug, Clone, Copy)]
 struct Question {
     flags: u32,
@@ -214,8 +214,8 @@ impl Questions {
     }
 }
 
-/// Which of several next hops is taken depends on a secret of the kernel: then it is only compared
-/// what is said.
+/// Whether a route has several next hops. The kernel's choice among them depends on a secret, so
+/// only the result code is compared.
 fn is_multipath(question: &Question) -> bool {
     match question.destination {
         IpAddr::V4(v4) => v4.octets()[..3] == [10, 1, 13],

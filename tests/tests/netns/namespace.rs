@@ -14,7 +14,7 @@ impl Namespace {
         Namespace(towpath_kernel::Namespace::new().unwrap())
     }
 
-    /// One that somebody else made.
+    /// Opens an existing namespace.
     pub(crate) fn open(path: &str) -> Namespace {
         Namespace(towpath_kernel::Namespace::open(path).unwrap())
     }
@@ -53,7 +53,7 @@ impl Namespace {
         self.0.run(line).unwrap()
     }
 
-    /// A command in it, to be started by whoever wants to talk with it.
+    /// A command in the namespace, which the caller starts.
     pub(crate) fn command(&self, line: &str) -> Command {
         self.0.command(line)
     }

@@ -34,7 +34,7 @@ pub(crate) fn object(name: &str) -> Object {
     Object::open(&std::fs::read(path(name)).unwrap(), name).unwrap()
 }
 
-/// A program of `live.c`, for so many workers.
+/// A program of `live.c`, for `workers` workers.
 pub(crate) fn live(program: &str, workers: usize) -> Program {
     load("live", program, workers)
 }

@@ -42,7 +42,7 @@ impl Scene {
     }
 }
 
-/// What `ip link` says about the shadow.
+/// The output of `ip link show` for the shadow.
 fn link(host: &Namespace) -> serde_json::Value {
     let text = host.run("ip -j link show lookups-x1");
     let links: serde_json::Value = serde_json::from_str(&text).unwrap();

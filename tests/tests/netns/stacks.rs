@@ -130,7 +130,7 @@ fn a_responder_answers_a_real_ping() {
     for_each_kind(|kind| {
         let lab = Lab::new(kind, Plan::default());
         let a = &lab.hosts[0].namespace;
-        // Nobody has these addresses: whoever answers is the program.
+        // No host has these addresses, so all answers are the program's.
         a.run("ip neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev h1 nud permanent");
         a.run("ip neigh add fd00::9 lladdr 02:00:00:00:00:09 dev h1 nud permanent");
         assert_eq!(ping(a, "10.0.0.9", 3, 56), 0);
@@ -174,7 +174,7 @@ fn a_broadcast_reaches_all_but_its_origin() {
         }
         let before = lab.settled();
         let a = &lab.hosts[0].namespace;
-        // ARP requests and answers go to everybody; each host takes what is for it.
+        // ARP requests and answers go to all hosts; each host accepts its own.
         must_ping(a, "10.0.0.2", 56);
         must_ping(a, "10.0.0.3", 1400);
         must_ping(&lab.hosts[1].namespace, "fd00::3", 56);

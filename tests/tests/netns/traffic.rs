@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::namespace::{Background, Namespace};
 
-/// Pings `count` times with so many bytes of payload; gives the number of answers.
+/// Pings `count` times with `bytes` bytes of payload, and returns the number of answers.
 ///
 /// The command waits two seconds for a first answer, but when it has one only for twice as long as
 /// the slowest took so far, or 10 ms. Where a processor is shared by many, or is emulated, an
@@ -80,7 +80,7 @@ pub(crate) fn udp(from: &Namespace, to: &str, count: u32, bytes: u32) -> u64 {
 fn iperf3(from: &Namespace, line: &str) -> Value {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        // Where nothing answers any more it would wait for ever.
+        // Without an answer, the command would wait for ever.
         let output = from.output(&format!("timeout 120 {line}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -97,7 +97,7 @@ fn iperf3(from: &Namespace, line: &str) -> Value {
     }
 }
 
-/// What the stack counted, e.g. `TcpExt`'s or `Tcp`'s `InCsumErrors`.
+/// A counter of the stack, e.g. `TcpExt`'s or `Tcp`'s `InCsumErrors`.
 pub(crate) fn stack_counter(host: &Namespace, name: &str) -> u64 {
     let text = host.run("cat /proc/net/snmp");
     let mut lines = text.lines();
@@ -119,7 +119,7 @@ pub(crate) fn datagrams(from: &Namespace, to: &str, count: usize, len: usize) {
         let socket = std::net::UdpSocket::bind(any).unwrap();
         let bytes = vec![7; len];
         for number in 0..count {
-            // Refused by whoever has no such port: the next call says so.
+            // A host without this port refuses the datagram: the next call fails.
             let _refused = socket.send_to(&bytes[..1 + number % len], (to, 9));
         }
     });

@@ -10,7 +10,7 @@ use towpath_xdp::{Dequeued, Exec, Frame, FrameQueue, Program, RedirectTarget, Wo
 use super::schedulers::udp;
 use super::{load, program_of};
 
-/// One object's programs, a worker, and a clock.
+/// The programs of one object, a worker, and a clock.
 struct Hand {
     put: Program,
     dequeue: Program,
@@ -68,7 +68,7 @@ impl Hand {
         }
     }
 
-    /// How long it takes, from now on, for so many packets to leave; asks each millisecond.
+    /// Time until `count` packets have left, with a dequeue each millisecond.
     fn time_for(&mut self, count: usize) -> Duration {
         let start = self.now;
         let mut taken = 0;
@@ -152,7 +152,7 @@ fn a_fair_queue_drops_nothing_that_did_not_wait() {
     hand.set(hand.now - HOUR);
     let (first, dropped) = hand.take();
     assert_eq!((first.len(), dropped), (20, 0));
-    // While it drops what waits too long, the clock goes back: it begins anew.
+    // The clock goes back while the program drops late packets: it starts again.
     let wait = |hand: &mut Hand| {
         hand.put(packets(40));
         hand.pass(Duration::from_millis(10));

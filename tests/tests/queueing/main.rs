@@ -33,7 +33,8 @@ fn packets_leave_by_rank_when_there_is_room() {
         assert_eq!(lab.output.count(), 0, "one is in the port's ring, and stays there");
         lab.output.allow(2);
         wait_for("two packets", || lab.output.count() == 2 && lab.output.waiting() == 1);
-        // What comes now is still chosen among, but for the one in the ring.
+        // The program chooses among the waiting packets and the next one; only the packet in the
+        // ring is fixed.
         lab.input.receive([4].map(packet));
         lab.wait_for_depth(3);
         lab.output.allow(10);
@@ -59,7 +60,7 @@ fn what_a_queue_refuses_is_dropped_with_its_reason() {
     wait_for("one more", || lab.output.count() == 4);
     assert_eq!(lab.drops(DropReason::QueueRank), 1);
     lab.input.receive((0..300).map(|_| packet(40)));
-    // One of them is in the port's ring.
+    // One of the packets is in the port's ring.
     wait_for("drops", || lab.drops(DropReason::QueueFull) == 300 - 257);
     let counts = lab.queue(|queue| queue.status().counts);
     assert_eq!((counts.depth, counts.drops_full, counts.drops_rank), (256, 43, 1));
@@ -84,7 +85,7 @@ fn programs_that_are_no_good_harm_nobody() {
                 "holds_many" => wait_for("packets", || dropped() + lab.count() == 90),
                 _ => lab.wait_for_depth(90),
             }
-            // Whoever else is on the engine goes on, and so does the queue with another program.
+            // Other ports go on, and so does the queue with another program.
             lab.attach("put", "sends");
             lab.input.receive([packet(15)]);
             wait_for("all", || lab.queue(|queue| queue.status().counts.dequeued) == 91);
@@ -169,7 +170,7 @@ fn a_frame_waits_for_its_launch_time() {
     let early = lab.output.sent()[0].0.duration_since(start);
     assert!(early >= Duration::from_millis(30), "{early:?}");
     assert_eq!(lab.ranks(), (0..50).collect::<Vec<_>>());
-    // Of what waits nothing is lost without a word.
+    // No waiting packet is lost without being counted.
     lab.input.receive((0..7).map(packet));
     wait_for("them to wait", || lab.engine.conservation().in_flight == 7);
     lab.engine.remove_port(lab.to).unwrap();
@@ -249,7 +250,7 @@ impl Lab {
         self.attach_some(rx, Some(dequeue));
     }
 
-    /// The same; without a dequeue program what arrives there waits for nobody.
+    /// As `attach`; without a dequeue program, packets in the queue wait.
     fn attach_some(&self, rx: &str, dequeue: Option<&str>) {
         let changed = self.engine.change(|config| {
             config.set_links(self.from, Hook::Rx, vec![self.link(rx)])?;

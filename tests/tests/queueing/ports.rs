@@ -19,14 +19,14 @@ pub(crate) struct Wire(Arc<State>);
 struct State {
     arriving: Mutex<VecDeque<Vec<u8>>>,
     sent: Mutex<Vec<(Instant, Vec<u8>)>>,
-    /// What waits in its transmit ring, which has a place for one frame.
+    /// The frame in the transmit ring, which has room for one.
     ring: Mutex<Option<Frame>>,
-    /// How many frames it may send.
+    /// Number of frames that the port may send.
     allowed: AtomicUsize,
 }
 
 impl Wire {
-    /// It may send so many more frames.
+    /// Allows the port to send `count` more frames.
     pub(crate) fn allow(&self, count: usize) {
         self.0.allowed.fetch_add(count, Ordering::SeqCst);
     }
@@ -57,7 +57,7 @@ impl Wire {
         self.0.arriving.lock().is_empty()
     }
 
-    /// What was sent so far, and when.
+    /// The frames sent so far, with their times.
     pub(crate) fn sent(&self) -> Vec<(Instant, Vec<u8>)> {
         self.0.sent.lock().clone()
     }

@@ -1,5 +1,6 @@
-//! What each scheduler does to traffic, by what leaves in which order. Only what no clock of a busy
-//! machine can change is asserted: order, shares, and that nothing leaves too early.
+//! The effect of each scheduler on traffic: the order in which packets leave. The tests assert only
+//! results that the clock of a busy machine can't change: order, shares, and that no packet leaves
+//! too early.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -185,7 +186,7 @@ fn classes_get_what_they_are_guaranteed_and_no_more_than_their_maximum() {
         // A burst of a millisecond at the start, and what the last packet is more.
         assert!(rate[3] <= 100_000.0 * 1.05 + 1100.0 / took, "{exec:?}: {rate:?} in {took}");
         assert!(rate.iter().sum::<f64>() <= 1_000_000.0 * 1.05 + 2000.0 / took, "{rate:?}");
-        // Of the link as it was, more than half is class 1's.
+        // Class 1 gets more than half of the link.
         assert!(bytes[1] * 2 > bytes.iter().sum::<usize>(), "{exec:?}: {bytes:?}");
         assert!(bytes[2] > bytes[3] && bytes[0] > 0, "{exec:?}: {bytes:?}");
         wait_for("the rest", || lab.output.count() == 1600);

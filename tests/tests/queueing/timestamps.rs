@@ -12,11 +12,11 @@ use super::{Lab, packet, wait_for};
 
 const EXECS: [Exec; 3] = [Exec::Interp, Exec::Jit, Exec::Llvm];
 
-/// What the ring was told: cookie, time, port.
+/// A record of the ring: cookie, time, port.
 type Told = (u64, u64, u32);
 
 impl Lab {
-    /// What the programs' ring was told since the last call.
+    /// Records in the programs' ring since the last call.
     fn told(&self) -> Vec<Told> {
         let map = self.programs[0].maps().by_name("sent").unwrap();
         let ring = map.ringbuf().unwrap();
@@ -30,7 +30,7 @@ impl Lab {
         self.programs[0].maps().by_name("sent").unwrap().ringbuf().unwrap().lost()
     }
 
-    /// What a program was answered.
+    /// The return value of a program's call.
     fn answer(&self, key: u32) -> i64 {
         let map = self.programs[0].maps().by_name("answers").unwrap();
         let towpath_maps::Value::One(bytes) = map.user().lookup(&key.to_ne_bytes(), 0).unwrap()
@@ -114,7 +114,7 @@ fn with_a_launch_time_it_is_the_time_it_left() {
     wait_for("all", || lab.output.count() == 20 && lab.pending() == 0);
     let wait = |at: u64| Duration::from_nanos(at.saturating_sub(start));
     assert!(lab.told().iter().all(|it| wait(it.1) >= Duration::from_millis(30)));
-    // What waits for its time when its port goes was not sent.
+    // A packet that waits for its time when its port is removed counts as not sent.
     lab.input.receive((0..7).map(packet));
     wait_for("them to wait", || lab.engine.conservation().in_flight == 7);
     assert_eq!((lab.told(), lab.pending()), (vec![], 7));

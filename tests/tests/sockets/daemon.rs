@@ -10,7 +10,7 @@ use towpath_xsk_client::Connection;
 /// It ends with this value.
 pub(crate) struct Daemon {
     child: Child,
-    /// Where its sockets and its configuration are.
+    /// Folder of the daemon's sockets and configuration.
     pub(crate) directory: PathBuf,
 }
 
@@ -60,7 +60,7 @@ fn is_a_daemon() {
     let options = towpath_daemon::Options {
         config: Some(directory.join("towpath.toml")),
         socket: Some(directory.join("api.sock")),
-        // Should whoever started it be killed.
+        // Ends the daemon if the test that started it is killed.
         runs_for: Some(Duration::from_secs(300)),
         quiet: true,
         ends_process: true,

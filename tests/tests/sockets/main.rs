@@ -1,11 +1,11 @@
 //! AF_XDP sockets of the running kernel and of Towpath, by the same test.
 //!
-//! What each test does, it does twice: with the kernel's sockets on a veth in a network namespace,
-//! and with a daemon's sockets on a pair of ports. What it saw must be the same text, and the text
-//! that was recorded on Linux 6.18 (`recorded-6.18.txt`), which is what counts where the kernel may
-//! not be asked. `TOWPATH_BLESS=1` records anew.
+//! Each test runs twice: with the kernel's sockets on a veth in a network namespace, and with a
+//! daemon's sockets on a pair of ports. Both runs must give the same text, and the text that was
+//! recorded on Linux 6.18 (`recorded-6.18.txt`). Without the rights to use the kernel's sockets,
+//! only the recorded text is compared. `TOWPATH_BLESS=1` records it again.
 //!
-//! What is tried is what the kernel's own `xskxceiver` tries.
+//! The tests cover the features that the kernel's own `xskxceiver` tests.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,7 +1,8 @@
-//! One application in C, compiled for libxdp and for Towpath: what it says must be the same.
+//! An application in C, compiled for libxdp and for Towpath: its output must be the same.
 //!
-//! Both times a veth leads to it, and whoever is at the other end sees the same. Once the kernel's
-//! socket is on the veth's near end, once a daemon's port is, and the socket is the daemon's.
+//! In both runs, a veth leads to the application, and the tester at the far end must see the same.
+//! The near end has the kernel's socket in one run; in the other, it has a daemon's port, and the
+//! socket is the daemon's.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::world::{End, World, kernel_refuses};
 struct Built(PathBuf);
 
 impl Built {
-    /// What it takes to build it for libxdp, or against ours.
+    /// Builds the application for libxdp, or for Towpath's library.
     fn new(for_towpath: bool) -> Result<Built, String> {
         let top = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -93,7 +94,7 @@ impl App {
     /// Waits until it has its socket; an error says why it has none.
     fn wait_until_ready(&mut self) -> Result<(), String> {
         let (mut line, mut before) = (String::new(), String::new());
-        // What libraries have to say comes first.
+        // Messages of libraries come first.
         while line != "ready\n" {
             line.clear();
             let count = self.errors.read_line(&mut line).unwrap();
@@ -105,7 +106,7 @@ impl App {
         Ok(())
     }
 
-    /// What it said, when it has ended.
+    /// The application's output, after its end.
     #[track_caller]
     fn said(mut self) -> String {
         let until = Instant::now() + PATIENCE;
@@ -131,7 +132,7 @@ impl Drop for App {
     }
 }
 
-/// Who is at the far end.
+/// The peer at the far end.
 struct Tester(Socket);
 
 impl Tester {
@@ -157,7 +158,7 @@ impl Tester {
         seen
     }
 
-    /// What comes until nothing more does.
+    /// Appends all packets that arrive, until no more do.
     fn see(&mut self, seen: &mut String) {
         let came = self.0.receive_all();
         self.say(&came, seen);

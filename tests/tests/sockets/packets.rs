@@ -30,7 +30,7 @@ impl Socket {
         Desc { addr, len: packet.len() as u32, options: 0 }
     }
 
-    /// What a descriptor names.
+    /// The bytes of a descriptor.
     pub(crate) fn bytes(&self, desc: &Desc) -> Vec<u8> {
         self.area().bytes_mut(location(desc.addr), desc.len as usize).unwrap().to_vec()
     }
@@ -59,7 +59,7 @@ impl Socket {
         }
     }
 
-    /// What came until nothing more does.
+    /// Receives until no more packets arrive.
     pub(crate) fn receive_all(&mut self) -> Vec<Desc> {
         let mut came = self.receive();
         let mut last = Instant::now();
@@ -74,7 +74,7 @@ impl Socket {
         came
     }
 
-    /// What was sent, until nothing more is.
+    /// Reads completions until no more come.
     pub(crate) fn complete_all(&mut self) -> Vec<u64> {
         let mut done = self.completed();
         let mut last = Instant::now();
@@ -111,7 +111,7 @@ pub(crate) fn flush(from: &mut Socket, to: &mut Socket) -> Vec<Desc> {
 }
 
 /// Sends numbered packets from one socket to the other, some at a time; gives what arrived, in
-/// order: numbers, or `None` for what nobody sent.
+/// order: numbers, or `None` for an unknown packet.
 #[track_caller]
 pub(crate) fn stream(from: &mut Socket, to: &mut Socket, count: u32) -> Vec<Option<u32>> {
     let mut arrived = Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn summary(arrived: &[Option<u32>]) -> String {
     }
 }
 
-/// Where a packet begins: the upper bits of an address are added in unaligned mode.
+/// Start of a packet: in unaligned mode, the upper bits of an address are added.
 pub(crate) fn location(addr: u64) -> u64 {
     (addr & ((1 << 48) - 1)) + (addr >> 48)
 }

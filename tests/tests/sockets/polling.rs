@@ -13,7 +13,7 @@ fn one(from: &Socket, at: u32) -> towpath_ring::Desc {
     from.place(from.chunk_to_send(at, 64), &packet(at, 64))
 }
 
-/// Who sleeps is woken by the first packet, and not without one.
+/// The first packet wakes a sleeping application, and nothing else does.
 #[test]
 fn a_packet_ends_the_sleep() {
     same_in_both("poll", |world, out| {
@@ -35,7 +35,7 @@ fn a_packet_ends_the_sleep() {
     });
 }
 
-/// The wake-up that the flag asks for is all it takes, however long nobody sent.
+/// The wake-up that the flag asks for is enough to send, after a pause of any length.
 #[test]
 fn sending_after_a_pause() {
     same_in_both("need wakeup", |world, out| {

@@ -1,4 +1,4 @@
-//! What was recorded, and comparing with it.
+//! The recorded texts, and the comparison with them.
 
 use std::path::{Path, PathBuf};
 

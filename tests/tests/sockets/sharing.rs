@@ -79,7 +79,7 @@ fn several_sockets_send_by_a_queue() {
                 seen[who] += 1;
                 to.fill([desc.addr]);
             }
-            // One ring for all three.
+            // All three share one completion ring.
             let mut done = first.completed().len();
             while done < 60 {
                 done += first.completed().len();

@@ -1,4 +1,4 @@
-//! One AF_XDP socket, of either world, with what both are asked for.
+//! An AF_XDP socket of the kernel or of a daemon, with the same operations.
 
 use std::cell::{RefCell, RefMut};
 use std::io;
@@ -20,7 +20,7 @@ use towpath_xsk_client::{Area, Connection};
 use crate::packets::PATIENCE;
 use crate::world::{End, World, index};
 
-/// What kind of socket.
+/// Options of a socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) end: End,
@@ -66,7 +66,7 @@ pub(crate) struct Socket {
     pub(crate) chunk: u64,
 }
 
-/// Who serves it.
+/// The system that serves the socket.
 pub(crate) enum System {
     Kernel(OwnedFd),
     Towpath(Connection),
@@ -278,7 +278,7 @@ impl Socket {
         fill.submit();
     }
 
-    /// What came.
+    /// Descriptors of received packets.
     pub(crate) fn receive(&mut self) -> Vec<Desc> {
         let rx = self.rx.as_mut().unwrap();
         let came = (0..rx.available(u32::MAX)).map(|_| rx.read()).collect();
@@ -307,7 +307,7 @@ impl Socket {
         self.tx.as_ref().unwrap().waiting()
     }
 
-    /// What was sent.
+    /// Addresses of completed packets.
     pub(crate) fn completed(&mut self) -> Vec<u64> {
         let completion = self.completion.as_mut().unwrap();
         let done = (0..completion.available(u32::MAX)).map(|_| completion.read()).collect();

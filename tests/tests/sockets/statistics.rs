@@ -1,4 +1,4 @@
-//! What is counted, and when.
+//! Statistics of sockets.
 
 use towpath_ring::Desc;
 
@@ -24,7 +24,7 @@ fn flood(from: &mut Socket, to: &mut Socket, count: u32, len: usize, out: &mut S
     counted(to, out);
 }
 
-/// How often the tx ring was looked at in vain is nobody's business.
+/// Statistics, without the number of polls that found the tx ring empty, which varies.
 fn counted(socket: &Socket, out: &mut String) {
     let [dropped, rx_invalid, tx_invalid, full, empty, _] = socket.system.statistics();
     say!(out, "dropped {dropped} invalid {rx_invalid} {tx_invalid} full {full} empty {empty}");

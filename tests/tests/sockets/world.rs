@@ -1,4 +1,4 @@
-//! Where sockets are: two interfaces that are joined, in the kernel or in Towpath.
+//! Two connected interfaces for sockets, in the kernel or in Towpath.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use towpath_kernel::{AttachMode, Namespace, Steering, Unserved, XdpLink};
 
 use crate::daemon::Daemon;
 
-/// One of the two worlds.
+/// The kernel or Towpath.
 pub(crate) enum World {
     Kernel(Box<Veth>),
     Towpath(Daemon),
@@ -22,7 +22,7 @@ pub(crate) struct Veth {
     _namespace: Namespace,
 }
 
-/// Which interface.
+/// One of the two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Near,
@@ -100,7 +100,7 @@ impl Veth {
 }
 
 impl Daemon {
-    /// Where applications get sockets.
+    /// Path from which applications get sockets.
     pub(crate) fn sockets(&self) -> PathBuf {
         self.directory.join("xsk.sock")
     }

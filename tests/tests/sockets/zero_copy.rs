@@ -22,7 +22,7 @@ fn is_zero_copy(socket: &Socket) -> bool {
     socket.connection().get_option(OPTIONS, 4).unwrap() == [1, 0, 0, 0]
 }
 
-/// What the daemon says at a path of its API.
+/// The daemon's answer at a path of its API.
 fn ask(daemon: &Daemon, path: &str) -> Value {
     Client::new(&daemon.directory.join("api.sock")).unwrap().get(path).unwrap()
 }
@@ -39,7 +39,7 @@ fn check_conservation(daemon: &Daemon) {
     let until = Instant::now() + PATIENCE;
     loop {
         let missing = ask(daemon, "/v1/stats")["frames"]["missing"].as_i64().unwrap();
-        // What moves while it is counted.
+        // Frames that move during the count may be missing for a moment.
         if missing == 0 {
             return;
         }
@@ -81,7 +81,7 @@ fn open(options: &Options) -> Socket {
     }
 }
 
-/// Receives so many packets; gives them.
+/// Receives `count` packets, and returns them.
 #[track_caller]
 fn receive(socket: &mut Socket, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::Bench;
 
-/// One case of everything a file can say, for the fixture that does what the address says.
+/// A case with every key of a file, for the fixture whose verdict depends on the address.
 const CASES: &str = r#"
 object = "every_verdict.o"
 program = "every_verdict"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::Bench;
 
-/// What share of a program's lines its cases reach at least, in percent.
+/// Least share of a program's lines that its cases must reach, in percent.
 const LINES_MIN: usize = 80;
 
 #[test]
@@ -26,7 +26,7 @@ fn every_program_has_cases_that_reach_nearly_all_of_it() {
         bench.file(&file.file_name().expect("a name").to_string_lossy(), text);
     }
     let arguments = ["test", ".", "--exec", "interp,jit", "--lcov", "cases.info"];
-    // As somebody who may do nothing: an empty bounding set leaves root without capabilities.
+    // An empty bounding set leaves root without capabilities.
     let powerless = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"];
     let by = if rustix::process::geteuid().is_root() { &powerless[..] } else { &[] };
     let output = bench.command_by(by, &arguments).output().expect("it was started");

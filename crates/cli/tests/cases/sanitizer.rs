@@ -1,4 +1,4 @@
-//! What the sanitizer finds fails a case, and is told.
+//! A finding of the sanitizer fails a case, and is reported.
 
 use std::process::Command;
 

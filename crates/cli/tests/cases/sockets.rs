@@ -1,4 +1,4 @@
-//! What programs see of sockets: of those that a case has, and of the same ones in the kernel.
+//! Programs see the sockets of a case as they see the same sockets in the kernel.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -72,7 +72,7 @@ fn looks(keep: &mut Vec<Box<dyn std::any::Any>>) -> Vec<Look> {
         ),
     });
     looks.push(Look {
-        // Somebody else than it is connected to.
+        // The packet is from another address than the one that the socket is connected to.
         packet: format!("{v6}, udp = {{ sport = 9, dport = {} }}", from.port()),
         socket: format!("protocol = \"udp\", local = \"{from}\", remote = \"[::1]:{number}\""),
         seen: "found = 0".to_owned(),

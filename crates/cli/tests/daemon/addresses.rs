@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
-/// What stands behind `word` in a line of `map dump`, up to the next word.
+/// The text after `word` in a line of `map dump`, up to the next word.
 fn shown<'a>(line: &'a str, word: &str, next: &str) -> &'a str {
     let (_, rest) = line.split_once(word).expect("it is in the line");
     rest.split_once(next).map_or(rest, |(it, _)| it).trim()
@@ -66,7 +66,7 @@ fn tagged_numbers_are_addresses_in_map_files() {
     assert_eq!(maps["hosts"][0]["value"]["servers"], json!(["10.0.0.2", "0.0.0.0"]));
     assert_eq!(maps["routes"][0]["value"], "192.0.2.1");
     assert_eq!(maps["seen"], json!([{ "key": "203.0.113.9", "value": 5 }]));
-    // What one run shows is what another one begins with.
+    // The maps that one run shows are the initial contents of another run.
     bench.file("again.json", maps.to_string());
     let again = bench.json(&[&run[..], &["again.json"]].concat());
     assert_eq!(&again["maps"], maps);

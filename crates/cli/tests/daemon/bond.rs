@@ -94,7 +94,7 @@ fn a_bond_fails_over_when_the_far_end_of_a_pair_goes_down() {
         daemon.wait_for("traffic", || sent() > before + 1000);
     };
     carries("a0");
-    // Nobody touches a0 itself.
+    // The test does not change a0 itself.
     daemon.json(&["port", "set", "b0", "up=false"]);
     carries("a1");
     let bond = daemon.json(&["bond", "show", "bonda"]);

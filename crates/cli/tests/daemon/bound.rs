@@ -53,7 +53,7 @@ fn a_bound_program_is_on_one_port() {
     assert!(refused.contains("it is bound to port p0 (EINVAL)"), "{refused}");
     let daemon = Daemon::start(&bench, &format!("{CONFIG}{attach}port = \"p0\"\n"));
     assert_eq!(daemon.json(&["prog", "show", "bound"])["towpath"]["bound_to"], json!("p0"));
-    // The port is made anew, and the program with it.
+    // The port is created again, and the program is loaded again with it.
     bench.file("t.toml", format!("{}{attach}port = \"p0\"\n", CONFIG.replace("p1", "p2")));
     daemon.json(&["reload"]);
     assert_eq!(daemon.json(&["prog", "show", "bound"])["towpath"]["bound_to"], json!("p0"));

@@ -35,7 +35,7 @@ const CREATED: [(&str, &str); 4] = [
     ("tp_devices", "type devmap key 4 value 8 entries 4"),
 ];
 
-/// What bpftool prints, if it is there and may be used.
+/// bpftool and its output, if it is installed and may be used.
 struct Bpftool {
     folder: String,
 }
@@ -164,7 +164,7 @@ impl Both<'_> {
         compare(name, &ours, &theirs, &OF_THE_MACHINE);
         let ours = self.daemon.json(&["prog", "dump", "xlated", "pinned", name]);
         let theirs = self.bpftool.json(&format!("prog dump xlated pinned DIR/{name}"));
-        // Which instructions there are is each one's own; what is said of one is not.
+        // The instructions differ; the keys of each instruction must not.
         let keys = |all: &Value| -> BTreeSet<String> {
             let all = all.as_array().expect("a list").iter();
             all.flat_map(|it| it.as_object().expect("an object").keys().cloned()).collect()
@@ -187,7 +187,7 @@ impl Both<'_> {
     }
 }
 
-/// What is each one's own, and of the same type.
+/// Keys whose values may differ, but must have the same type.
 const OF_THE_MACHINE: [&str; 12] = [
     "id",
     "tag",

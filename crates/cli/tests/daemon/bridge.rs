@@ -1,4 +1,4 @@
-//! What bridges have learnt, and interfaces of the host's that stand for ports.
+//! Learnt addresses of bridges, and shadow interfaces of ports.
 
 use serde_json::json;
 
@@ -54,7 +54,7 @@ fn bridges_are_made_changed_and_taken_away() {
     }
     let known = || daemon.json(&["bridge", "fdb", "br1"]);
     daemon.wait_for("an address", || known()[0]["port"] == "gen");
-    // What is not heard of for a second is forgotten.
+    // A bridge forgets an address that sends nothing for a second.
     assert_eq!(daemon.json(&["bridge", "set", "br1", "ageing=1"])["ageing"], 1);
     daemon.wait_for("an address", || known()[0]["port"] == "gen");
     daemon.json(&["port", "set", "gen", "up=false"]);

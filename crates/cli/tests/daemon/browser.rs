@@ -61,7 +61,7 @@ impl Browser {
         }
     }
 
-    /// What an expression is in the page.
+    /// The value of an expression in the page.
     pub(super) fn ask(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true });
         let mut result = self.call("Runtime.evaluate", &params).expect("it runs");

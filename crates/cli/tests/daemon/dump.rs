@@ -9,7 +9,7 @@ use towpath_capture::{PacketOptions, Reader};
 use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
-/// One frame of a dump.
+/// A frame of a dump.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     interface: String,
@@ -71,7 +71,8 @@ fn frames_are_dumped_before_their_programs_and_after() {
         }
     }
 
-    // One program, cut short, by the verdict it does not give, then does.
+    // Dumps around one program, with cut frames: first for a verdict that it does not give, then
+    // for one that it gives.
     let program = ["dump", "gen", "-p", "every_verdict", "--rx-capture", "exit", "-s", "20"];
     let rest = ["--verdict", "drop", "-c", "3", "-w", "b.pcapng", "--socket", SOCKET];
     let mut dump = bench.command(&[&program[..], &rest].concat());
@@ -109,7 +110,7 @@ fn frames_are_dumped_as_they_leave() {
     assert_eq!((before.len(), after.len()), (10, 10), "nothing of what arrives: {seen:?}");
     assert!(before.iter().zip(&after).all(|(before, after)| before.id == after.id));
     assert!(after.iter().all(|it| it.verdict == Some(2)), "all pass");
-    // One program, and what it drops.
+    // A dump around one program, of the frames that it drops.
     let id = daemon.json(&["status"])["links"]
         .as_array()
         .expect("a list")

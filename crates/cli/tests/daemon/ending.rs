@@ -1,4 +1,4 @@
-//! How commands end that run until somebody ends them: at any moment, in order, with status 0.
+//! Commands without an end of their own can be interrupted at any moment, and end with status 0.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,4 +1,4 @@
-//! What people try first: words of other tools, completion, interrupts, doors that are closed.
+//! First attempts of users: words of other tools, completion, interrupts, refused connections.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ fn the_shell_completes_names_of_what_is_there() {
         let done = command.output().expect("it was built");
         String::from_utf8(done.stdout).expect("text")
     };
-    // It gives up on a daemon that is too slow for somebody who types.
+    // Completion gives up if the daemon answers too slowly for a typing user.
     daemon.wait_for("ports", || complete(&["load", "p"]).contains("p0\np1"));
     daemon.wait_for("maps", || complete(&["map", "dump", "cou"]).contains("counts"));
     let programs = || complete(&["prog", "show", "every"]);

@@ -1,4 +1,4 @@
-//! What the daemon runs for virtual machines: shown, carried to another port, taken away.
+//! Objects of virtual machines: `guest show`, `save`, `restore` and `reset`.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

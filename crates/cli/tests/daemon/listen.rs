@@ -1,4 +1,4 @@
-//! What running programs say: printed lines, records, samples and streams, heard while traffic
+//! Output of running programs: printed lines, records, samples and streams, read while traffic
 //! flows.
 
 use std::io::{BufRead as _, BufReader};
@@ -22,7 +22,7 @@ fn heard(daemon: &Daemon<'_>, words: &[&str]) -> Vec<Value> {
     lines.map(|line| serde_json::from_str(line).expect("an object for each")).collect()
 }
 
-/// Somebody who listens, and has heard something.
+/// A command that listens, and has printed its first line.
 fn listener(daemon: &Daemon<'_>, words: &[&str]) -> Child {
     let mut command = daemon.bench.command(&[words, &["--socket", SOCKET]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it was built");
@@ -30,7 +30,7 @@ fn listener(daemon: &Daemon<'_>, words: &[&str]) -> Child {
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
     output.read_line(&mut line).expect("text");
     assert!(!line.is_empty());
-    // Nobody reads the rest.
+    // The rest of the output stays unread.
     child.stdout = Some(output.into_inner());
     child
 }
@@ -38,7 +38,7 @@ fn listener(daemon: &Daemon<'_>, words: &[&str]) -> Child {
 fn interrupted(mut child: Child) {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    // What it has to say yet it may say.
+    // The command may print the rest of its output.
     let mut output = child.stdout.take().expect("a pipe");
     std::io::copy(&mut output, &mut std::io::sink()).expect("text");
     assert_eq!(child.wait().expect("it is ours").code(), Some(0), "an interrupt is its end");

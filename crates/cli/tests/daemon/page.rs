@@ -14,7 +14,7 @@ use crate::support::Bench;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Where the page of a daemon is: `127.0.0.1:PORT`.
+/// Address of a daemon's page: `127.0.0.1:PORT`.
 fn address(daemon: &Daemon<'_>) -> String {
     let status = daemon.json(&["status"]);
     let page = status["page"].as_str().expect("it is served");
@@ -128,7 +128,7 @@ fn with_a_token_the_page_is_for_those_who_know_it() {
     daemon.end();
 }
 
-/// What a browser makes of a page, or nothing without one.
+/// The document that a browser makes of a page; `None` without a browser.
 fn browse(bench: &Bench, arguments: &[&str], url: &str) -> Option<String> {
     let profile = format!("--user-data-dir={}", bench.path("chromium").display());
     let output = Command::new("chromium")
@@ -192,7 +192,7 @@ fn a_browser_shows_what_there_is() {
     daemon.end();
 }
 
-/// What the daemon keeps for whoever comes later, beside what it counts.
+/// The daemon keeps past rates, loads and flows for pages that are opened later.
 #[test]
 fn who_comes_later_is_told_what_was() {
     let bench = Bench::new("daemon_page_history");
@@ -287,7 +287,7 @@ fn ports_are_changed_in_the_page_by_who_knows_the_token() {
     let first = programs();
     choose(&bench, &mut browser, replacing, "every_verdict.o");
     daemon.wait_for("another one", || names() == ["every_verdict"] && programs() != first);
-    // What can't be attached, or would lose what its maps hold, is said, and changes nothing.
+    // The page reports a refused program and a loss of map contents; nothing changes.
     let second = programs();
     let said = "(document.querySelector('article pre.bad')?.innerText ?? '')";
     for (field, object) in [(new, "refused.o"), (replacing, "keeper_1.o")] {
@@ -372,7 +372,7 @@ fn elements_are_changed_by_who_knows_the_token() {
     browser.wait_for(&format!("!!{}", button("Change")));
     browser.ask(&format!("{}.click()", button("Change")));
     browser.wait_for(&format!("{field}?.value === '1'"));
-    // What somebody types stays while the page is drawn anew, and elements come and go.
+    // Typed text stays while the page is redrawn, and elements appear and disappear.
     browser.ask(&format!("{field}.value = '2'"));
     for key in 0..7 {
         set(&key.to_string(), "1");
@@ -387,7 +387,7 @@ fn elements_are_changed_by_who_knows_the_token() {
     browser.wait_for("document.querySelector('td.value').innerText === '2'");
     assert_eq!(elements(), json!([{ "key": 70, "value": 2 }]));
 
-    // What is no value is said, and changes nothing.
+    // The page reports an invalid value; nothing changes.
     for (text, trouble) in [("{", "JSON"), ("\"x\"", "expected a number")] {
         browser.wait_for(&format!("!!{}", button("Change")));
         browser.ask(&format!("{}.click()", button("Change")));

@@ -56,12 +56,12 @@ fn a_queue_is_seen_from_all_sides() {
     let text = bench.run(&["status", "out", "--socket", SOCKET]).stdout;
     assert_eq!(row(&text, "out").last().map(String::as_str), Some("runs"), "{text}");
 
-    // What the dequeue program wants to know of each packet.
+    // The timestamps that the dequeue program requests for each packet.
     let words = ["map", "event_pipe", "sent", "--type", "xdp_tx_timestamp", "-c", "5"];
     let words = [&["--json"], &words[..], &["--socket", SOCKET]].concat();
     let heard = bench.run(&words).stdout;
     let records = heard.lines().map(|line| serde_json::from_str(line).expect("a record a line"));
-    // Nobody has read so far: some had no room.
+    // There was no reader so far: some records found no room.
     let records: Vec<Value> = records.filter(|record: &Value| record["lost"].is_null()).collect();
     assert!(records.len() > 2, "{heard}");
     let out = daemon.json(&["port", "show", "out"])[0]["index"].clone();
@@ -74,7 +74,7 @@ fn a_queue_is_seen_from_all_sides() {
     let times: Vec<u64> = times.collect::<Option<_>>().expect("numbers");
     assert!(times[0] > 0 && times.is_sorted(), "{times:?}");
 
-    // Nobody sends any more: the queue fills, and each packet that it refuses is counted.
+    // No port sends any more: the queue fills, and each packet that it refuses is counted.
     let error = daemon.refusal(2, &["unload", "out", "--hook", "rx", "-a"]);
     assert!(error.contains("nothing is attached to its rx hook (ENOENT)"), "{error}");
     daemon.json(&["unload", "out", "--hook", "dequeue", "-a"]);

@@ -7,7 +7,7 @@ use towpath_daemon::client::Client;
 use super::{CONFIG, Daemon, SOCKET};
 use crate::support::Bench;
 
-/// What the program counted for its only flow.
+/// The program's packet counter of its only flow.
 fn packets(daemon: &Daemon<'_>) -> u64 {
     let found = daemon.formatted(&["map", "lookup", "flows", "key", "7"]);
     found["value"]["packets"].as_u64().expect("a number")
@@ -119,7 +119,7 @@ fn entries_that_would_be_lost_are_counted_and_kept_unless_they_may_go() {
     daemon.end();
 }
 
-/// How often, and over how many connections: 1 000 over a million when the environment says so.
+/// Number of replacements and of connections; the environment can ask for 1000 and a million.
 fn extent() -> (u32, u64) {
     let replacements = std::env::var("TOWPATH_REPLACEMENTS").ok().and_then(|it| it.parse().ok());
     match replacements {
@@ -148,7 +148,7 @@ fn threads(daemon: &Daemon<'_>) -> Vec<(String, String)> {
     tasks.filter_map(status).collect()
 }
 
-/// How long the first worker's thread has waited for a CPU that others had, in nanoseconds.
+/// Time for which the first worker's thread waited for a busy CPU, in nanoseconds.
 fn waited_ns(daemon: &Daemon<'_>) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).expect("it runs");
     let is_worker = |path: &std::path::PathBuf| {
@@ -196,7 +196,7 @@ fn under_load_no_entry_is_lost_and_no_frame_is_without_a_program() {
     let own = cpus.as_ref().map_or(String::new(), |(cpu, _)| format!("cpu = {cpu}\n"));
     let daemon = Daemon::start(&bench, &format!("{ports}\n[[worker]]\n{own}"));
     if let Some((_, rest)) = &cpus {
-        // What this test does is not the worker's load.
+        // The test itself runs on other CPUs than the worker.
         sched_setaffinity(None, rest).expect("it has them");
     }
     let client = Client::new(&bench.path(SOCKET)).expect("there are descriptors");

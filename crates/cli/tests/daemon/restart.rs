@@ -88,7 +88,7 @@ fn what_was_changed_is_there_after_a_kill() {
     let shown = daemon.json(&["prog", "show", "pinned", "fw/keeper"]);
     assert_eq!(shown["name"], json!("keeper"), "{shown}");
 
-    // What the file says differently comes, and nothing else changes.
+    // Changes of the file are applied, and nothing else changes.
     let more = format!("{config}\n[[port]]\nname = \"late\"\nkind = \"sink\"\n");
     let daemon = daemon.killed(&more);
     let ports = names(&daemon.json(&["status"]), "ports", "name");
@@ -283,12 +283,12 @@ fn a_state_goes_to_another_daemon_with_its_objects() {
     daemon.end();
 }
 
-/// What was acknowledged.
+/// The changes that the daemon acknowledged.
 #[derive(Debug, Default)]
 struct Told {
     ports: BTreeMap<String, bool>,
     flows: BTreeMap<u32, Option<u64>>,
-    /// What was asked for last may be so or not.
+    /// The last requested change, which may be done or not.
     asked: Option<Asked>,
 }
 
@@ -327,7 +327,7 @@ fn what_was_acknowledged_outlives_kills_at_any_moment() {
     daemon.end();
 }
 
-/// Changes one thing after the other until nobody answers.
+/// Makes one change after the other until the daemon no longer answers.
 fn change_on(bench: &Bench, map: &str, number: &mut u32, told: &Mutex<Told>) {
     let client = Client::new(&bench.path(SOCKET)).expect("there are descriptors");
     loop {

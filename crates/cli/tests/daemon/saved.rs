@@ -1,4 +1,4 @@
-//! What is saved of maps and pins beyond plain values, what is not, and a disk without room.
+//! Saved maps and pins beyond plain values, objects that are not saved, and a full disk.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

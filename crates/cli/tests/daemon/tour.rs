@@ -37,11 +37,11 @@ fn the_readmes_tour_works_twice() {
     };
     link(Path::new(env!("CARGO_BIN_EXE_towpath")), "bin/towpath");
     link(&objects, "build/programs");
-    // What it keeps is not to be the machine's.
+    // The daemon's saved state must not be the machine's.
     let state = bench.path("state").display().to_string();
     let config = read("packaging/towpath.toml").replace("/var/lib/towpath", &state);
     bench.file("packaging/towpath.toml", config);
-    // As a terminal has it: one line is in the background, and the others wait for nobody.
+    // As in a terminal: one line runs in the background, and the others do not wait for it.
     let commands = tour(&read("README.md")).replace("/tmp/towpath.sock", "$PWD/towpath.sock");
     let wait = "until [ -S towpath.sock ]; do sleep 0.05; done";
     let commands = commands.replacen("& sleep 1\n", &format!("&\n{wait}\n"), 1);
@@ -50,7 +50,7 @@ fn the_readmes_tour_works_twice() {
 
     let first = walk(&bench);
     assert!(first.contains("source: firewall: program 1, link 1, priority 10"), "{first}");
-    // What the first one attached is there again; nothing is attached beside it.
+    // The first walk's program is restored; no other program is attached.
     let second = walk(&bench);
     assert!(second.contains("source: firewall: program 2, link 1, priority 10"), "{second}");
     for said in [first, second] {

@@ -104,7 +104,7 @@ fn a_state_that_cant_be_read_is_not_lost_when_it_can_be_written() {
     let daemon = Daemon::start(&bench, &kept());
     daemon.json(&["port", "add", "more", "kind=sink"]);
     daemon.end();
-    // A directory where a file is to be: nobody can read it.
+    // A directory in place of a file, which cannot be read.
     for name in ["state", "state.before"] {
         std::fs::rename(bench.path(&format!("saved/{name}")), bench.path(name)).expect("ours");
         std::fs::create_dir(bench.path(&format!("saved/{name}"))).expect("there is room");
@@ -308,7 +308,7 @@ fn entries_of_maps_that_lead_to_a_port_are_stored_again_when_it_is_back() {
     let index = index("far").parse::<u32>().expect("a number");
     assert_eq!(entries[0], json!({"key": 0, "value": {"ifindex": index}}));
     assert!(daemon.log().contains("map tx_ports[0]: leads to port far again"), "{}", daemon.log());
-    // A port that nobody wants any more takes its entries with it, as in the kernel.
+    // The entries of a removed port are removed with it, as in the kernel.
     daemon.json(&["port", "del", "more"]);
     assert_eq!(daemon.formatted(&["map", "dump", "tx_ports"]).as_array().map(Vec::len), Some(1));
     assert_eq!(daemon.json(&["status"])["failures"], json!([]));
@@ -362,7 +362,7 @@ fn sockets_whose_files_are_removed_are_made_again() {
     let (path, xsk) = (bench.path(SOCKET), bench.path(&format!("{SOCKET}.xsk")));
     let mut held = UnixStream::connect(&path).expect("somebody listens");
     let _application = Connection::open(&xsk).expect("somebody listens");
-    // One that is connected already goes on, and sees what nobody else can ask for.
+    // A client that is already connected is still answered, and no other client can connect.
     let mut ask = || -> String {
         let request = b"GET /v1/status HTTP/1.1\r\nhost: towpath\r\n\r\n";
         held.write_all(request).expect("it is read");

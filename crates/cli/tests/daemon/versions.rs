@@ -37,11 +37,11 @@ fn the_same_program_twice_is_told_and_the_one_meant_is_replaced() {
         assert!(said.contains(&there) && said.contains("--replace"), "{said}");
         assert!(said.contains("(EEXIST)"), "{said}");
     }
-    // One may want a second copy.
+    // A user may want a second copy.
     daemon.json(&with(&LOAD, &["-P", "20"]));
     let [_, (second, _, 20)] = links(&daemon)[..] else { panic!("{:?}", links(&daemon)) };
 
-    // Which map, which program: the answer is in the refusal.
+    // The refusal of an ambiguous map or program lists the ids.
     let said = daemon.refusal(2, &["map", "lookup", "flows", "key", "7"]);
     for id in [first, second] {
         assert!(said.contains(&format!("of keeper on gen, program {id}")), "{said}");

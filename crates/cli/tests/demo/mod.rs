@@ -87,7 +87,7 @@ fn an_interrupted_demo_leaves_nothing_behind() {
     let child = command.spawn().expect("it was built");
     let socket = bench.path(&format!("towpath-demo-{}.sock", child.id()));
     let start = Instant::now();
-    // Where its namespaces are, nobody can ask; but it answers when they are joined.
+    // The namespaces have no names, but the daemon answers when they are connected.
     let name = socket.display().to_string();
     let has_link = || bench.run(&["link", "show", "--socket", &name]).stdout.contains("configured");
     while !has_link() {

@@ -25,7 +25,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// What a mark says of this block.
+    /// The text of one of this block's marks.
     pub(crate) fn mark(&self, key: &str) -> Option<&str> {
         self.marks.iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str())
     }
@@ -39,7 +39,7 @@ pub(crate) enum Item {
     Block(Block),
 }
 
-/// What there is on a page, with line numbers; or a line that makes no sense.
+/// Blocks and marks of a page, with line numbers; or the line of a mistake.
 pub(crate) fn items(page: &str) -> Result<Vec<(usize, Item)>, String> {
     let (mut found, mut marks) = (Vec::new(), Vec::new());
     let mut lines = (1..).zip(page.lines());

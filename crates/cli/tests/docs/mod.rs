@@ -78,7 +78,7 @@ fn what_is_wrong_on_a_page_is_found() {
     assert_eq!(complaints(right), "");
 }
 
-/// Where compiled programs are, if there is also a compiler for those of the pages.
+/// Folder of the compiled programs, if there is also a compiler for the programs on the pages.
 fn objects() -> Option<PathBuf> {
     let objects = top().join("build/clang-19");
     (objects.exists() && clang().is_some()).then_some(objects)
@@ -86,7 +86,7 @@ fn objects() -> Option<PathBuf> {
 
 const NO_OBJECTS: &str = "skipped: no clang or no build/clang-19 (make programs-all)";
 
-/// What became of all blocks.
+/// Results of all blocks.
 #[derive(Debug, Default)]
 struct Counts {
     run: usize,
@@ -145,7 +145,7 @@ impl Page<'_> {
         }
     }
 
-    /// What to do with a block.
+    /// The steps that run a block.
     fn block(&self, line: usize, block: &Block, counts: &mut Counts) -> Result<Vec<Step>, String> {
         if let Some(reason) = block.mark("not run") {
             counts.marked += 1;
@@ -284,7 +284,7 @@ fn run(page: &Path, objects: &Path, steps: &[Step]) -> Vec<String> {
     found
 }
 
-/// What went otherwise in a step.
+/// The difference between the expected and the actual result of a step.
 fn check(bench: &Bench, number: usize, step: &Step) -> Option<String> {
     let read = |ending: &str| {
         std::fs::read_to_string(bench.path(&format!(".steps/{number}.{ending}")))
@@ -395,6 +395,6 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("it is there")
 }
 
-/// How a line begins that shows that a command failed.
+/// Beginnings of lines that report a failed command.
 const ERRORS: [&str; 3] = ["error:", "refused ", "FAIL "];
 const PAGE_SECONDS: &str = "120";

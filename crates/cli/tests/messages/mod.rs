@@ -1,4 +1,4 @@
-//! What is told of programs beside the verdict, and of objects that others' loaders take.
+//! Messages about programs beside the verdict, and about objects that other loaders accept.
 
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ pub(crate) struct Bench {
     dir: PathBuf,
 }
 
-/// How one run of the binary ended.
+/// The result of one run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -41,7 +41,7 @@ impl Bench {
         std::fs::write(self.path(name), contents).expect("the test's directory is writable");
     }
 
-    /// Where a file is.
+    /// Path of a file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

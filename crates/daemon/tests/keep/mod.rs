@@ -1,4 +1,4 @@
-//! What a program has learnt when another one takes its place.
+//! Contents of a program's maps when another program replaces it.
 
 use std::path::Path;
 
@@ -111,7 +111,7 @@ fn variables_stay_unless_their_first_values_changed() {
     let report = running.live.reconcile(&running.state.clone());
     assert_eq!(report.failures, [], "{report:?}");
     assert_eq!(running.map(".data").user().lookup(&ZERO, 0).unwrap().bytes(), [15, 0, 0, 0]);
-    // Another first value is what whoever changed it wants.
+    // A changed initial value in the object file counts.
     let report = running.reload(2, "");
     assert_eq!(running.map(".data").user().lookup(&ZERO, 0).unwrap().bytes(), [20, 0, 0, 0]);
     let told = report

@@ -71,7 +71,7 @@ fn a_port_more_takes_no_snapshot_more() {
     }
 }
 
-/// One of a pair that can't be had leaves nothing of the other one, and all other ports there.
+/// If one port of a pair cannot be opened, the other one is not either; all other ports are.
 #[test]
 fn ports_that_cannot_be_had_keep_none_from_coming() {
     let config = config("pair", 8).replace("name = \"p5\"\n", "name = \"p5\"\nifindex = 77\n");

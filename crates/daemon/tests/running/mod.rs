@@ -10,7 +10,7 @@ use towpath_daemon::live::{Live, Report};
 use towpath_engine::Port;
 use towpath_engine::counters::PortCounters;
 
-/// What a configuration says, running; its objects are the fixtures.
+/// Runs a configuration, whose objects are the fixtures.
 pub(crate) fn start(text: &str) -> (Live, State) {
     let (live, state, report) = start_with(text, |_| {}, &Arc::default());
     assert_eq!(report.failures, [], "{report:?}");

@@ -9,8 +9,8 @@ use serde_json::Value;
 use towpath_daemon::client::Client;
 use towpath_daemon::{Options, up};
 
-/// A daemon with a directory of its own. There is one at a time in a process, which the signal
-/// that ends it is sent to: other tests wait.
+/// A daemon with a directory of its own. A process has one at a time, since the signal that ends a
+/// daemon goes to its process: other tests wait.
 pub(crate) struct Served {
     pub(crate) dir: PathBuf,
     pub(crate) client: Client,

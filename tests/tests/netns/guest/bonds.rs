@@ -83,7 +83,7 @@ impl Bonded {
         self.scene.vm.run(&format!("ping -q -i 0.1 -c {count} {HOST} >/tmp/ping 2>&1 &"));
     }
 
-    /// Pings of [`Bonded::start_pinging`] that nobody answered.
+    /// Unanswered pings of [`Bonded::start_pinging`].
     fn unanswered(&mut self) -> u32 {
         let text =
             self.scene.vm.run("while pidof ping >/dev/null; do sleep 0.1; done; cat /tmp/ping");
@@ -117,7 +117,7 @@ impl Bonded {
         });
     }
 
-    /// What the guest says about its bond.
+    /// Lines of the guest's state of its bond.
     fn guest_says(&mut self, what: &str) -> Vec<String> {
         let state = self.scene.vm.run("state");
         state.lines().filter_map(|line| line.trim().strip_prefix(what)).map(str::to_owned).collect()
@@ -207,7 +207,7 @@ fn lacp_forms_an_aggregate_with_linux() {
     eprintln!("  {lost} of 60 pings lost while a cable was cut and mended");
     assert!(lost <= excused(detecting), "{lost} of 60 pings were lost, {detecting:?} to detect");
 
-    // The guest's link stays up: only LACP tells it that nobody is there.
+    // The guest's link stays up: only LACP tells it that the partner is gone.
     it.scene.set_carrier(1, "off");
     until_aggregated(&mut it, 1);
     assert_eq!(it.usable(), names(&["m0"]));
@@ -218,7 +218,7 @@ fn lacp_forms_an_aggregate_with_linux() {
     it.scene.check();
 }
 
-/// Waits until both sides have so many ports in their aggregate, and says what they see.
+/// Waits until both sides have `ports` ports in their aggregate.
 #[track_caller]
 fn until_aggregated(it: &mut Bonded, ports: usize) {
     // 0x3f: active, fast, aggregating, in sync, collecting, distributing.

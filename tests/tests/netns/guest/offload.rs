@@ -28,7 +28,7 @@ struct Offloading {
     kind: Kind,
 }
 
-/// What the guest is like.
+/// Kind of guest.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     /// Pairs of queues, and processors.
@@ -47,7 +47,7 @@ impl Offloading {
         std::fs::create_dir_all(&folder).unwrap();
         let wires = Namespace::enter_new();
         let host = lab::new_host();
-        // What nobody asked for would move the guest's counters.
+        // Unrequested IPv6 packets would change the guest's counters.
         host.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         host.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
         let daemon = start(&folder, &host, kind);
@@ -112,12 +112,12 @@ fn start(folder: &Path, host: &Namespace, kind: Kind) -> BackEnd {
     let daemon = BackEnd::run("guest::offload::daemon", &[(FILE, file.as_os_str())]);
     host.run("ip link set h1 up");
     host.run(&format!("ip address add {HOST}/24 dev h1"));
-    // Nobody asks who has it.
+    // The neighbour is known, so there are no ARP requests.
     host.run(&format!("ip neigh replace {GUEST} lladdr 02:00:00:00:09:00 dev h1"));
     daemon
 }
 
-/// What [`start`] runs; nothing when it is run like a test.
+/// The process that [`start`] runs; does nothing when it runs as a test.
 #[test]
 fn daemon() {
     let Ok(file) = std::env::var(FILE) else { return };
@@ -141,7 +141,7 @@ fn boot(folder: &Path, wires: &Namespace, files: &[PathBuf], kind: Kind) -> Vm {
     Vm::boot_with(wires, &[card], files)
 }
 
-/// What the guest runs: the agent, and the object file that it would load natively.
+/// Files of the guest: the agent, and the object file that it would load natively.
 fn files() -> Result<Vec<PathBuf>, String> {
     let objects = sources::own_objects().map_err(|error| error.to_string())?;
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest-agent");

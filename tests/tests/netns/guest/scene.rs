@@ -13,7 +13,7 @@ use crate::namespace::Namespace;
 use crate::traffic::ping;
 use crate::{lab, programs};
 
-/// What stands between a guest's device and a port.
+/// The connection between a guest's device and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// The port is of kind `packet`, on the tap that QEMU has opened.
@@ -47,7 +47,7 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 impl Scene {
-    /// A guest with so many cables. Nothing is joined yet.
+    /// A guest with `cables` cables, which are not connected yet.
     pub(crate) fn new(wire: Wire, cables: usize) -> Scene {
         let wires = Namespace::enter_new();
         let engine = Arc::new(Engine::start(&Options::default()).unwrap());
@@ -56,7 +56,7 @@ impl Scene {
         let up = engine.add_port(PortOptions::new("up"), Box::new(Tap::new(&options).unwrap()));
         host.run("ip link set h1 up");
         lab::add_addresses(&host, 1);
-        // What nobody asked for would only disturb counters.
+        // Unrequested IPv6 packets would disturb counters.
         wires.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         let taps: Vec<_> = (0..cables).map(|index| format!("q{index}")).collect();
         for tap in &taps {
@@ -135,7 +135,7 @@ pub(crate) fn must_ping_both_ways(host: &Namespace, vm: &mut Vm) {
     assert_eq!(vm.run(&format!("pings {HOST} 5")).trim(), "5", "the host answers");
 }
 
-/// How long until a guest answers a host.
+/// Time until a guest answers a host.
 #[track_caller]
 pub(crate) fn until_answered(host: &Namespace) -> Duration {
     let start = Instant::now();

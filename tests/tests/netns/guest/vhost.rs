@@ -30,7 +30,7 @@ struct Joined {
     socket: PathBuf,
 }
 
-/// What rings are like, and who listens at the socket.
+/// Properties of the rings, and the side that listens at the socket.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     packed: bool,
@@ -51,11 +51,11 @@ impl Joined {
         let socket = std::env::temp_dir().join(name);
         let wires = Namespace::enter_new();
         let host = lab::new_host();
-        // One that is there before the back end, and stays when that is killed.
+        // The tap exists before the back end, and stays when the back end is killed.
         host.run("ip tuntap add h1 mode tap vnet_hdr multi_queue");
         host.run("ip link set h1 up");
         lab::add_addresses(&host, 1);
-        // Whoever asks for it while nobody answers asks again a second later.
+        // Without this entry, an ARP request without an answer would be repeated a second later.
         host.run(&format!("ip neigh replace {GUEST} lladdr 02:00:00:00:09:00 dev h1"));
         let back_end = BackEnd::start(&host, &socket, plan);
         let vm = boot(&wires, &socket, plan, files);
@@ -243,7 +243,7 @@ impl BackEnd {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = |line: std::io::Result<String>| line.unwrap().contains(READY);
         assert!(lines.any(is_ready), "the back end starts");
-        // What it says at its end.
+        // Reads the output until its end.
         std::thread::spawn(move || lines.for_each(drop));
         BackEnd(child)
     }
@@ -267,7 +267,7 @@ impl Drop for BackEnd {
     }
 }
 
-/// What [`BackEnd`] runs; nothing when it is run like a test.
+/// The process that [`BackEnd`] runs; does nothing when it runs as a test.
 #[test]
 fn back_end() {
     let Ok(socket) = std::env::var(SOCKET) else { return };

@@ -21,11 +21,11 @@ pub(crate) struct Vm {
     qemu: Child,
     /// Commands, to the guest.
     input: ChildStdin,
-    /// What it prints.
+    /// Lines that the guest prints.
     lines: Receiver<String>,
     /// QEMU's own commands.
     monitor: UnixStream,
-    /// What the guest's kernel said.
+    /// File with the messages of the guest's kernel.
     console: PathBuf,
     /// Its interfaces, in the order of their taps.
     pub(crate) interfaces: Vec<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// What QEMU is told of it, by this name.
+    /// QEMU's arguments for the character device of this name.
     fn chardev(&self, name: &str) -> String {
         let end = if self.listens { "server=on,wait=off" } else { "reconnect=1" };
         format!("socket,id={name},path={},{end}", self.path.display())
@@ -101,7 +101,7 @@ impl Tool {
         Some(Tool { files, loader, name: name.to_owned() })
     }
 
-    /// How the guest's shell runs it.
+    /// The command line for the guest's shell.
     pub(crate) fn call(&self, arguments: &str) -> String {
         format!("/bin/{} --library-path /bin /bin/{} {arguments}", self.loader, self.name)
     }
@@ -257,7 +257,7 @@ impl Card {
 const QEMU: &str = "qemu-system-x86_64";
 const BOOT: &str = "console=ttyS0 panic=-1 mitigations=off";
 
-/// What QEMU is told about the machine, whatever boots on it.
+/// QEMU's arguments for the machine, the same for all guests.
 fn machine(command: &mut Command, has_kvm: bool) {
     let processor: &[_] = match has_kvm {
         true => &["-accel", "kvm", "-cpu", "host"],
@@ -268,12 +268,12 @@ fn machine(command: &mut Command, has_kvm: bool) {
     command.stderr(Stdio::inherit());
 }
 
-/// The lines that somebody prints, as they come.
+/// The lines of a stream, as they come.
 fn lines(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            // Nobody listens any more: the guest is being dropped.
+            // The receiver is gone: the guest is being dropped.
             let Ok(()) = sender.send(line.trim_end().to_owned()) else { return };
         }
     });
@@ -291,7 +291,7 @@ fn connect(namespace: &Namespace, name: &str) -> UnixStream {
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    // It echoes everything. Nobody wants to know, but it must not block.
+    // The monitor echoes everything; the echo is read so that it does not block.
     let mut echo = monitor.try_clone().unwrap();
     std::thread::spawn(move || {
         let mut buffer = [0; 256];
@@ -345,7 +345,7 @@ fn with_files(name: &str, files: &[PathBuf]) -> PathBuf {
     whole
 }
 
-/// Where kernel and initramfs are, and the guests' consoles.
+/// Folder of the kernel, the initramfs and the guests' consoles.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest")
 }
