@@ -73,8 +73,8 @@ fn tell(path: &Path, output: &mut Output) -> Result<(), CliError> {
         "{path}: a program (filter.c), and cases and a pytest file in tests/\n\n  \
          cd {path}\n  \
          towpath test      # three cases, in the interpreter and as machine code\n  \
-         make test         # once filter.c is changed: needs clang and libbpf's headers\n\n\
-         README.md there says more"
+         make test         # after a change of filter.c; needs clang and libbpf's headers\n\n\
+         README.md in it explains the files"
     ))
 }
 

@@ -148,7 +148,7 @@ pub(crate) struct Surroundings {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cpus: u32,
     /// Find unset memory, and other mistakes that a verifier accepts: track (bit by bit, in the
-    /// interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    /// interpreter), poison or poison:SEED (the stack begins with random bytes), or off
     #[arg(long, value_name = "HOW", default_value_t = Sanitize::Off)]
     pub sanitize: Sanitize,
 }

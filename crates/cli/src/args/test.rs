@@ -19,7 +19,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "interp,jit")]
     pub exec: Vec<TestExec>,
     /// Find unset memory, and other mistakes that a verifier accepts: track (bit by bit, in the
-    /// interpreter), poison or poison:SEED (the stack begins with other bytes), or off
+    /// interpreter), poison or poison:SEED (the stack begins with random bytes), or off
     #[arg(long, value_name = "HOW", default_value_t = Sanitize::Track)]
     pub sanitize: Sanitize,
     /// Run only cases whose names contain TEXT

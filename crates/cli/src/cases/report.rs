@@ -50,7 +50,7 @@ impl CaseResult {
         let is_poisoned = matches!(self.sanitize, Sanitize::Poison(_));
         (is_poisoned && !self.differences.is_empty()).then(|| {
             let choice = self.sanitize;
-            format!("the stack began with other bytes: --sanitize={choice} has the same again")
+            format!("the stack began with random bytes: --sanitize={choice} repeats them")
         })
     }
 

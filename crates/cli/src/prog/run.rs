@@ -133,7 +133,7 @@ fn print(outcome: &Outcome, args: &ProgRunArgs, output: &mut Output) -> Result<(
         run::print_trace(&outcome.trace, output)?;
     }
     if let sanitize @ Sanitize::Poison(_) = args.surroundings.sanitize {
-        output.line(&format!("  stack     began with other bytes: --sanitize={sanitize}"))?;
+        output.line(&format!("  stack     began with random bytes: --sanitize={sanitize}"))?;
     }
     findings::print(&outcome.findings, output)?;
     outcome.events.print(output)?;

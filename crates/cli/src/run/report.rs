@@ -287,9 +287,8 @@ fn print_remarks(args: &RunArgs, tally: &Tally, output: &mut Output) -> Result<(
         remarks.push(format!("{count} cut short by the capture: the program saw the start only"));
     }
     if let sanitize @ Sanitize::Poison(_) = args.surroundings.sanitize {
-        remarks.push(format!(
-            "the stack began with other bytes: --sanitize={sanitize} has them again"
-        ));
+        remarks
+            .push(format!("the stack began with random bytes: --sanitize={sanitize} repeats them"));
     }
     if let Some(path) = &args.output {
         remarks.push(format!("surviving frames written to {}", path.display()));

@@ -42,7 +42,7 @@ fn without_it_the_case_passes_and_poisoned_it_has_other_bytes() {
     assert!(how.starts_with("poison:"), "{result}");
     let ended = bench.run(&["test", "cases.toml", "--sanitize", &how]);
     assert_eq!(ended.status, 1, "{ended:?}");
-    let again = format!("the stack began with other bytes: --sanitize={how} has the same again");
+    let again = format!("the stack began with random bytes: --sanitize={how} repeats them");
     assert!(ended.stdout.contains(&again), "{}", ended.stdout);
     let ended = bench.run(&["test", "cases.toml", "--sanitize", "poison:x"]);
     assert_eq!(ended.status, 2, "{ended:?}");

@@ -154,7 +154,7 @@ class Object:
 
     `sanitize` is the treatment of bytes that programs never set, as in `towpath test --sanitize`:
     `off`, `track` (follows such bytes and reports mistakes in `findings`; needs `exec="interp"`),
-    `poison` or `poison:SEED` (fills the stack with other bytes before each run).
+    `poison` or `poison:SEED` (fills the stack with random bytes before each run).
 
     Raises OSError, ObjectError, Error (a map can't be created), ValueError (a wrong argument).
     """

@@ -52,7 +52,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         return
     how = chosen(item.config)
     if opened and how.startswith("poison"):
-        told.append(f"the stack began with other bytes: --xdp-sanitize={how} has the same again")
+        told.append(f"the stack began with random bytes: --xdp-sanitize={how} repeats them")
     if told:
         item.add_report_section("call", "sanitizer", "\n".join(told))
 
