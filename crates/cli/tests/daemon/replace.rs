@@ -73,10 +73,7 @@ fn entries_that_would_be_lost_are_counted_and_kept_unless_they_may_go() {
     assert_eq!(held("flows"), 10, "the old one goes on");
     // The new program names the map otherwise.
     let error = refused(&replace(6, &[]));
-    assert!(
-        error.contains("map flows, which holds 10 entries, is no longer in the object"),
-        "{error}"
-    );
+    assert!(error.contains("flows, which holds 10 entries, is no longer in the object"), "{error}");
     assert!(error.contains("--map-rename flows=NEW"), "{error}");
     let error = refused(&replace(6, &["--map-rename", "flow=streams"]));
     assert!(error.contains("no map \"flow\"; did you mean \"flows\""), "{error}");
