@@ -197,7 +197,7 @@ fn frames_must_not_go_round_for_ever() {
     assert_refused(
         "[[port]]\nname = \"p0\"\nkind = \"pair\"\npeer = \"p1\"\nupper = \"p1\"\n\
          [[port]]\nname = \"p1\"\nkind = \"pair\"\npeer = \"p0\"\n",
-        &["t.toml:5:1: port[0].upper: passed frames would loop: p0 -> p0; give one \
+        &["t.toml:5:1: port[0].upper: passed frames would loop for ever: p0 -> p0; give one \
            of them another upper"],
     );
     // Both ends of a pair in one bridge: each broadcast comes back.

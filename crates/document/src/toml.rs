@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(place.map(|place| place.line), Some(2), "{message}");
         assert!(Document::parse("a = 99999999999999999999").is_err());
         let (_place, message) = Document::parse("a = nan").expect_err("no number");
-        assert_eq!(message, "a: nan is no number");
+        assert_eq!(message, "a: nan is not a number");
     }
 }

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_column() {
-        let table = [("0g", 2, "'g' is no hex"), ("0a:f", 5, "half"), ("0 a", 2, "half")];
+        let table = [("0g", 2, "'g' is not a hex"), ("0a:f", 5, "half"), ("0 a", 2, "half")];
         for (text, column, message) in table {
             let refusal = parse(text, &mut Vec::new()).expect_err(text);
             assert_eq!(refusal.column, column, "{text}");

@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(pattern_text(&[Some(0x45), None]), "45..");
         assert!(bytes("45..").unwrap_err().contains("any byte"));
         assert!(bytes("450").unwrap_err().contains("two make a byte"));
-        assert!(bytes("zz").unwrap_err().contains("no byte"));
+        assert!(bytes("zz").unwrap_err().contains("not a byte"));
         assert_eq!(bytes(&towpath_daemon::globals::hex(&[0, 255, 18])), Ok(vec![0, 255, 18]));
         assert_eq!(
             rows(&[7; 17]),

@@ -92,7 +92,7 @@ fn a_run_over_a_capture_or_one_packet_is_watched_where_that_is_asked_for() {
     assert_eq!((&result["tier"], &result["sanitize"]), (&"interp".into(), &"track".into()));
     assert_eq!(result["findings"][0]["line"], 23, "{result}");
     let ended = bench.run(&[&run[..], &["--sanitize=poison:7"]].concat());
-    assert!(ended.stdout.contains("--sanitize=poison:7 has them again"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("--sanitize=poison:7 repeats them"), "{}", ended.stdout);
 }
 
 #[test]

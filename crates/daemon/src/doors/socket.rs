@@ -174,7 +174,7 @@ mod tests {
         drop(Socket::bind(&path, 0o600, None).expect("it is stale"));
         fs::write(&path, "text").expect("the directory is there");
         let error = Socket::bind(&path, 0o600, None).expect_err("a file of somebody");
-        assert!(error.to_string().contains("no socket"), "{error}");
+        assert!(error.to_string().contains("not a socket"), "{error}");
         fs::remove_dir_all(&dir).expect("it is ours");
     }
 }

@@ -148,7 +148,7 @@ impl State {
             told.extend(way.iter().copied());
             if first_time {
                 let message = format!(
-                    "passed frames would loop: {} -> {}; give one of them another \
+                    "passed frames would loop for ever: {} -> {}; give one of them another \
                      upper",
                     way.join(" -> "),
                     port.name
