@@ -1,0 +1,226 @@
+//! Encapsulation and decapsulation: what is done to headers before and after an engine.
+
+mod decap;
+mod encap;
+mod packet;
+
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::engine::{Operation, Status, Task, Work};
+use crate::refusal::Refusal;
+use crate::sa::{Handle, Locked, Sa};
+use crate::schedule::Schedule;
+use crate::wire::{IPV6_LEN, Ip, Version};
+
+pub use packet::Esp;
+
+/// A packet with its headers in place, whose cryptography is left to an engine.
+#[derive(Debug)]
+pub struct Job<B, S = Arc<Sa>> {
+    buffer: B,
+    sa: S,
+    work: Work,
+    status: Status,
+    layout: Layout,
+    /// The whole sequence number.
+    sequence: u64,
+    /// The result: bytes by which the first byte moved, or the reason of a refusal.
+    moved: isize,
+    refusal: Option<Refusal>,
+}
+
+/// Where the headers of an ESP packet are.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    version: Version,
+    is_udp: bool,
+    /// Traffic class of the IP header in front of ESP.
+    class: u8,
+    /// Offset of that header.
+    ip_at: u8,
+    /// Offset behind the IP header and extension headers: of UDP or ESP.
+    payload_at: u32,
+    /// Offset of the byte that names the payload's protocol.
+    protocol_at: u32,
+    /// Offset behind the IP packet.
+    end: u32,
+}
+
+/// A packet that was encapsulated or decapsulated.
+#[derive(Debug)]
+pub struct Finished<B, S = Arc<Sa>> {
+    /// The packet.
+    pub buffer: B,
+    /// Its SA.
+    pub sa: S,
+    /// Bytes by which the packet's first byte moved, towards its end if positive.
+    pub moved: isize,
+}
+
+/// A packet that was refused. It has no plaintext that was encrypted before, and none that should
+/// have been encrypted.
+#[derive(Debug)]
+pub struct Refused<B, S = Arc<Sa>> {
+    /// The packet. If it came from an engine, its protected part is overwritten with zeros.
+    pub buffer: B,
+    /// The SA that counted it.
+    pub sa: S,
+    /// Why.
+    pub reason: Refusal,
+}
+
+impl Layout {
+    /// The IP header in front of ESP.
+    #[inline]
+    fn ip(&self, bytes: &[u8]) -> Ip {
+        let at = self.ip_at as usize;
+        let (len, protocol) = match self.version {
+            Version::V4 => (self.payload_at as usize - at, bytes[at + 9]),
+            Version::V6 => (IPV6_LEN, bytes[at + 6]),
+        };
+        let total = self.end as usize - at;
+        Ip { version: self.version, at, len, total, protocol, class: self.class, flags: 0 }
+    }
+}
+
+impl<B, S> Job<B, S> {
+    /// The SA.
+    pub fn sa(&self) -> &S {
+        &self.sa
+    }
+}
+
+impl<B: Buffer, S: Handle> Task for Job<B, S> {
+    #[inline]
+    fn parts(&mut self) -> (&Schedule, &Work, &mut [u8]) {
+        (&self.sa.schedule, &self.work, self.buffer.bytes_mut())
+    }
+
+    #[inline]
+    fn set_status(&mut self, status: Status) {
+        self.status = status;
+    }
+}
+
+/// Completes a packet that an engine has given back. `now` is in seconds.
+///
+/// # Errors
+///
+/// The engine or the checks refuse the packet; the SA has counted it.
+pub fn finish<B: Buffer, S: Handle>(
+    mut job: Job<B, S>,
+    now: u64,
+) -> Result<Finished<B, S>, Refused<B, S>> {
+    let sa = job.sa.clone();
+    job.finish(&mut Locked::new(&sa, now));
+    job.into_result()
+}
+
+/// Completes all packets in order, and locks each SA once for its packets that follow each other.
+#[inline]
+pub fn finish_all<B: Buffer, S: Handle>(
+    jobs: &mut Vec<Job<B, S>>,
+    now: u64,
+    mut each: impl FnMut(Result<Finished<B, S>, Refused<B, S>>),
+) {
+    let mut rest = &mut jobs[..];
+    while let Some(first) = rest.first() {
+        let sa = first.sa.clone();
+        let count = rest.iter().take_while(|job| std::ptr::eq(&*job.sa, &*sa)).count();
+        let (run, behind) = rest.split_at_mut(count);
+        let mut locked = Locked::new(&sa, now);
+        run.iter_mut().for_each(|job| job.finish(&mut locked));
+        rest = behind;
+    }
+    jobs.drain(..).for_each(|job| each(job.into_result()));
+}
+
+impl<B: Buffer, S: Handle> Job<B, S> {
+    /// Completes the packet, and notes the result in the job.
+    #[inline]
+    fn finish(&mut self, locked: &mut Locked<'_, S>) {
+        let result = match self.work.operation {
+            Operation::Seal => encap::finish(self),
+            Operation::Open => decap::finish(locked, self),
+        };
+        match result {
+            Ok(moved) => self.moved = moved,
+            Err(reason) => {
+                self.refusal = Some(reason);
+                self.overwrite();
+                locked.count(reason);
+            }
+        }
+    }
+
+    /// Overwrites what is or should be encrypted.
+    #[cold]
+    fn overwrite(&mut self) {
+        let (start, end) = (self.work.cipher.start as usize, self.work.cipher.end as usize);
+        if let Some(plaintext) = self.buffer.bytes_mut().get_mut(start..end) {
+            plaintext.fill(0);
+        }
+    }
+
+    #[inline]
+    fn into_result(self) -> Result<Finished<B, S>, Refused<B, S>> {
+        let Job { buffer, sa, moved, refusal, .. } = self;
+        match refusal {
+            None => Ok(Finished { buffer, sa, moved }),
+            Some(reason) => Err(Refused { buffer, sa, reason }),
+        }
+    }
+}
+
+impl<S: Handle> Locked<'_, S> {
+    #[cold]
+    fn refuse<B>(&mut self, buffer: B, reason: Refusal) -> Refused<B, S> {
+        self.count(reason);
+        Refused { buffer, sa: self.sa.clone(), reason }
+    }
+
+    /// The work for an ESP packet, from its header on at `at` to its ICV at `tag`.
+    #[inline]
+    fn work(&self, operation: Operation, at: usize, tag: usize, sequence: u64, iv: Iv) -> Work {
+        let sa = &**self.sa;
+        // Numbers, and not arrays, because they stay in registers.
+        let (spi, sequence) = (u128::from(sa.spi) << 96, u128::from(sequence));
+        let (extra, extra_len) = match (sa.sizes.is_aead, sa.replay.esn) {
+            (true, true) => (spi | sequence << 32, 12),
+            (true, false) => (spi | (sequence & 0xffff_ffff) << 64, 8),
+            (false, true) => (sequence >> 32 << 96, 4),
+            (false, false) => (0, 0),
+        };
+        let iv = match iv {
+            Iv::Block(iv) => iv,
+            Iv::Counter(counter) => {
+                u128::from(sa.schedule.salt()) << 96 | u128::from(counter) << 32
+            }
+        };
+        let (iv, extra) = (iv.to_be_bytes(), extra.to_be_bytes());
+        Work {
+            operation,
+            iv,
+            extra,
+            extra_len,
+            authenticate: at as u32..tag as u32,
+            cipher: (at + ESP_LEN + sa.sizes.iv) as u32..tag as u32,
+            tag: tag as u32,
+        }
+    }
+}
+
+/// The IV of a packet.
+#[derive(Debug, Clone, Copy)]
+enum Iv {
+    /// Of a block cipher; 0 if there is none.
+    Block(u128),
+    /// Of an AEAD: the part of the nonce that is not the salt.
+    Counter(u64),
+}
+
+/// Bytes of SPI and sequence number.
+pub(crate) const ESP_LEN: usize = 8;
+/// Bytes of pad length and next header.
+const TRAILER_LEN: usize = 2;

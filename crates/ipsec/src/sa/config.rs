@@ -1,0 +1,285 @@
+//! What describes an SA, and what is wrong with it.
+
+use std::net::IpAddr;
+
+use super::lifetime::Lifetime;
+use crate::suite::{KeyError, Keys, Suite};
+use crate::table::Selector;
+
+/// The description of an SA. [`Config::inbound`] and [`Config::outbound`] have defaults for the
+/// rest.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Security parameters index: not 0 to 255.
+    pub spi: u32,
+    /// Whether the SA sends or receives.
+    pub direction: Direction,
+    /// Outer source address.
+    pub source: IpAddr,
+    /// Outer destination address.
+    pub destination: IpAddr,
+    /// Tunnel or transport mode.
+    pub mode: Mode,
+    /// Algorithms.
+    pub suite: Suite,
+    /// Keys. Never the same ones for two SAs, nor again after sequence numbers start anew.
+    pub keys: Keys,
+    /// UDP encapsulation (RFC 3948).
+    pub encapsulation: Option<Encapsulation>,
+    /// Sequence numbers.
+    pub replay: Replay,
+    /// When the SA should be replaced, and when it must not be used any more.
+    pub lifetime: Lifetime,
+    /// Packets that an inbound SA may bring; all, if it is `None`.
+    pub selector: Option<Selector>,
+    /// Names the policies that an outbound SA serves ([`Action::Protect`](crate::Action::Protect)).
+    pub reqid: u32,
+    /// MTU of the path in bytes: the longest outer IP packet. 0 is no limit but that of IP.
+    pub pmtu: u16,
+}
+
+/// Whether an SA sends or receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// It decapsulates.
+    Inbound,
+    /// It encapsulates.
+    Outbound,
+}
+
+/// Tunnel or transport mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// ESP protects an IP packet, behind an outer header of its own.
+    Tunnel(Tunnel),
+    /// ESP protects the payload of the IP packet that it is in.
+    Transport,
+}
+
+/// Properties of a tunnel (RFC 4301, 5.1.2; RFC 6040).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunnel {
+    /// DSCP of the outer header.
+    pub dscp: Dscp,
+    /// The DSCP of the outer header replaces the inner one on decapsulation.
+    pub decap_dscp: bool,
+    /// ECN passes between the headers (RFC 6040). Otherwise the outer one is Not-ECT.
+    pub ecn: bool,
+    /// Don't Fragment in an outer IPv4 header.
+    pub df: Df,
+    /// TTL or hop limit of the outer header.
+    pub hop_limit: u8,
+    /// Inner packets are padded to a multiple of this number of bytes, so that their lengths tell
+    /// less (traffic flow confidentiality, RFC 4303, 2.7). 0 and 1 are none.
+    pub tfc_padding: u16,
+}
+
+impl Default for Tunnel {
+    fn default() -> Tunnel {
+        Tunnel {
+            dscp: Dscp::Copy,
+            decap_dscp: false,
+            ecn: true,
+            df: Df::Copy,
+            hop_limit: 64,
+            tfc_padding: 0,
+        }
+    }
+}
+
+/// DSCP of the outer header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dscp {
+    /// The one of the inner header.
+    Copy,
+    /// This one, 0 to 63.
+    Set(u8),
+}
+
+/// Don't Fragment in the outer IPv4 header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Df {
+    /// As in the inner IPv4 header; set for IPv6, which routers do not fragment.
+    Copy,
+    /// Always set.
+    Set,
+    /// Never set.
+    Clear,
+}
+
+/// Ports of the UDP encapsulation, as they are in packets of this SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encapsulation {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+}
+
+/// Sequence numbers of an SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replay {
+    /// Sequence numbers that an inbound SA tells apart: 0 is no protection, else 32 to 4096.
+    pub window: u32,
+    /// Sequence numbers of 64 bits, of which packets have the lower half (RFC 4303, 2.2.1).
+    pub esn: bool,
+    /// The last number sent, or the highest one received. 0 for a new SA.
+    pub last: u64,
+}
+
+impl Default for Replay {
+    fn default() -> Replay {
+        Replay { window: 64, esn: false, last: 0 }
+    }
+}
+
+impl Config {
+    /// An inbound SA in tunnel mode.
+    pub fn inbound(spi: u32, source: IpAddr, to: IpAddr, suite: Suite, keys: Keys) -> Config {
+        Config {
+            spi,
+            direction: Direction::Inbound,
+            source,
+            destination: to,
+            mode: Mode::Tunnel(Tunnel::default()),
+            suite,
+            keys,
+            encapsulation: None,
+            replay: Replay::default(),
+            lifetime: Lifetime::default(),
+            selector: None,
+            reqid: 0,
+            pmtu: 0,
+        }
+    }
+
+    /// An outbound SA in tunnel mode.
+    pub fn outbound(spi: u32, source: IpAddr, to: IpAddr, suite: Suite, keys: Keys) -> Config {
+        Config { direction: Direction::Outbound, ..Config::inbound(spi, source, to, suite, keys) }
+    }
+
+    /// Checks everything but the lengths of keys.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that can't be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.spi <= SPI_RESERVED_MAX {
+            return Err(ConfigError::ReservedSpi(self.spi));
+        }
+        if self.source.is_ipv4() != self.destination.is_ipv4() {
+            let (from, to) = (self.source, self.destination);
+            return Err(ConfigError::Families { from, to });
+        }
+        for address in [self.source, self.destination] {
+            if address.is_unspecified() {
+                return Err(ConfigError::Unspecified(address));
+            }
+        }
+        self.check_replay()?;
+        self.lifetime.check()?;
+        if let Some(Encapsulation { source_port, destination_port }) = self.encapsulation
+            && (source_port == 0 || destination_port == 0)
+        {
+            return Err(ConfigError::PortZero);
+        }
+        if let Mode::Tunnel(tunnel) = self.mode {
+            if let Dscp::Set(dscp) = tunnel.dscp
+                && dscp > DSCP_MAX
+            {
+                return Err(ConfigError::Dscp(dscp));
+            }
+            if tunnel.hop_limit == 0 {
+                return Err(ConfigError::HopLimit);
+            }
+        }
+        let smallest = if self.destination.is_ipv4() { PMTU_MIN_V4 } else { PMTU_MIN_V6 };
+        if self.pmtu != 0 && self.pmtu < smallest {
+            return Err(ConfigError::Pmtu { pmtu: self.pmtu, smallest });
+        }
+        Ok(())
+    }
+
+    fn check_replay(&self) -> Result<(), ConfigError> {
+        let Replay { window, esn, last } = self.replay;
+        if window != 0 && !(WINDOW_MIN..=WINDOW_MAX).contains(&window) {
+            return Err(ConfigError::Window(window));
+        }
+        if esn && window == 0 && self.direction == Direction::Inbound {
+            return Err(ConfigError::EsnWithoutWindow);
+        }
+        if !esn && last > u64::from(u32::MAX) {
+            return Err(ConfigError::SequenceTooHigh(last));
+        }
+        Ok(())
+    }
+}
+
+/// Descriptions that can't be of an SA.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The SPI is reserved.
+    #[error("SPI {0} is reserved: an SA's is 256 or higher")]
+    ReservedSpi(u32),
+    /// Addresses of different families.
+    #[error("source {from} and destination {to} are not of the same family")]
+    Families {
+        /// Outer source address.
+        from: IpAddr,
+        /// Outer destination address.
+        to: IpAddr,
+    },
+    /// An address is missing.
+    #[error("{0} is no address of an SA: both ends need one")]
+    Unspecified(IpAddr),
+    /// The keys don't fit the suite.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The window has an impossible size.
+    #[error("a replay window has 32 to 4096 sequence numbers, or 0 for no protection; not {0}")]
+    Window(u32),
+    /// Extended sequence numbers can't be told without a window.
+    #[error("an inbound SA with extended sequence numbers needs a replay window")]
+    EsnWithoutWindow,
+    /// The last sequence number is not one of 32 bits.
+    #[error("sequence number {0} needs extended sequence numbers")]
+    SequenceTooHigh(u64),
+    /// A soft limit is not below its hard limit.
+    #[error("the soft limit of {soft} {unit} is not below the hard limit of {hard}")]
+    SoftAboveHard {
+        /// What is limited.
+        unit: &'static str,
+        /// Soft limit.
+        soft: u64,
+        /// Hard limit.
+        hard: u64,
+    },
+    /// A UDP port is 0.
+    #[error("a port of the UDP encapsulation is 0")]
+    PortZero,
+    /// The DSCP has more than 6 bits.
+    #[error("a DSCP is 0 to 63, not {0}")]
+    Dscp(u8),
+    /// No packet of the tunnel would arrive.
+    #[error("the hop limit of a tunnel is at least 1")]
+    HopLimit,
+    /// The path's MTU is below the least that its family allows.
+    #[error("the path's MTU is at least {smallest} bytes, not {pmtu}")]
+    Pmtu {
+        /// The MTU that was given.
+        pmtu: u16,
+        /// The least that is allowed.
+        smallest: u16,
+    },
+}
+
+/// The highest reserved SPI (RFC 4303, 2.1).
+pub(crate) const SPI_RESERVED_MAX: u32 = 255;
+const WINDOW_MIN: u32 = 32;
+const WINDOW_MAX: u32 = 4096;
+const DSCP_MAX: u8 = 63;
+/// RFC 791: every IPv4 module must forward packets of 68 bytes.
+const PMTU_MIN_V4: u16 = 68;
+/// RFC 8200: every link of IPv6 has an MTU of at least 1280 bytes.
+const PMTU_MIN_V6: u16 = 1280;

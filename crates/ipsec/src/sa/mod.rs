@@ -1,0 +1,466 @@
+//! Security associations.
+
+mod config;
+mod lifetime;
+mod outer;
+mod window;
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use parking_lot::{Mutex, MutexGuard};
+use zeroize::Zeroizing;
+
+use crate::esp::ESP_LEN;
+use crate::refusal::{Counters, Refusal};
+use crate::schedule::Schedule;
+use crate::suite::{KeyError, Suite};
+use crate::table::Selector;
+use lifetime::Ends;
+
+pub(crate) use config::SPI_RESERVED_MAX;
+pub use config::{Config, ConfigError, Df, Direction, Dscp, Encapsulation, Mode, Replay, Tunnel};
+pub use lifetime::{Lifetime, Limits};
+pub(crate) use outer::{Inner, Outer};
+pub use window::Window;
+
+/// A security association: keys and state for packets of one direction.
+#[derive(Debug)]
+pub struct Sa {
+    pub(crate) id: u32,
+    pub(crate) spi: u32,
+    pub(crate) direction: Direction,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) mode: Mode,
+    pub(crate) encapsulation: Option<Encapsulation>,
+    pub(crate) replay: Replay,
+    pub(crate) selector: Option<Selector>,
+    pub(crate) reqid: u32,
+    pub(crate) outer: Outer,
+    pub(crate) schedule: Schedule,
+    pub(crate) sizes: Sizes,
+    /// The last sequence number there is, and the one from which on time is short.
+    sequence_last: u64,
+    sequence_soft: u64,
+    lifetime: Lifetime,
+    soft: Ends,
+    hard: Ends,
+    added: u64,
+    /// Encrypts sequence numbers to IVs that nobody can foresee; of CBC only.
+    iv_key: Option<Box<Aes128>>,
+    /// [`Events`] that nobody took yet, and those that ended the SA.
+    events: AtomicU8,
+    state: Mutex<State>,
+}
+
+/// What each packet of an SA has, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) is_aead: bool,
+    pub(crate) iv: usize,
+    pub(crate) icv: usize,
+    /// The encrypted part is a multiple of this.
+    pub(crate) block: usize,
+    /// All that encapsulation adds in front.
+    pub(crate) front: usize,
+}
+
+/// The part of an SA that packets change.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The last sequence number sent.
+    pub(crate) sent: u64,
+    pub(crate) window: Window,
+    pub(crate) pmtu: u16,
+    /// Where the peer's packets come from, if they come in UDP.
+    pub(crate) peer: Option<(IpAddr, u16)>,
+    bytes: u64,
+    packets: u64,
+    used: u64,
+    /// The next limits to look at: the soft and the hard ones, then the hard ones.
+    next: Ends,
+    refused: Counters,
+}
+
+/// What an SA did until now.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// IP packets encapsulated or decapsulated.
+    pub packets: u64,
+    /// Their bytes, without what ESP adds.
+    pub bytes: u64,
+    /// When the SA was made, in the caller's seconds.
+    pub added: u64,
+    /// When it had its last packet; 0 if it had none.
+    pub used: u64,
+    /// The last sequence number sent, or the highest one received.
+    pub sequence: u64,
+    /// Where the peer's packets come from, if they come in UDP.
+    pub peer: Option<(IpAddr, u16)>,
+    /// MTU of the path; 0 if it is not limited.
+    pub pmtu: u16,
+    /// Packets that were refused, by reason.
+    pub refused: Counters,
+}
+
+/// What happened to an SA since somebody asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events {
+    /// A soft limit was reached, or few sequence numbers are left: time for new keys.
+    pub soft: bool,
+    /// A hard limit was reached: the SA refuses all packets.
+    pub hard: bool,
+    /// The peer's UDP address is another one, behind its NAT.
+    pub mapping: bool,
+}
+
+impl Events {
+    /// Whether nothing happened.
+    pub fn is_empty(self) -> bool {
+        self == Events::default()
+    }
+}
+
+impl Sa {
+    /// An SA that is in no [`Table`](crate::Table). `now` is in seconds, from any moment on.
+    ///
+    /// # Errors
+    ///
+    /// The first thing in the description that can't be.
+    pub fn new(id: u32, config: Config, now: u64) -> Result<Sa, ConfigError> {
+        config.check()?;
+        let outer = Outer::new(&config);
+        let Config { spi, direction, source, destination, mode, suite, .. } = config;
+        let Config { keys, encapsulation, replay, lifetime, selector, reqid, pmtu, .. } = config;
+        let schedule = Schedule::new(suite, keys)?;
+        let sizes = Sizes {
+            is_aead: matches!(suite, Suite::Aead(_)),
+            iv: suite.iv_len(),
+            icv: suite.icv_len(),
+            block: suite.block_len(),
+            front: outer.ip_len + outer.udp_len + ESP_LEN + suite.iv_len(),
+        };
+        let iv_key = match (suite.iv_len(), direction) {
+            (16, Direction::Outbound) => Some(Box::new(iv_key(suite)?)),
+            _ => None,
+        };
+        let peer = match direction {
+            Direction::Inbound => encapsulation.map(|it| (source, it.source_port)),
+            Direction::Outbound => None,
+        };
+        let (soft, hard) = (Ends::new(lifetime.soft, now), Ends::new(lifetime.hard, now));
+        let state = State {
+            sent: replay.last,
+            window: Window::new(replay.window, replay.esn, replay.last),
+            pmtu,
+            peer,
+            bytes: 0,
+            packets: 0,
+            used: 0,
+            next: soft.first(hard),
+            refused: Counters::default(),
+        };
+        let esn = replay.esn;
+        Ok(Sa {
+            id,
+            spi,
+            direction,
+            source,
+            destination,
+            mode,
+            encapsulation,
+            replay,
+            selector,
+            reqid,
+            outer,
+            schedule,
+            sizes,
+            sequence_last: if esn { u64::MAX } else { u32::MAX.into() },
+            sequence_soft: if esn { u64::MAX } else { SEQUENCE_SOFT },
+            lifetime,
+            soft,
+            hard,
+            added: now,
+            iv_key,
+            events: AtomicU8::new(0),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The number of the SA in its table.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Security parameters index.
+    pub fn spi(&self) -> u32 {
+        self.spi
+    }
+
+    /// Whether the SA sends or receives.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Outer source address, as configured.
+    pub fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Outer destination address.
+    pub fn destination(&self) -> IpAddr {
+        self.destination
+    }
+
+    /// Tunnel or transport mode.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Algorithms.
+    pub fn suite(&self) -> Suite {
+        self.schedule.suite()
+    }
+
+    /// UDP encapsulation.
+    pub fn encapsulation(&self) -> Option<Encapsulation> {
+        self.encapsulation
+    }
+
+    /// The group of policies that the SA serves.
+    pub fn reqid(&self) -> u32 {
+        self.reqid
+    }
+
+    /// Lifetimes.
+    pub fn lifetime(&self) -> Lifetime {
+        self.lifetime
+    }
+
+    /// Keys, prepared.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What the SA did until now.
+    pub fn statistics(&self) -> Statistics {
+        let state = self.state.lock();
+        Statistics {
+            packets: state.packets,
+            bytes: state.bytes,
+            added: self.added,
+            used: state.used,
+            sequence: match self.direction {
+                Direction::Inbound => state.window.top(),
+                Direction::Outbound => state.sent,
+            },
+            peer: state.peer,
+            pmtu: state.pmtu,
+            refused: state.refused.clone(),
+        }
+    }
+
+    /// Another MTU of the path, as routers report it. 0 is no limit.
+    pub fn set_pmtu(&self, pmtu: u16) {
+        self.state.lock().pmtu = pmtu;
+    }
+
+    /// Notes limits of time that have passed, also without packets.
+    pub fn expire(&self, now: u64) {
+        if now >= self.soft.at.min(self.hard.at) {
+            self.note_limits(&mut self.state.lock(), now);
+        }
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&self) -> Events {
+        if self.events.load(Ordering::Relaxed) & EVENTS == 0 {
+            return Events::default();
+        }
+        let events = self.events.fetch_and(!EVENTS, Ordering::Relaxed);
+        Events {
+            soft: events & SOFT != 0,
+            hard: events & HARD != 0,
+            mapping: events & MAPPING != 0,
+        }
+    }
+
+    /// Whether a hard limit was reached.
+    #[inline]
+    pub fn is_expired(&self) -> bool {
+        self.events.load(Ordering::Relaxed) & EXPIRED != 0
+    }
+
+    /// Whether a soft limit was reached.
+    #[inline]
+    pub(crate) fn is_dying(&self) -> bool {
+        self.events.load(Ordering::Relaxed) & (EXPIRED | DYING) != 0
+    }
+
+    /// The SA with its state, for a run of packets. `now` is in seconds.
+    #[inline]
+    pub fn lock<'a>(self: &'a Arc<Self>, now: u64) -> Locked<'a> {
+        Locked::new(self, now)
+    }
+
+    /// An IV of CBC.
+    #[inline]
+    pub(crate) fn iv(&self, sequence: u64) -> [u8; 16] {
+        let mut iv = [0; 16];
+        iv[..8].copy_from_slice(&sequence.to_be_bytes());
+        if let Some(key) = &self.iv_key {
+            let mut block = iv.into();
+            key.encrypt_block(&mut block);
+            iv = block.into();
+        }
+        iv
+    }
+
+    /// Notes limits that were reached; returns whether the SA goes on.
+    #[cold]
+    fn note_limits(&self, state: &mut State, now: u64) -> bool {
+        let State { bytes, packets, .. } = *state;
+        if self.hard.is_reached(bytes, packets, now) {
+            self.note(HARD, EXPIRED);
+            return false;
+        }
+        if self.soft.is_reached(bytes, packets, now) {
+            self.note(SOFT, DYING);
+            state.next = self.hard;
+        }
+        true
+    }
+
+    /// Notes an event that happens once.
+    #[cold]
+    fn note(&self, event: u8, forever: u8) {
+        if self.events.fetch_or(forever, Ordering::Relaxed) & forever == 0 {
+            self.events.fetch_or(event, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a [`Job`](crate::Job) has of its SA: each job has a clone.
+pub trait Handle: Clone + Deref<Target = Sa> {}
+
+impl<T: Clone + Deref<Target = Sa>> Handle for T {}
+
+/// A handle for the jobs of one thread. A clone of it costs a tenth of an `Arc`'s, which is much of
+/// what a packet's headers cost.
+#[derive(Debug, Clone)]
+#[expect(clippy::redundant_allocation, reason = "the outer count is the one without atomics")]
+pub struct LocalSa(Rc<Arc<Sa>>);
+
+impl From<Arc<Sa>> for LocalSa {
+    fn from(sa: Arc<Sa>) -> LocalSa {
+        LocalSa(Rc::new(sa))
+    }
+}
+
+impl Deref for LocalSa {
+    type Target = Sa;
+
+    #[inline]
+    fn deref(&self) -> &Sa {
+        &self.0
+    }
+}
+
+/// An SA whose state is locked: for the packets of a burst that have the same SA, one after
+/// another.
+#[derive(Debug)]
+pub struct Locked<'a, S = Arc<Sa>> {
+    pub(crate) sa: &'a S,
+    pub(crate) state: MutexGuard<'a, State>,
+    pub(crate) now: u64,
+}
+
+impl<'a, S: Handle> Locked<'a, S> {
+    /// As [`Sa::lock`], by any handle.
+    #[inline]
+    pub fn new(sa: &'a S, now: u64) -> Locked<'a, S> {
+        Locked { sa, state: sa.state.lock(), now }
+    }
+
+    /// Refuses a packet of an SA that has ended.
+    #[inline]
+    pub(crate) fn check_alive(&mut self) -> Result<(), Refusal> {
+        let State { bytes, packets, next, .. } = *self.state;
+        if next.is_reached(bytes, packets, self.now)
+            && !self.sa.note_limits(&mut self.state, self.now)
+        {
+            return Err(Refusal::Expired);
+        }
+        Ok(())
+    }
+
+    /// The sequence number of the next packet.
+    #[inline]
+    pub(crate) fn next_sequence(&self) -> Result<u64, Refusal> {
+        if self.state.sent >= self.sa.sequence_last {
+            self.sa.note(SOFT, DYING);
+            return Err(Refusal::SequenceExhausted);
+        }
+        Ok(self.state.sent + 1)
+    }
+
+    /// Uses up a sequence number.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, sequence: u64, bytes: usize) {
+        self.state.sent = sequence;
+        if sequence >= self.sa.sequence_soft {
+            self.sa.note(SOFT, DYING);
+        }
+        self.note_packet(bytes);
+    }
+
+    /// Counts a packet, and notes limits that it reaches.
+    #[inline]
+    pub(crate) fn note_packet(&mut self, len: usize) {
+        let now = self.now;
+        let state = &mut *self.state;
+        state.packets += 1;
+        state.bytes += len as u64;
+        state.used = now;
+        if state.next.is_reached(state.bytes, state.packets, now) {
+            self.sa.note_limits(state, now);
+        }
+    }
+
+    /// Notes where a packet came from whose integrity is known.
+    #[inline]
+    pub(crate) fn note_peer(&mut self, address: IpAddr, port: u16) {
+        if self.state.peer.is_some_and(|peer| peer != (address, port)) {
+            self.state.peer = Some((address, port));
+            self.sa.events.fetch_or(MAPPING, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, reason: Refusal) {
+        self.state.refused.count(reason);
+    }
+}
+
+fn iv_key(suite: Suite) -> Result<Aes128, KeyError> {
+    let mut key = Zeroizing::new([0; 16]);
+    aws_lc_rs::rand::fill(&mut *key).map_err(|_unspecified| KeyError::Library(suite))?;
+    Ok(Aes128::new(&(*key).into()))
+}
+
+/// Seven eighths of the numbers of 32 bits: there is time left for new keys.
+const SEQUENCE_SOFT: u64 = 7 << 29;
+
+const SOFT: u8 = 1;
+const HARD: u8 = 2;
+const MAPPING: u8 = 4;
+const EVENTS: u8 = SOFT | HARD | MAPPING;
+const DYING: u8 = 8;
+const EXPIRED: u8 = 16;

@@ -1,0 +1,305 @@
+//! All SAs and policies, for lookups while they come and go.
+
+mod classifier;
+mod selector;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockReadGuard};
+use rustc_hash::FxBuildHasher;
+
+use crate::esp::Esp;
+use crate::refusal::Refusal;
+use crate::sa::{Config, ConfigError, Direction, Events, Sa};
+use classifier::Classifier;
+pub(crate) use selector::number;
+pub use selector::{Flow, Prefix, Selector};
+
+/// SAs by number, by SPI and by policy.
+///
+/// Workers look up by a [`View`], one for each burst. Changes take a short time, in which no view
+/// can be had: they allocate nothing that grows with the table.
+#[derive(Debug)]
+pub struct Table {
+    contents: RwLock<Contents>,
+    limits: TableLimits,
+}
+
+/// Most entries of a [`Table`].
+#[derive(Debug, Clone, Copy)]
+pub struct TableLimits {
+    /// Most SAs.
+    pub sas: usize,
+    /// Most policies.
+    pub policies: usize,
+}
+
+impl Default for TableLimits {
+    fn default() -> TableLimits {
+        TableLimits { sas: 16_384, policies: 16_384 }
+    }
+}
+
+/// What to do with packets that are to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Which packets.
+    pub selector: Selector,
+    /// Of several policies for a packet, the one with the lowest number counts.
+    pub priority: u32,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What a policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Encapsulate by the newest outbound SA with this reqid.
+    Protect(u32),
+    /// Leave as it is.
+    Bypass,
+    /// Drop.
+    Discard,
+}
+
+/// What becomes of a packet that is to be sent.
+#[derive(Debug)]
+pub enum Outbound<'a> {
+    /// It is encapsulated by this SA.
+    Protect(&'a Arc<Sa>),
+    /// It is left as it is.
+    Bypass,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    by_id: HashMap<u32, Arc<Sa>, FxBuildHasher>,
+    inbound: HashMap<(u128, u32, bool), Arc<Sa>, FxBuildHasher>,
+    /// Outbound SAs of a reqid, the newest last.
+    outbound: HashMap<u32, Vec<Arc<Sa>>, FxBuildHasher>,
+    policies: Classifier,
+    last_id: u32,
+}
+
+/// A change of a table that can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The description of the SA is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another inbound SA has the same SPI and destination.
+    #[error("there is an inbound SA with SPI {spi:#x} for {destination}")]
+    SpiInUse {
+        /// The SPI.
+        spi: u32,
+        /// The outer destination.
+        destination: IpAddr,
+    },
+    /// The table has as many SAs as it may have.
+    #[error("there are {0} SAs, and no more fit")]
+    Full(usize),
+    /// The table has as many policies as it may have.
+    #[error("there are {0} policies, and no more fit")]
+    PoliciesFull(usize),
+    /// The selector of a policy can't be.
+    #[error("the selector has prefixes of two families, or longer than an address")]
+    Selector,
+    /// Another policy has the same selector and priority.
+    #[error("there is a policy with this selector and priority {0}")]
+    PolicyExists(u32),
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(limits: TableLimits) -> Table {
+        let mut contents = Contents::default();
+        contents.by_id.reserve(limits.sas);
+        contents.inbound.reserve(limits.sas);
+        contents.outbound.reserve(limits.sas);
+        Table { contents: RwLock::new(contents), limits }
+    }
+
+    /// Adds an SA and gives it a number. It can be used at once, and so can older ones for the same
+    /// peer: they stay until they are removed. `now` is in seconds.
+    ///
+    /// # Errors
+    ///
+    /// The SA can't be, its SPI is taken, or the table is full.
+    pub fn add(&self, config: Config, now: u64) -> Result<Arc<Sa>, TableError> {
+        config.check()?;
+        let (spi, destination, direction) = (config.spi, config.destination, config.direction);
+        let key = inbound_key(spi, destination);
+        if config.selector.is_some_and(|selector| !selector.is_valid()) {
+            return Err(TableError::Selector);
+        }
+        let id = self.contents.write().next_id();
+        // The keys are prepared without the lock.
+        let sa = Arc::new(Sa::new(id, config, now)?);
+        let mut contents = self.contents.write();
+        if contents.by_id.len() >= self.limits.sas {
+            return Err(TableError::Full(contents.by_id.len()));
+        }
+        match direction {
+            Direction::Inbound if contents.inbound.contains_key(&key) => {
+                return Err(TableError::SpiInUse { spi, destination });
+            }
+            Direction::Inbound => drop(contents.inbound.insert(key, Arc::clone(&sa))),
+            Direction::Outbound => {
+                contents.outbound.entry(sa.reqid).or_default().push(Arc::clone(&sa));
+            }
+        }
+        contents.by_id.insert(id, Arc::clone(&sa));
+        Ok(sa)
+    }
+
+    /// Removes an SA. Packets of it that are in an engine are still completed.
+    pub fn remove(&self, id: u32) -> Option<Arc<Sa>> {
+        let mut contents = self.contents.write();
+        let sa = contents.by_id.remove(&id)?;
+        match sa.direction {
+            Direction::Inbound => {
+                contents.inbound.remove(&inbound_key(sa.spi, sa.destination));
+            }
+            Direction::Outbound => {
+                if let Some(same) = contents.outbound.get_mut(&sa.reqid) {
+                    same.retain(|other| other.id != id);
+                    if same.is_empty() {
+                        contents.outbound.remove(&sa.reqid);
+                    }
+                }
+            }
+        }
+        Some(sa)
+    }
+
+    /// Removes all SAs, and returns them.
+    pub fn flush(&self) -> Vec<Arc<Sa>> {
+        let mut contents = self.contents.write();
+        contents.inbound.clear();
+        contents.outbound.clear();
+        contents.by_id.drain().map(|(_, sa)| sa).collect()
+    }
+
+    /// Adds a policy.
+    ///
+    /// # Errors
+    ///
+    /// The selector can't be, there is such a policy, or the table is full.
+    pub fn add_policy(&self, policy: Policy) -> Result<(), TableError> {
+        if !policy.selector.is_valid() {
+            return Err(TableError::Selector);
+        }
+        let mut contents = self.contents.write();
+        if contents.policies.len() >= self.limits.policies {
+            return Err(TableError::PoliciesFull(contents.policies.len()));
+        }
+        contents.policies.add(policy)
+    }
+
+    /// Removes the policy with the selector and priority of this one.
+    pub fn remove_policy(&self, policy: &Policy) -> Option<Policy> {
+        self.contents.write().policies.remove(policy)
+    }
+
+    /// All policies, the lowest priority number first.
+    pub fn policies(&self) -> Vec<Policy> {
+        let mut policies: Vec<Policy> = self.contents.read().policies.iter().copied().collect();
+        policies.sort_by_key(|policy| policy.priority);
+        policies
+    }
+
+    /// All SAs, by number.
+    pub fn list(&self) -> Vec<Arc<Sa>> {
+        let mut sas: Vec<Arc<Sa>> = self.contents.read().by_id.values().map(Arc::clone).collect();
+        sas.sort_by_key(|sa| sa.id);
+        sas
+    }
+
+    /// Notes limits of time that have passed, and returns what happened to SAs since the last call.
+    pub fn expire(&self, now: u64) -> Vec<(Arc<Sa>, Events)> {
+        let sas = self.list().into_iter();
+        let events = sas.map(|sa| {
+            sa.expire(now);
+            let events = sa.take_events();
+            (sa, events)
+        });
+        events.filter(|(_, events)| !events.is_empty()).collect()
+    }
+
+    /// The table as it is now, for the lookups of a burst. Changes wait until it is dropped.
+    #[inline]
+    pub fn read(&self) -> View<'_> {
+        View(self.contents.read())
+    }
+}
+
+impl Contents {
+    /// A number that no SA has, and none had until all others were used.
+    fn next_id(&mut self) -> u32 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if self.last_id != 0 && !self.by_id.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+}
+
+/// A [`Table`] that does not change.
+#[derive(Debug)]
+pub struct View<'a>(RwLockReadGuard<'a, Contents>);
+
+impl View<'_> {
+    /// The SA with a number.
+    #[inline]
+    pub fn by_id(&self, id: u32) -> Option<&Arc<Sa>> {
+        self.0.by_id.get(&id)
+    }
+
+    /// The SA of a received packet.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::UnknownSpi`].
+    #[inline]
+    pub fn inbound(&self, esp: &Esp) -> Result<&Arc<Sa>, Refusal> {
+        self.0.inbound.get(&esp.key()).ok_or(Refusal::UnknownSpi)
+    }
+
+    /// What becomes of a packet that is to be sent.
+    ///
+    /// # Errors
+    ///
+    /// The policy is to discard it, or has no SA, or there is none.
+    #[inline]
+    pub fn outbound(&self, flow: &Flow) -> Result<Outbound<'_>, Refusal> {
+        match self.0.policies.find(flow).ok_or(Refusal::NoPolicy)?.action {
+            Action::Bypass => Ok(Outbound::Bypass),
+            Action::Discard => Err(Refusal::PolicyDiscard),
+            Action::Protect(reqid) => self.newest(reqid).map(Outbound::Protect),
+        }
+    }
+
+    /// The newest outbound SA with a reqid; one whose soft limit was reached only if there is no
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NoSa`].
+    #[inline]
+    pub fn newest(&self, reqid: u32) -> Result<&Arc<Sa>, Refusal> {
+        let same = self.0.outbound.get(&reqid).ok_or(Refusal::NoSa)?;
+        let newest_first = || same.iter().rev();
+        newest_first()
+            .find(|sa| !sa.is_dying())
+            .or_else(|| newest_first().find(|sa| !sa.is_expired()))
+            .ok_or(Refusal::NoSa)
+    }
+}
+
+fn inbound_key(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
+    (number(destination), spi, destination.is_ipv6())
+}

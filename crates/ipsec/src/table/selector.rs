@@ -1,0 +1,163 @@
+//! Selectors: which packets a policy or an SA is for.
+
+use std::net::IpAddr;
+
+use crate::refusal::Refusal;
+use crate::wire::{self, Ip};
+
+/// What policies look at in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// IPv6, not IPv4.
+    pub is_v6: bool,
+    /// Source address; one of IPv4 is a number of 32 bits.
+    pub source: u128,
+    /// Destination address; one of IPv4 is a number of 32 bits.
+    pub destination: u128,
+    /// Protocol behind all extension headers.
+    pub protocol: u8,
+    /// Source port, or 0 if the protocol has none or the packet is a later fragment.
+    pub source_port: u16,
+    /// Destination port, as the source port.
+    pub destination_port: u16,
+}
+
+impl Flow {
+    /// The flow of an Ethernet frame.
+    ///
+    /// # Errors
+    ///
+    /// It is no whole IP packet.
+    #[inline]
+    pub fn of_frame(bytes: &[u8]) -> Result<Flow, Refusal> {
+        let ip = Ip::of_frame(bytes)?;
+        wire::flow(bytes, &ip)
+    }
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// An address with this prefix.
+    pub address: IpAddr,
+    /// Number of bits.
+    pub len: u8,
+}
+
+/// Packets of one family, by addresses, protocol and ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Selector {
+    /// Source addresses.
+    pub source: Prefix,
+    /// Destination addresses, of the same family.
+    pub destination: Prefix,
+    /// The protocol, or any.
+    pub protocol: Option<u8>,
+    /// The source port, or any.
+    pub source_port: Option<u16>,
+    /// The destination port, or any.
+    pub destination_port: Option<u16>,
+}
+
+impl Selector {
+    /// All packets between two networks.
+    pub fn between(source: Prefix, destination: Prefix) -> Selector {
+        let (protocol, source_port, destination_port) = (None, None, None);
+        Selector { source, destination, protocol, source_port, destination_port }
+    }
+
+    /// Whether the selector can be: one family, and prefixes no longer than addresses.
+    pub(super) fn is_valid(&self) -> bool {
+        self.source.address.is_ipv4() == self.destination.address.is_ipv4()
+            && self.source.len <= bits(self.source.address)
+            && self.destination.len <= bits(self.destination.address)
+    }
+
+    /// Whether a packet is one of these.
+    #[inline]
+    pub fn contains(&self, flow: &Flow) -> bool {
+        let mask = Mask::of(self);
+        mask.is_v6 == flow.is_v6 && mask.apply(flow) == mask.key(self)
+    }
+}
+
+/// The bits that a selector compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mask {
+    pub(super) is_v6: bool,
+    source: u128,
+    destination: u128,
+    protocol: u8,
+    source_port: u16,
+    destination_port: u16,
+}
+
+/// The compared bits of a selector or of a packet; others are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    source: u128,
+    destination: u128,
+    protocol: u8,
+    source_port: u16,
+    destination_port: u16,
+}
+
+impl Mask {
+    #[inline]
+    pub(super) fn of(selector: &Selector) -> Mask {
+        Mask {
+            is_v6: selector.source.address.is_ipv6(),
+            source: selector.source.mask(),
+            destination: selector.destination.mask(),
+            protocol: if selector.protocol.is_some() { u8::MAX } else { 0 },
+            source_port: if selector.source_port.is_some() { u16::MAX } else { 0 },
+            destination_port: if selector.destination_port.is_some() { u16::MAX } else { 0 },
+        }
+    }
+
+    #[inline]
+    pub(super) fn apply(&self, flow: &Flow) -> Key {
+        Key {
+            source: flow.source & self.source,
+            destination: flow.destination & self.destination,
+            protocol: flow.protocol & self.protocol,
+            source_port: flow.source_port & self.source_port,
+            destination_port: flow.destination_port & self.destination_port,
+        }
+    }
+
+    #[inline]
+    pub(super) fn key(&self, selector: &Selector) -> Key {
+        Key {
+            source: number(selector.source.address) & self.source,
+            destination: number(selector.destination.address) & self.destination,
+            protocol: selector.protocol.unwrap_or(0),
+            source_port: selector.source_port.unwrap_or(0),
+            destination_port: selector.destination_port.unwrap_or(0),
+        }
+    }
+}
+
+impl Prefix {
+    #[inline]
+    fn mask(&self) -> u128 {
+        let bits = u32::from(bits(self.address));
+        let free = bits.saturating_sub(u32::from(self.len));
+        let all = u128::MAX >> (128 - bits);
+        all.checked_shr(free).map_or(0, |ones| ones << free)
+    }
+}
+
+/// An address as a number; one of IPv4 has 32 bits.
+#[inline]
+pub(crate) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[inline]
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
