@@ -93,6 +93,9 @@ pub enum AttachType {
     /// A port's dequeue hook: for programs of another type, which get no frame and take one out of
     /// a queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
     Dequeue,
+    /// None: for programs of another type, which get no frame and run when a user calls them, on
+    /// bytes of the user's (`BPF_PROG_TYPE_SYSCALL`). They may sleep.
+    Syscall,
 }
 
 /// A function inside a linked program.

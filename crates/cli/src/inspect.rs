@@ -124,6 +124,7 @@ fn attach_name(attach: AttachType) -> &'static str {
         AttachType::Devmap => "devmap",
         AttachType::Cpumap => "cpumap",
         AttachType::Dequeue => "dequeue",
+        AttachType::Syscall => "syscall",
     }
 }
 

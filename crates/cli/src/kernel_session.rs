@@ -14,7 +14,7 @@ use towpath_maps::Value;
 use towpath_maps::mapfile::parse;
 use towpath_xdp::Poison;
 
-use crate::args::Selection;
+use crate::args::{ProgramCall, Selection};
 use crate::error::CliError;
 use crate::mapfile::{Contents, Filling, Step, Stored, read};
 use crate::program::Opened;
@@ -50,6 +50,17 @@ impl<'a> KernelSession<'a> {
         self.kernel
             .load(linked, &self.maps)
             .map_err(|error| CliError::KernelRefused(load_message(linked, &error)))
+    }
+
+    /// Loads a program of the object that users call, and calls it; gives its result, and the
+    /// context that it leaves.
+    pub(crate) fn call(&self, call: &ProgramCall) -> Result<(u32, Vec<u8>), CliError> {
+        let ProgramCall { name, context } = call;
+        let program = self.load_by_name(name)?;
+        let mut context = context.clone();
+        let returned = program.call(&mut context);
+        let refused = |errno| CliError::KernelRefused(format!("{name} can't be called: {errno}"));
+        Ok((returned.map_err(refused)?, context))
     }
 
     /// Runs a program of these maps on a stack whose initial bytes are poisoned.

@@ -9,7 +9,7 @@ use towpath_xdp::host::Host;
 use towpath_xdp::program::{LoadOptions, Loader, Select};
 use towpath_xdp::{Exec, Finding, Program, Sanitize, Tally, Worker};
 
-use crate::args::{ProgramArgs, Selection, Surroundings};
+use crate::args::{ProgramArgs, ProgramCall, Selection, Surroundings};
 use crate::error::CliError;
 use crate::events::Events;
 use crate::program::Opened;
@@ -39,10 +39,19 @@ impl Session {
     ) -> Result<Self, CliError> {
         let opened = Opened::new(object, linking)?;
         let index = opened.select(selection)?;
-        if opened.object.programs()[index].attach == AttachType::Dequeue {
-            let message = "a dequeue program is given no frames: it runs on a port (towpath load \
-                           PORT OBJ --hook dequeue), or in a case of towpath test";
-            return Err(CliError::Text { path: object.to_owned(), message: message.to_owned() });
+        let message = match opened.object.programs()[index].attach {
+            AttachType::Dequeue => {
+                "a dequeue program is given no frames: it runs on a port (towpath load PORT OBJ \
+                 --hook dequeue), or in a case of towpath test"
+            }
+            AttachType::Syscall => {
+                "a syscall program is given no frames: --call PROG calls it before another program \
+                 of the object runs, and so does a case of towpath test"
+            }
+            _ => "",
+        };
+        if !message.is_empty() {
+            return Err(refused(object, message));
         }
         let shown = surroundings.dump_maps.as_deref().unwrap_or_default();
         mapfile::check_names(shown, opened.object.maps())?;
@@ -57,13 +66,33 @@ impl Session {
         surroundings.trust.apply(&mut options);
         surroundings.sanitize.prepare(&mut options);
         let mut session = Session::load(&opened, name, &options, |loader| {
-            surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))
+            surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))?;
+            surroundings.calls.iter().try_for_each(|call| call_first(&opened, loader, call))
         })?;
         surroundings.sanitize.begin(&mut session.worker);
         if surroundings.sanitize == Sanitize::Track {
             opened.look_at_all(&mut session.tally);
         }
         Ok(session)
+    }
+
+    /// Loads a program that users call, and calls it; gives its result, and the context as it left
+    /// it.
+    pub(crate) fn call(
+        opened: &Opened,
+        name: &str,
+        mut context: Vec<u8>,
+        surroundings: &Surroundings,
+    ) -> Result<(u32, Vec<u8>), CliError> {
+        let workers = surroundings.cpus as usize;
+        let options = LoadOptions { workers, exec: Exec::Interp, ..LoadOptions::default() };
+        let mut session = Session::load(opened, name, &options, |loader| {
+            surroundings.map_init.as_deref().map_or(Ok(()), |path| mapfile::fill(path, loader))?;
+            surroundings.calls.iter().try_for_each(|call| call_first(opened, loader, call))
+        })?;
+        let returned = session.program.call(&mut session.worker, &mut context);
+        let returned = returned.map_err(|error| refused(&opened.path, &error.to_string()))?;
+        Ok((returned, context))
     }
 
     /// Findings of the sanitizer.
@@ -90,6 +119,18 @@ impl Session {
         Events::open(program.maps());
         Ok(Session { worker: program.worker(0), program, tally: Tally::default() })
     }
+}
+
+/// Calls a program before the one that is run.
+fn call_first(opened: &Opened, loader: &Loader<'_>, call: &ProgramCall) -> Result<(), CliError> {
+    let program = loader.program(Select::Name(&call.name));
+    let program = program.map_err(|error| opened.load_error(error))?;
+    let called = program.call(&mut program.worker(0), &mut call.context.clone());
+    called.map(|_returned| ()).map_err(|error| refused(&opened.path, &error.to_string()))
+}
+
+fn refused(path: &Path, message: &str) -> CliError {
+    CliError::Text { path: path.to_owned(), message: message.to_owned() }
 }
 
 /// Reads the file that `--fib` names.

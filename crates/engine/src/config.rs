@@ -395,6 +395,9 @@ fn check_type(attach: AttachType, hook: Hook) -> Result<(), &'static str> {
         (AttachType::Dequeue, Hook::Dequeue)
         | (AttachType::Xdp, Hook::Rx | Hook::Tx | Hook::GuestRx | Hook::GuestTx) => Ok(()),
         (AttachType::Dequeue, _) => Err("it is a dequeue program: --hook dequeue takes it"),
+        (AttachType::Syscall, _) => {
+            Err("it is a program that users call (section \"syscall\"): no hook takes it")
+        }
         (_, Hook::Dequeue) => Err("it is not a dequeue program (section \"dequeue\")"),
         (AttachType::Devmap | AttachType::Cpumap, _) => {
             Err("it is made for entries of a devmap or cpumap")

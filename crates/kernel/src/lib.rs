@@ -34,7 +34,7 @@ pub use map::{Entry, KernelMap, MapError, MapSet};
 pub use namespace::{Background, Namespace};
 pub use poison::Poisoned;
 pub use printed::PrintedLines;
-pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo, ProgramKind};
+pub use program::{KernelProgram, LoadError, LoadOptions, ProgramInfo};
 pub use run::{RunError, TestRun, TestRunResult, XdpMd};
 pub use steer::{Steering, Unserved};
 

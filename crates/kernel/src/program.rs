@@ -23,8 +23,6 @@ pub struct KernelProgram {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// Program type.
-    pub kind: ProgramKind,
     /// Verifier log of accepted programs: 0 none, 1 instructions, 2 with states, 4 statistics
     /// (`BPF_LOG_*`).
     pub log_level: u32,
@@ -40,22 +38,8 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions {
-            kind: ProgramKind::Xdp,
-            log_level: 0,
-            log_refusals: true,
-            prog_flags: 0,
-            without_perfmon: false,
-        }
+        LoadOptions { log_level: 0, log_refusals: true, prog_flags: 0, without_perfmon: false }
     }
-}
-
-/// Program types that this loader supports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProgramKind {
-    /// `BPF_PROG_TYPE_XDP`, with the attach type of the linked program.
-    Xdp,
 }
 
 /// Reason why a program could not be loaded.
@@ -204,11 +188,19 @@ pub(crate) fn load(
         Err(refused) => (None, Some(refused)),
     };
     let btf = shared.or(own.as_ref());
-    let ProgramKind::Xdp = options.kind;
+    let prog_type = match linked.attach {
+        AttachType::Syscall => PROG_TYPE_SYSCALL,
+        _ => PROG_TYPE_XDP,
+    };
+    let flags = match linked.attach {
+        AttachType::Syscall => F_SLEEPABLE,
+        _ if linked.has_frags => F_XDP_HAS_FRAGS,
+        _ => 0,
+    };
     let numbers = ProgLoad {
-        prog_type: PROG_TYPE_XDP,
+        prog_type,
         expected_attach_type: attach_number(linked.attach),
-        prog_flags: options.prog_flags | if linked.has_frags { F_XDP_HAS_FRAGS } else { 0 },
+        prog_flags: options.prog_flags | flags,
         prog_name: object_name(&linked.name),
         prog_btf_fd: btf.map_or(0, |fd| number(fd.as_fd())),
         log_level: options.log_level,
@@ -287,12 +279,16 @@ fn attach_number(attach: AttachType) -> u32 {
         AttachType::Devmap => 33,
         AttachType::Cpumap => 35,
         // No kernel has such programs: loaded as XDP, it gets the kernel's refusal.
-        AttachType::Dequeue => 0,
+        AttachType::Dequeue | AttachType::Syscall => 0,
     }
 }
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(crate) const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_PROG_TYPE_SYSCALL`.
+const PROG_TYPE_SYSCALL: u32 = 31;
+/// `BPF_F_SLEEPABLE`.
+const F_SLEEPABLE: u32 = 1 << 4;
 /// `BPF_F_XDP_HAS_FRAGS`.
 pub(crate) const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `CAP_PERFMON` and `CAP_SYS_ADMIN`, which includes it.

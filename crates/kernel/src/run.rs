@@ -1,4 +1,4 @@
-//! One `BPF_PROG_TEST_RUN` of an XDP program: a packet in, verdict and packet out.
+//! One `BPF_PROG_TEST_RUN`: of an XDP program on a packet, or of a program that users call.
 
 use std::os::fd::AsFd as _;
 
@@ -61,7 +61,7 @@ pub struct XdpMd {
 }
 
 /// Result of a test run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestRunResult {
     /// The program's return value.
     pub retval: u32,
@@ -138,6 +138,17 @@ impl KernelProgram {
             context: XdpMd::from_bytes(&context_out),
             duration_ns: result.duration,
         })
+    }
+}
+
+impl KernelProgram {
+    /// Calls a program in section `syscall` on a context, which it may change; returns its result.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the kernel's error number, e.g. `EINVAL` if the program accesses more bytes.
+    pub fn call(&self, context: &mut [u8]) -> Result<u32, Errno> {
+        sys_unsafe::prog_call(self.as_fd(), context)
     }
 }
 

@@ -201,6 +201,20 @@ pub(crate) fn prog_test_run(
     Ok((attr, outcome.err()))
 }
 
+/// `BPF_PROG_TEST_RUN` of a program that users call, on a context that it may change; returns its
+/// result.
+pub(crate) fn prog_call(prog: BorrowedFd<'_>, context: &mut [u8]) -> Result<u32, Errno> {
+    let mut attr = ProgTestRun {
+        prog_fd: number(prog),
+        ctx_size_in: size(context)?,
+        ctx_in: if context.is_empty() { 0 } else { address_mut(context) },
+        ..ProgTestRun::default()
+    };
+    // SAFETY: the pointer is that of a live slice of the given size, which is borrowed mutably.
+    unsafe { call(Command::ProgTestRun, &mut attr) }?;
+    Ok(attr.retval)
+}
+
 /// `BPF_OBJ_GET_INFO_BY_FD` for a program, sizes only.
 pub(crate) fn prog_info(prog: BorrowedFd<'_>) -> Result<ProgInfo, Errno> {
     let mut info = ProgInfo::default();

@@ -117,14 +117,34 @@ impl Objects {
             return Ok(Outcome { frame, returned: 0, took });
         }
         let run = TestRun::new(program.program(), frame, request.repeat);
+        let (frame, returned, took) = self.made(run)?.outcome()?;
+        Ok(Outcome { frame, returned, took })
+    }
+
+    /// Has a test run made by the owner of the devices, or here if there is none.
+    fn made(&self, run: TestRun) -> Result<TestRun, Errno> {
         let mut run = self.attachments.devices().test_run(run)?;
         if !run.is_begun() {
             let _alone = self.lock_test_worker();
-            let mut worker = program.program().worker(self.test_worker);
+            let mut worker = run.program().worker(self.test_worker);
             while !run.step(&mut worker) {}
         }
-        let (frame, returned, took) = run.outcome()?;
-        Ok(Outcome { frame, returned, took })
+        Ok(run)
+    }
+
+    /// Calls a program of the type that users call; returns its result, and the context as it left
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTSUPP`: it is of another type. `EINVAL`: it accesses more bytes. `EFAULT`: it is halted,
+    /// or did something that no verified program does.
+    pub(crate) fn call(
+        &self,
+        program: &ProgramObject,
+        context: Vec<u8>,
+    ) -> Result<(u32, Vec<u8>), Errno> {
+        self.made(TestRun::call(program.program(), context))?.outcome_of_call()
     }
 
     /// Sets the device and queue from which the frame appears to come (`xdp_convert_md_to_buff`).

@@ -3,19 +3,28 @@
 use std::time::{Duration, Instant};
 
 use towpath_bpf::Errno;
-use towpath_xdp::{Frame, Program, Worker};
+use towpath_xdp::{CallError, Frame, Program, Worker};
 
-/// A program that is to run on one frame a number of times, apart from all devices.
+/// A program that is to run on one frame a number of times, or on a context, apart from all
+/// devices.
 #[derive(Debug)]
 pub struct TestRun {
     program: Program,
-    frame: Frame,
+    input: Input,
     repeat: u32,
     left: u32,
     /// Runs that are made in one piece.
     piece: u32,
     returned: u32,
     took: Duration,
+}
+
+/// What a program runs on.
+#[derive(Debug)]
+enum Input {
+    Frame(Frame),
+    /// The context of a program that users call, and whether it was called.
+    Context(Vec<u8>, Result<(), Errno>),
 }
 
 /// A program that is to run on frames that then go where it says (`BPF_F_TEST_XDP_LIVE_FRAMES`).
@@ -35,10 +44,18 @@ pub struct LiveRun<'a> {
 
 impl TestRun {
     pub(crate) fn new(program: &Program, frame: Frame, repeat: u32) -> TestRun {
-        let repeat = repeat.max(1);
+        TestRun::of(program, Input::Frame(frame), repeat.max(1))
+    }
+
+    /// One call of a program that users call.
+    pub(crate) fn call(program: &Program, context: Vec<u8>) -> TestRun {
+        TestRun::of(program, Input::Context(context, Ok(())), 1)
+    }
+
+    fn of(program: &Program, input: Input, repeat: u32) -> TestRun {
         let program = program.clone();
         let took = Duration::ZERO;
-        TestRun { program, frame, repeat, left: repeat, piece: 1, returned: 0, took }
+        TestRun { program, input, repeat, left: repeat, piece: 1, returned: 0, took }
     }
 
     /// The program.
@@ -56,9 +73,17 @@ impl TestRun {
         let count = self.piece.min(self.left);
         let start = Instant::now();
         for _ in 0..count {
-            let verdict = self.program.run(worker, &mut self.frame);
-            // A fault is the program's: the kernel would have no such thing to tell.
-            self.returned = verdict.map_or(0, |verdict| verdict.returned);
+            self.returned = match &mut self.input {
+                // A fault is the program's: the kernel would have no such thing to tell.
+                Input::Frame(frame) => {
+                    self.program.run(worker, frame).map_or(0, |verdict| verdict.returned)
+                }
+                Input::Context(context, outcome) => {
+                    let called = self.program.call(worker, context);
+                    *outcome = called.as_ref().map(|_| ()).map_err(CallError::errno);
+                    called.unwrap_or(0)
+                }
+            };
         }
         let took = start.elapsed();
         self.piece = match took < PIECE_TIME {
@@ -76,8 +101,20 @@ impl TestRun {
     ///
     /// `EINTR`: some runs were not made.
     pub(crate) fn outcome(self) -> Result<(Frame, u32, Duration), Errno> {
-        match self.left {
-            0 => Ok((self.frame, self.returned, self.took / self.repeat)),
+        match (self.left, self.input) {
+            (0, Input::Frame(frame)) => Ok((frame, self.returned, self.took / self.repeat)),
+            _ => Err(Errno::EINTR),
+        }
+    }
+
+    /// What a called program returned, and the context as it left it.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: it was not called. Others say why it can't be.
+    pub(crate) fn outcome_of_call(self) -> Result<(u32, Vec<u8>), Errno> {
+        match (self.left, self.input) {
+            (0, Input::Context(context, outcome)) => outcome.map(|()| (self.returned, context)),
             _ => Err(Errno::EINTR),
         }
     }

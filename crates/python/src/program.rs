@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pythonize::depythonize;
-use towpath::{Burst, Exec, Frame, RxInfo, Worker};
+use towpath::{Burst, CallError, Exec, Frame, RxInfo, Worker};
 use towpath_document::typed;
 use towpath_testing::{Hints, Watch};
 
@@ -131,6 +131,28 @@ impl Program {
         })?;
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
         Ok((bytes(&returned), bytes(&lengths), kept.map(|kept| bytes(kept.bytes()))))
+    }
+
+    /// Calls it with a context; gives its result, and the context as it left it.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        context: &[u8],
+        cpu: usize,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        let mut context = context.to_vec();
+        let returned = py.detach(|| {
+            let mut state = self.shared.ready(&self.program)?;
+            let lane = Arrival(0, 0, cpu).lane(&mut state.lanes)?;
+            let watch = self.watch(lane);
+            let returned = self.program.call(&mut lane.worker, &mut context);
+            self.reached(watch.as_deref());
+            returned.map_err(|error| match error {
+                CallError::Fault(fault) => error::faulted(&fault),
+                error => PyValueError::new_err(error.to_string()),
+            })
+        })?;
+        Ok((returned, PyBytes::new(py, &context)))
     }
 }
 

@@ -66,10 +66,10 @@ pub use towpath_bpf::{Env, Errno, Linked, MapDef, Object, interp, verifier};
 pub use towpath_jit::llvm_library;
 #[cfg(feature = "jit")]
 pub use towpath_xdp::{
-    Action, Arena, Burst, Clock, CompileError, Exec, ExecStatus, Finding, FindingKind, Frame,
-    FrameError, KnownConnection, LoadError, LoadOptions, Loader, Pool, Program, RedirectTarget,
-    RxInfo, Sanitize, SanitizeError, Sanitizer, Select, Severity, Tally, Trace, Trust, Verdict,
-    Worker, frame, host, program,
+    Action, Arena, Burst, CallError, Clock, CompileError, Exec, ExecStatus, Finding, FindingKind,
+    Frame, FrameError, KnownConnection, LoadError, LoadOptions, Loader, Pool, Program,
+    RedirectTarget, RxInfo, Sanitize, SanitizeError, Sanitizer, Select, Severity, Tally, Trace,
+    Trust, Verdict, Worker, frame, host, program,
 };
 
 /// Maps: what programs and users keep in them.

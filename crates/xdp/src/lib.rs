@@ -9,6 +9,7 @@ mod clock;
 mod compiled;
 pub mod conformance;
 mod conntrack;
+mod crypto;
 pub mod frame;
 mod held;
 mod helpers;
@@ -38,7 +39,7 @@ pub use frame::{Frame, FrameError, Pool, RxInfo};
 pub use held::{Dequeued, Schedules};
 pub use memory::{SharedBytes, SharedBytesMut};
 pub use printed::{Line, StreamId, Streams, Trace};
-pub use program::{DUE_TIMERS_MAX, LoadError, LoadOptions, Loader, Program, Select};
+pub use program::{CallError, DUE_TIMERS_MAX, LoadError, LoadOptions, Loader, Program, Select};
 pub use queue::FrameQueue;
 pub use sanitize::{
     Finding, Kind as FindingKind, Poison, Sanitize, SanitizeError, Sanitizer, Severity, Tally,

@@ -1,5 +1,6 @@
 //! Programs: loading them from an object, running them on frames, and access to their maps.
 
+mod call;
 #[cfg(feature = "disasm")]
 mod disasm;
 mod error;
@@ -41,6 +42,7 @@ use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
+pub use call::CallError;
 #[cfg(feature = "disasm")]
 pub use disasm::{MachineInsn, disassemble};
 pub use error::LoadError;

@@ -30,6 +30,8 @@ pub struct KindSpec {
     /// Requirements of `BPF_MAP_CREATE` on sizes and flags, in the kernel's order
     /// (`map_alloc_check`).
     pub create: &'static [Rule],
+    /// Whether programs that may sleep can use it (`check_map_prog_compatibility`).
+    pub sleepable: bool,
     /// Whether `map_extra` has a meaning.
     pub extra: bool,
     /// Requirements on the types of keys and values (`map_check_btf`).

@@ -57,6 +57,7 @@ pub(super) static RHASH: KindSpec = KindSpec {
 
 const TABLE: KindSpec = KindSpec {
     name: "hash",
+    sleepable: true,
     create: HASH_RULES,
     offloadable: true,
     fields: FieldSet::LOCK.and(FieldSet::TIMER).and(FieldSet::KPTR),
@@ -133,6 +134,7 @@ pub(super) static LPM_TRIE: KindSpec = KindSpec {
 
 pub(super) static ARRAY: KindSpec = KindSpec {
     name: "array",
+    sleepable: true,
     create: &[
         Entries,
         INDEX_KEY,
@@ -149,6 +151,7 @@ pub(super) static ARRAY: KindSpec = KindSpec {
 
 pub(super) static PERCPU_ARRAY: KindSpec = KindSpec {
     name: "percpu_array",
+    sleepable: true,
     values: Values::PerCpu,
     create: &[
         Entries,
@@ -249,6 +252,7 @@ const VALUE_MAX: Rule = ValueMax(i32::MAX as u32, "value_size exceeds 2 GiB");
 
 pub(super) static ARRAY_OF_MAPS: KindSpec = KindSpec {
     name: "array_of_maps",
+    sleepable: true,
     values: Values::Map,
     create: &[
         DESCRIPTOR,
@@ -355,6 +359,7 @@ pub(super) static STACK: KindSpec = KindSpec { name: "stack", ..QUEUED };
 
 const QUEUED: KindSpec = KindSpec {
     name: "queue",
+    sleepable: true,
     keys: Keys::None,
     values: Values::Queued,
     create: &[
@@ -411,6 +416,7 @@ pub(super) static USER_RINGBUF: KindSpec =
     KindSpec { name: "user_ringbuf", helpers: Helpers::Only(&[USER_RINGBUF_DRAIN]), ..RING };
 
 const RING: KindSpec = KindSpec {
+    sleepable: true,
     keys: Keys::None,
     values: Values::Records,
     create: &[Flags(BPF_F_NUMA_NODE), EMPTY_KEY, EMPTY_VALUE, Entries, RingBytes],
@@ -427,6 +433,7 @@ const RING: KindSpec = KindSpec {
 
 pub(super) static ARENA: KindSpec = KindSpec {
     name: "arena",
+    sleepable: true,
     keys: Keys::None,
     values: Values::Pages,
     create: &[
@@ -594,6 +601,7 @@ pub(super) static CGRP_STORAGE: KindSpec = KindSpec {
 };
 
 const STORAGE: KindSpec = KindSpec {
+    sleepable: true,
     keys: Keys::Owner,
     values: Values::Host(Host::Storage),
     create: &[
@@ -669,6 +677,7 @@ pub(super) static STRUCT_OPS: KindSpec = KindSpec {
 /// Any bytes as key and value, all operations on one element, and nothing else.
 const PLAIN: KindSpec = KindSpec {
     name: "",
+    sleepable: false,
     keys: Keys::Bytes,
     values: Values::Bytes,
     lru: false,

@@ -13,6 +13,8 @@ pub enum ProgramKind {
     Xdp,
     /// A program that selects the next packet to leave a queue (`BPF_PROG_TYPE_DEQUEUE`).
     Dequeue,
+    /// A program that users call (`BPF_PROG_TYPE_SYSCALL`), e.g. to set maps up.
+    Syscall,
     /// A program for another hook, in libbpf's words (`kprobe`, `tc`): it runs here only if it
     /// would be accepted as an XDP program too.
     Other(&'static str),
@@ -26,6 +28,7 @@ impl ProgramKind {
         match self {
             ProgramKind::Xdp => "xdp",
             ProgramKind::Dequeue => "dequeue",
+            ProgramKind::Syscall => "syscall",
             ProgramKind::Other(name) => name,
             ProgramKind::Unknown => "unknown",
         }
@@ -58,6 +61,10 @@ pub fn meaning_of(section: &str) -> SectionMeaning {
         let (kind, attach) = (ProgramKind::Dequeue, AttachType::Dequeue);
         // A waiting frame may have several buffers, and the program sees the first.
         return SectionMeaning { kind, attach, has_frags: true };
+    }
+    if name == "syscall" {
+        let (kind, attach) = (ProgramKind::Syscall, AttachType::Syscall);
+        return SectionMeaning { kind, attach, has_frags: false };
     }
     let kind = match OTHER_SECTIONS.iter().find(|&&pattern| matches(name, pattern)) {
         Some(pattern) => ProgramKind::Other(pattern.trim_end_matches(['/', '+'])),
@@ -164,7 +171,6 @@ const OTHER_SECTIONS: &[&str] = &[
     "lsm_cgroup+",
     "iter+",
     "iter.s+",
-    "syscall",
     "perf_event+",
     "lwt_in+",
     "lwt_out+",
@@ -209,6 +215,8 @@ mod tests {
         assert_eq!(meaning_of("kprobe/do_open").kind, ProgramKind::Other("kprobe"));
         assert_eq!(meaning_of("tc").kind, ProgramKind::Other("tc"));
         assert_eq!(meaning_of("dequeue/fair").attach, AttachType::Dequeue);
+        assert_eq!(meaning_of("?syscall").attach, AttachType::Syscall);
+        assert_eq!(meaning_of("syscall/more").kind, ProgramKind::Unknown);
         assert_eq!(meaning_of("dequeue_more").kind, ProgramKind::Unknown);
         assert_eq!(meaning_of("xdp_sock").kind, ProgramKind::Xdp);
         assert_eq!(meaning_of("prog").kind, ProgramKind::Unknown);

@@ -31,6 +31,39 @@ pub struct KfuncProto {
     pub backing: Backing,
 }
 
+impl KfuncProto {
+    /// Whether XDP programs may call it.
+    pub fn is_for_xdp(&self) -> bool {
+        !self.is_for_setup() && !self.takes_from_queues()
+    }
+
+    /// Whether programs that users call may call it: none that works on a frame, or on what is
+    /// found for one.
+    pub fn is_for_syscalls(&self) -> bool {
+        let is_of_frames = |param: &KParam| {
+            const FOUND: [&str; 3] = ["nf_conn", "nf_conn___init", "xfrm_state"];
+            matches!(param.kind, KArg::Ctx)
+                || matches!(param.kind, KArg::Object(name) if FOUND.contains(&name))
+        };
+        let is_for_packets = matches!(self.id, KfuncId::CryptoEncrypt | KfuncId::CryptoDecrypt)
+            || self.id == KfuncId::ScheduleIfaceDequeue
+            || self.takes_from_queues();
+        self.is_for_setup() || !(is_for_packets || self.params.iter().any(is_of_frames))
+    }
+
+    /// Whether it is for programs that users call, and for no others.
+    pub fn is_for_setup(&self) -> bool {
+        use KfuncId::*;
+        matches!(self.id, CryptoCtxCreate | CryptoCtxAcquire | CryptoCtxRelease)
+    }
+
+    /// Whether it takes packets out of queues, or works on such packets.
+    pub fn takes_from_queues(&self) -> bool {
+        let takes_packet = self.params.iter().any(|param| param.kind == KArg::Packet);
+        self.id == KfuncId::PacketDequeue || takes_packet
+    }
+}
+
 /// One parameter of a kfunc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KParam {
@@ -292,6 +325,9 @@ kfunc_ids! {
     PacketRequestTxTimestamp = "bpf_packet_request_tx_timestamp";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
+    CryptoCtxCreate = "bpf_crypto_ctx_create";
+    CryptoCtxAcquire = "bpf_crypto_ctx_acquire";
+    CryptoCtxRelease = "bpf_crypto_ctx_release";
     CryptoEncrypt = "bpf_crypto_encrypt";
     CryptoDecrypt = "bpf_crypto_decrypt";
     ObjNewImpl = "bpf_obj_new_impl";

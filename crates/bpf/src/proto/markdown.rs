@@ -40,6 +40,9 @@ fn helper_row(text: &mut String, helper: &HelperProto) {
     if helper.changes_packet {
         notes.push("voids packet pointers");
     }
+    if !helper.is_for_syscalls() {
+        notes.push(NO_SYSCALLS);
+    }
     let HelperProto { id, name, summary, backing, .. } = helper;
     // Writing to a `String` can't fail.
     let _ = writeln!(text, "| {id} | `{name}` | {summary} | {backing} | {} |", notes.join(", "));
@@ -54,6 +57,11 @@ fn kfunc_row(text: &mut String, kfunc: &KfuncProto) {
         (KfuncFlags::DEV_BOUND, "device-bound programs only"),
         (KfuncFlags::CHANGES_PACKET, "voids packet pointers"),
     ];
+    if kfunc.is_for_setup() {
+        notes.push("`syscall` programs only");
+    } else if !kfunc.is_for_syscalls() {
+        notes.push(NO_SYSCALLS);
+    }
     notes.extend(flags.iter().filter(|(flag, _)| kfunc.flags.has(*flag)).map(|(_, note)| *note));
     let params: Vec<&str> = kfunc.params.iter().map(|param| param.name).collect();
     let KfuncProto { name, summary, backing, .. } = kfunc;
@@ -65,10 +73,13 @@ fn kfunc_row(text: &mut String, kfunc: &KfuncProto) {
 const HEADER: &str = "\
 # Helpers and kfuncs
 
-What an XDP program may call, and what each call does in Towpath. Made from the tables in
+What programs may call, and what each call does in Towpath. Made from the tables in
 `crates/bpf/src/proto`; a test fails when this page is out of date
 (`TOWPATH_BLESS=1 cargo test -p towpath-bpf helpers_page` rewrites it).
 
 The verifier accepts every call below with the kernel's types. Calls that ask the host's stack
-answer from tables that Towpath owns, or as a kernel does that finds nothing.
+answer from tables that Towpath owns, or as a kernel does that finds nothing. Notes say which calls
+[programs that users call](test.md#programs-that-users-call) (`SEC(\"syscall\")`) may not make.
 ";
+
+const NO_SYSCALLS: &str = "not from `syscall` programs";

@@ -55,6 +55,28 @@ impl HelperProto {
     pub fn args_passed(&self) -> usize {
         if self.id == id::TRACE_PRINTK { 5 } else { self.args.len() }
     }
+
+    /// Whether programs that users call may call it (`syscall_prog_func_proto`): not one that works
+    /// on a frame or its context, or on sockets that are found for a frame, nor the clock that
+    /// tracing programs lack.
+    pub fn is_for_syscalls(&self) -> bool {
+        let is_missing = matches!(
+            self.id,
+            id::KTIME_GET_COARSE_NS
+                | id::REDIRECT
+                | id::REDIRECT_MAP
+                | id::CSUM_DIFF
+                | id::SK_RELEASE
+                | id::TCP_CHECK_SYNCOOKIE
+                | id::TCP_GEN_SYNCOOKIE
+                | id::TCP_RAW_GEN_SYNCOOKIE_IPV4
+                | id::TCP_RAW_GEN_SYNCOOKIE_IPV6
+                | id::TCP_RAW_CHECK_SYNCOOKIE_IPV4
+                | id::TCP_RAW_CHECK_SYNCOOKIE_IPV6
+        );
+        let takes_ctx = self.args.iter().any(|arg| arg.kind == ArgKind::Ctx);
+        !is_missing && !takes_ctx
+    }
 }
 
 /// Capability that the kernel requires to load a program that calls a helper.
@@ -68,12 +90,12 @@ pub enum Capability {
     Perfmon,
 }
 
-/// The helper with this number, if an XDP program may call it.
+/// The helper with this number, if programs may call it.
 pub fn helper(id: u32) -> Option<&'static HelperProto> {
     helpers().find(|helper| helper.id == id)
 }
 
-/// All helpers that an XDP program may call.
+/// All helpers that programs may call: XDP programs all of them, others fewer.
 pub fn helpers() -> impl Iterator<Item = &'static HelperProto> {
     helpers::TABLES.iter().flat_map(|table| table.iter())
 }
@@ -83,12 +105,12 @@ pub fn helper_name(id: u32) -> Option<&'static str> {
     id::name(id)
 }
 
-/// The kfunc with this name, if an XDP program may call it.
+/// The kfunc with this name, if programs may call it.
 pub fn kfunc(name: &str) -> Option<&'static KfuncProto> {
     kfuncs().find(|kfunc| kfunc.name == name)
 }
 
-/// All kfuncs that an XDP program may call.
+/// All kfuncs that programs may call.
 pub fn kfuncs() -> impl Iterator<Item = &'static KfuncProto> {
     kfuncs::TABLES.iter().flat_map(|table| table.iter())
 }

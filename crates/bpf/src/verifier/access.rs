@@ -66,6 +66,7 @@ impl Verifier<'_> {
             Base::Ctx if self.input.prog.attach == AttachType::Dequeue => {
                 self.dequeue_ctx_access(&m, &reg, off)?;
             }
+            Base::Ctx if self.is_syscall() => self.syscall_ctx_access(&m, &reg, off)?,
             Base::Ctx | Base::Frame => self.ctx_access(&m, &reg, off)?,
             Base::Stack if m.access == Access::Read => {
                 self.check_stack_read(m.regno, off, m.size, m.value_regno)?;
@@ -314,6 +315,23 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// Checks an access to the context of a syscall program: bytes that the user gives, and so many
+    /// as the program accesses (`syscall_prog_is_valid_access`).
+    fn syscall_ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
+        self.forbid_stored_leak(m.access, m.value_regno, "into ctx")?;
+        self.check_fixed_pointer(m.regno, reg)?;
+        let size = m.size;
+        if !(0..CONTEXT_BYTES_MAX).contains(&off) || off % i64::from(size) != 0 {
+            let message = format!("invalid bpf_context access off={off} size={size}");
+            let hint = "the context has at most 65535 bytes, and each access is aligned";
+            return Err(self.reject_hint(Errno::EACCES, message, hint));
+        }
+        let end = off as u32 + size;
+        self.learned.context_bytes = self.learned.context_bytes.max(end);
+        self.load_unknown(m);
+        Ok(())
+    }
+
     /// Checks that the pointer has no offset (`check_ptr_off_reg`).
     pub(crate) fn check_fixed_pointer(&self, regno: u8, reg: &Reg) -> Result<()> {
         let name = type_name(reg.kind);
@@ -486,6 +504,12 @@ impl Verifier<'_> {
                 );
             }
             Base::BtfId => return call::check_btf_access(self, regno, 0, size, access, None),
+            // Their last byte: the user gives as many as the program accesses.
+            Base::Ctx if self.is_syscall() && size > 0 => {
+                let last = i32::try_from(size - 1).unwrap_or(i32::MAX);
+                return self.check_mem_access(regno, last, 1, access, None, false);
+            }
+            Base::Ctx if self.is_syscall() && zero_size_allowed => return Ok(()),
             _ => {}
         }
         if zero_size_allowed && size == 0 && reg.is_null_const() {
@@ -509,6 +533,7 @@ impl Verifier<'_> {
             Base::Ctx if self.input.prog.attach == AttachType::Dequeue => {
                 AccessFact::Ctx { offset: EGRESS_IFINDEX }
             }
+            Base::Ctx if self.is_syscall() => AccessFact::Mem,
             Base::Ctx => AccessFact::Ctx { offset: offset.unwrap_or(0) },
             Base::Frame => AccessFact::Frame { offset: offset.unwrap_or(0) },
             Base::Packet | Base::PacketMeta => AccessFact::Packet,
@@ -536,6 +561,9 @@ impl Verifier<'_> {
 
 /// Offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i32 = 20;
+
+/// Most bytes of the context of a syscall program.
+const CONTEXT_BYTES_MAX: i64 = 65535;
 
 /// Whether programs may not write to the values. The values of device maps are used by the map
 /// itself.

@@ -113,6 +113,7 @@ impl Verifier<'_> {
     /// The initial state for verifying a global function (or the program) on its own.
     pub(crate) fn entry_state(&mut self, subprog: usize) -> Result<State> {
         let mut state = State::new(subprog);
+        state.in_sleepable = self.may_sleep();
         let start = self.learned.subprogs[subprog].start;
         (state.insn_idx, state.first_insn_idx) = (start, start);
         let ctx = Reg::pointer(Base::Ctx, Flags::NONE, Payload::None);
@@ -235,12 +236,14 @@ impl Verifier<'_> {
         let Param { btf, tags, .. } = *param;
         let combination = || self.refuse_arg(param, "has invalid combination of tags");
         let is_composite = matches!(btf.kind(target), Kind::Composite { .. });
-        let is_context = is_composite && btf.name(target) == "xdp_md";
+        // The context of a syscall program has any type.
+        let is_any = self.is_syscall();
+        let is_context = is_composite && btf.name(target) == "xdp_md" && !is_any;
         if tags.has(Tags::CTX) || is_context {
             if !tags.within(Tags::CTX) {
                 return Err(combination());
             }
-            if !is_context && !matches!(btf.kind(target), Kind::Void) {
+            if !is_context && !is_any && !matches!(btf.kind(target), Kind::Void) {
                 return Err(self.refuse_arg(param, "should be `struct xdp_md *`"));
             }
             return Ok(ArgKind::Ctx);

@@ -5,7 +5,7 @@
 
 use crate::btf::Btf;
 use crate::insn::Insn;
-use crate::program::{Linked, MapDef};
+use crate::program::{AttachType, Linked, MapDef};
 
 use super::arena::Arena;
 use super::call::record::Records;
@@ -90,6 +90,8 @@ pub(crate) struct Learned {
     pub(crate) exception_callback: Option<usize>,
     /// Whether some path may change the packet's contents.
     pub(crate) changes_packet: bool,
+    /// Bytes of its context that a syscall program accesses (`max_ctx_offset`).
+    pub(crate) context_bytes: u32,
     /// Instruction that last computed the distance between two packet pointers, for hints.
     pub(crate) distance_at: Option<usize>,
     /// Likely mistakes, at most one for each instruction.
@@ -129,6 +131,16 @@ impl<'p> Verifier<'p> {
     pub(crate) fn new_id(&mut self) -> u32 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Whether users call the program (`BPF_PROG_TYPE_SYSCALL`).
+    pub(crate) fn is_syscall(&self) -> bool {
+        self.input.prog.attach == AttachType::Syscall
+    }
+
+    /// Whether the program itself may sleep: each of that type may, and no other.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.is_syscall()
     }
 
     /// The instruction being checked.

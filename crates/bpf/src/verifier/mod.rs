@@ -108,9 +108,11 @@ pub fn verify_with_log(linked: Linked, options: &Options) -> Report {
     let facts = verifier.facts();
     let of_arena = verifier.of_arena();
     let changes_packet = verifier.learned.changes_packet;
+    let context_bytes = verifier.learned.context_bytes;
     let result = outcome.map(|()| {
         let linked = with_low_halves(linked, &of_arena);
-        Verified::new(linked, facts, subprograms, changes_packet, stats.clone())
+        let stats = stats.clone();
+        Verified { linked, facts, subprograms, changes_packet, context_bytes, stats }
     });
     Report { result, log, stats, notes }
 }

@@ -54,8 +54,28 @@ impl Verifier<'_> {
         self.arenas().next().is_some()
     }
 
+    /// Checks that a program that may sleep names only maps that such programs can use
+    /// (`check_map_prog_compatibility`).
+    fn check_sleepable_maps(&self) -> Result<()> {
+        let named = self.input.prog.insns.iter().filter(|insn| insn.names_map());
+        let mut kinds = named.filter_map(|insn| {
+            let map = usize::try_from(insn.imm).ok()?;
+            Some(self.input.prog.maps.get(map)?.kind)
+        });
+        match kinds.find(|kind| !kind.spec().sleepable) {
+            Some(kind) if self.may_sleep() => {
+                let message = "Sleepable programs can only use array, hash, ringbuf and local \
+                               storage maps";
+                let hint = format!("it names a map of kind {}", kind.name());
+                Err(self.rejection_at(None, Errno::EINVAL, message.to_owned(), &hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks the whole program: it names at most one arena, and only if it may read addresses.
     pub(crate) fn check_rights(&self) -> Result<()> {
+        self.check_sleepable_maps()?;
         let mut arenas = self.arenas();
         let Some(arena) = arenas.next() else { return Ok(()) };
         if !self.input.options.allow_ptr_leaks {

@@ -40,10 +40,12 @@ impl Verifier<'_> {
                            use static function instead";
             return Err(self.reject(Errno::EINVAL, message));
         }
-        if self.learned.subprogs[subprog].might_sleep {
+        if self.learned.subprogs[subprog].might_sleep && !self.can_sleep_here() {
             let message =
-                "sleepable global function calls are not allowed in a program that can't sleep";
-            return Err(self.reject(Errno::EINVAL, message));
+                "global functions that may sleep are not allowed in non-sleepable context,";
+            let hint = "here nothing may sleep: the program can't, or this is a section in which \
+                        RCU is held, or preemption or interrupts are disabled";
+            return Err(self.reject_hint(Errno::EINVAL, message, hint));
         }
         // Linux 6.18 has no such check: a held resource then stays held.
         if self.learned.subprogs[subprog].might_throw {

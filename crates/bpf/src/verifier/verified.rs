@@ -9,11 +9,12 @@ use super::options::Stats;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Verified {
-    linked: Linked,
-    facts: Vec<InsnFacts>,
-    subprograms: Vec<SubprogramFacts>,
-    changes_packet: bool,
-    stats: Stats,
+    pub(super) linked: Linked,
+    pub(super) facts: Vec<InsnFacts>,
+    pub(super) subprograms: Vec<SubprogramFacts>,
+    pub(super) changes_packet: bool,
+    pub(super) context_bytes: u32,
+    pub(super) stats: Stats,
 }
 
 /// Facts about one function of the program.
@@ -57,16 +58,6 @@ pub enum SubprogramKind {
 }
 
 impl Verified {
-    pub(crate) fn new(
-        linked: Linked,
-        facts: Vec<InsnFacts>,
-        subprograms: Vec<SubprogramFacts>,
-        changes_packet: bool,
-        stats: Stats,
-    ) -> Self {
-        Verified { linked, facts, subprograms, changes_packet, stats }
-    }
-
     /// The program.
     pub fn linked(&self) -> &Linked {
         &self.linked
@@ -93,6 +84,11 @@ impl Verified {
     /// of the packet doesn't count.
     pub fn changes_packet(&self) -> bool {
         self.changes_packet
+    }
+
+    /// For programs that users call: the bytes that the user has to give at least.
+    pub fn context_bytes(&self) -> u32 {
+        self.context_bytes
     }
 
     /// Cost of the proof.

@@ -228,7 +228,7 @@ pub(crate) struct ProgLoadArgs {
     /// Path of the pin
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// In bpftool's words: `type xdp`, `map name NAME WHICH` for an existing map
+    /// In bpftool's words: `type xdp`, `type syscall`, `map name NAME WHICH` for an existing map
     #[arg(value_name = "WORDS", num_args = 0..)]
     pub words: Vec<String>,
     /// The program of the object.

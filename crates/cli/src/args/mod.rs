@@ -30,7 +30,7 @@ pub(crate) use dump::PortDumpArgs;
 pub(crate) use groups::{GROUPS, about, command};
 pub(crate) use new::NewArgs;
 pub(crate) use programs::{
-    Assignment, MapSize, Migration, ProgramArgs, Rename, Selection, SharedMap,
+    Assignment, MapSize, Migration, ProgramArgs, ProgramCall, Rename, Selection, SharedMap,
 };
 pub(crate) use qualify::QualifyArgs;
 pub(crate) use run::{

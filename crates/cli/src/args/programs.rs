@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use towpath_daemon::globals::parse_hex;
 use towpath_daemon::state::MigrateState;
 
 /// The program of an object; not needed if the object has only one.
@@ -66,6 +67,29 @@ impl FromStr for Assignment {
                 Ok(Assignment { name: name.trim().to_owned(), value: value.trim().to_owned() })
             }
             _ => Err("expected VAR=VALUE, e.g. limit=100"),
+        }
+    }
+}
+
+/// `PROG` or `PROG=HEX`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProgramCall {
+    /// The program, in section `syscall`.
+    pub name: String,
+    /// Its context.
+    pub context: Vec<u8>,
+}
+
+impl FromStr for ProgramCall {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, context) = text.split_once('=').unwrap_or((text, ""));
+        match parse_hex(context) {
+            Some(context) if !name.is_empty() => {
+                Ok(ProgramCall { name: name.trim().to_owned(), context })
+            }
+            _ => Err("expected PROG, or PROG=HEX with the bytes of its context"),
         }
     }
 }

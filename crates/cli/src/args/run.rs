@@ -7,7 +7,7 @@ use towpath_bpf::verifier;
 use towpath_daemon::code::CodeForm;
 use towpath_xdp::{Exec, LoadOptions, Sanitize, Trust};
 
-use super::{ProgramArgs, Selection, SocketArgs};
+use super::{ProgramArgs, ProgramCall, Selection, SocketArgs};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -62,13 +62,15 @@ pub(crate) struct ProgRunArgs {
     /// Object file, or a program of the daemon: id N, name NAME, tag TAG or pinned PATH
     #[arg(value_name = "OBJ|id N|name NAME", required = true, num_args = 1..=2)]
     pub words: Vec<String>,
-    /// The packet: raw bytes, or a capture whose first frame is used; "-" is standard input
-    #[arg(long, value_name = "FILE", required = true)]
-    pub data_in: PathBuf,
+    /// The packet: raw bytes, or a capture whose first frame is used; "-" is standard input.
+    /// Programs in section "syscall" take none
+    #[arg(long, value_name = "FILE")]
+    pub data_in: Option<PathBuf>,
     /// Write the packet to this file as the program left it; "-" is standard output
     #[arg(long, value_name = "FILE")]
     pub data_out: Option<PathBuf>,
-    /// The context as bytes: struct xdp_md, little endian
+    /// The context as bytes: struct xdp_md, little endian; for a program in section "syscall", what
+    /// it takes
     #[arg(long, value_name = "FILE")]
     pub ctx_in: Option<PathBuf>,
     /// Write the context to this file after the run; "-" is standard output
@@ -133,6 +135,10 @@ pub(crate) struct Surroundings {
     /// First contents of maps, JSON by map name
     #[arg(long, value_name = "M.json")]
     pub map_init: Option<PathBuf>,
+    /// Call a program of the object first, which is in section "syscall": it sets maps up; =HEX
+    /// gives it a context. May be given several times
+    #[arg(long = "call", value_name = "PROG[=HEX]")]
+    pub calls: Vec<ProgramCall>,
     /// Show the contents of all maps afterwards, or of named ones: --dump-maps=stats,flows
     #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub dump_maps: Option<Vec<String>>,

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) printed: Option<Vec<String>>,
     /// For a dequeue program: whether it sent a packet, and the number of packets it dropped.
     pub(super) dequeued: Option<(bool, u64)>,
+    /// For a called program: its result, and the context that it left.
+    pub(super) called: Option<(u32, Vec<u8>)>,
     /// Records of ring buffers and perf events.
     pub(super) sent: Option<BTreeMap<String, Vec<Vec<u8>>>>,
 }
@@ -69,6 +71,17 @@ pub(super) fn differences(
         }
         if let Some(wanted) = expect.drops.filter(|&wanted| wanted != drops) {
             found.push(format!("drops: expected {wanted}, got {drops}"));
+        }
+    }
+    if let Some((returned, context)) = &seen.called {
+        if let Some(wanted) = expect.returns.filter(|wanted| wanted != returned) {
+            found.push(format!("returns: expected {wanted}, got {returned}"));
+        }
+        if let Some(wanted) = &expect.context
+            && !(wanted.len() == context.len() && begins(wanted, context))
+        {
+            let (wanted, got) = (pattern_text(wanted), hex(context));
+            found.push(format!("context: expected {wanted:?}, got {got:?}"));
         }
     }
     if let (Some(wanted), Some(printed)) = (&expect.printed, &seen.printed) {

@@ -15,7 +15,7 @@ use towpath_xdp::host::Socket;
 
 use super::hex::Pattern;
 use super::packet::{Expected, Source};
-use crate::args::{Assignment, MapSize, ProgramArgs, Selection};
+use crate::args::{Assignment, MapSize, ProgramArgs, ProgramCall, Selection};
 use crate::error::CliError;
 use crate::files;
 
@@ -68,6 +68,8 @@ pub(super) struct Step {
     pub(super) packet: Vec<u8>,
     /// Dequeue program of the object to run for port `ifindex`, instead of receiving a packet.
     pub(super) dequeue: Option<String>,
+    /// Program of the object to call, instead of receiving a packet.
+    pub(super) call: Option<ProgramCall>,
     pub(super) expect: Expect,
 }
 
@@ -85,6 +87,9 @@ pub(super) struct Expect {
     /// Whether a dequeue program sends a packet, and below the number of packets it drops.
     pub(super) sends: Option<bool>,
     pub(super) drops: Option<u64>,
+    /// Result of a called program, and below the context that it leaves.
+    pub(super) returns: Option<u32>,
+    pub(super) context: Option<Pattern>,
     /// Beginnings of the records that the program puts into ring buffers and perf events, by the
     /// maps' names.
     pub(super) sent: BTreeMap<String, Vec<Pattern>>,
@@ -161,6 +166,10 @@ pub(super) struct StepDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) dequeue: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) call: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expect: Option<ExpectDocument>,
 }
 
@@ -187,6 +196,10 @@ pub(super) struct ExpectDocument {
     pub(super) sends: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) drops: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) returns: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sent: BTreeMap<String, Vec<String>>,
 }
@@ -273,6 +286,8 @@ impl CaseDocument {
             send,
             packet,
             dequeue: None,
+            call: None,
+            context: None,
             expect,
         };
         let (ifindex, queue) = (ifindex.unwrap_or(DEFAULT_IFINDEX), queue.unwrap_or(0));
@@ -295,14 +310,21 @@ impl CaseDocument {
 
 impl StepDocument {
     fn into_step(self, base: &Path, ifindex: u32, queue: u32) -> Result<Step, String> {
-        let packet = match (&self.packet, &self.dequeue) {
-            (Some(packet), None) => Source::parse(packet)
+        let packet = match (&self.packet, &self.dequeue, &self.call) {
+            (Some(packet), None, None) => Source::parse(packet)
                 .and_then(|source| source.bytes(base))
                 .map_err(|message| format!("packet: {message}"))?,
-            (None, Some(_)) => Vec::new(),
-            _ => return Err("expected a packet, or a dequeue program".to_owned()),
+            (None, Some(_), None) | (None, None, Some(_)) => Vec::new(),
+            _ => {
+                return Err("expected a packet, a dequeue program, or a program to call".to_owned());
+            }
         };
         let bytes = |text: Option<String>| text.map(|text| super::hex::bytes(&text)).transpose();
+        let context = bytes(self.context).map_err(|message| format!("context: {message}"))?;
+        if context.is_some() && self.call.is_none() {
+            return Err("context belongs to a program to call".to_owned());
+        }
+        let context = context.unwrap_or_default();
         let advance = self.advance.as_deref().map(parse_duration).transpose()?;
         Ok(Step {
             advance: advance.unwrap_or_default(),
@@ -317,6 +339,7 @@ impl StepDocument {
             expect: self.expect.unwrap_or_default().into_expect(&packet, base)?,
             packet,
             dequeue: self.dequeue,
+            call: self.call.map(|name| ProgramCall { name, context }),
         })
     }
 }
@@ -324,7 +347,8 @@ impl StepDocument {
 impl ExpectDocument {
     fn into_expect(self, sent: &[u8], base: &Path) -> Result<Expect, String> {
         let packet = self.packet.map(|packet| Expected::parse(&packet, sent, base)).transpose();
-        let metadata = self.metadata.map(|text| super::hex::pattern(&text)).transpose();
+        let pattern = |text: Option<String>| text.map(|it| super::hex::pattern(&it)).transpose();
+        let (metadata, context) = (pattern(self.metadata), pattern(self.context));
         Ok(Expect {
             returned: self.verdict.as_ref().map(returned).transpose()?,
             target: self.target,
@@ -335,6 +359,8 @@ impl ExpectDocument {
             printed: self.printed,
             sends: self.sends,
             drops: self.drops,
+            returns: self.returns,
+            context: context.map_err(|message| format!("expect.context: {message}"))?,
             sent: lists(self.sent, super::hex::pattern)
                 .map_err(|message| format!("expect.sent: {message}"))?,
         })
@@ -393,6 +419,7 @@ fn capture(path: &Path, bytes: &[u8], object: Option<&Path>) -> Result<Suite, Cl
             send: BTreeMap::new(),
             packet: packet.data.to_vec(),
             dequeue: None,
+            call: None,
             expect: Expect { returned: verdict, ..Expect::default() },
         });
     }

@@ -70,7 +70,10 @@ fn run_here(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliEr
         Sanitize::Off | Sanitize::Track => None,
     };
     for (index, step) in case.steps.iter().enumerate() {
-        let result = run_step(step, &session, (&program, &linked), poison.as_mut())?;
+        let (result, called) = match &step.call {
+            Some(call) => (TestRunResult::default(), Some(session.call(call)?)),
+            None => (run_step(step, &session, (&program, &linked), poison.as_mut())?, None),
+        };
         let maps = (!step.expect.maps.is_empty()).then(|| {
             let names: Vec<String> = step.expect.maps.keys().cloned().collect();
             serde_json::to_value(session.contents(&names)).unwrap_or_default()
@@ -85,6 +88,7 @@ fn run_here(ready: &Ready, case: &Case, sanitize: Sanitize) -> Result<Ran, CliEr
             maps,
             printed: None,
             dequeued: None,
+            called,
             sent: None,
         };
         let differences = differences(&step.expect, &seen, &defs, session.possible_cpus());

@@ -15,12 +15,13 @@ use towpath_xdp::host::Live;
 use towpath_xdp::program::{LoadOptions, Select};
 use towpath_xdp::{
     Dequeued, Exec, Finding, Frame, FrameQueue, Program, RedirectTarget, RxInfo, Sanitize, Tally,
+    Worker,
 };
 
 use super::Ran;
 use super::compare::{Seen, differences, shown};
 use super::file::{Case, Step, Subject};
-use crate::args::{Selection, TestExec};
+use crate::args::{ProgramCall, Selection, TestExec};
 use crate::error::CliError;
 use crate::mapfile::{self, Contents};
 use crate::program::Opened;
@@ -121,16 +122,17 @@ fn compare(
     let mut found = Vec::new();
     each_step(case, session, |session, index, step, frame| {
         let faulted = |fault| CliError::Fault { frame: index as u64 + 1, fault: Box::new(fault) };
-        let (verdict, dequeued) = match &step.dequeue {
-            Some(name) => {
-                let source = &sources[name];
-                let mut out = Dequeued::default();
-                let ran = source.dequeue(&mut session.worker, (step.ifindex, 1), 0, &mut out);
-                ran.map_err(faulted)?;
-                (None, Some(left(out, frame).map_err(faulted)?))
-            }
-            None => (Some(session.program.run(&mut session.worker, frame).map_err(faulted)?), None),
-        };
+        let (mut verdict, mut dequeued, mut called) = (None, None, None);
+        if let Some(name) = &step.dequeue {
+            let mut out = Dequeued::default();
+            let ran = sources[name].dequeue(&mut session.worker, (step.ifindex, 1), 0, &mut out);
+            ran.map_err(faulted)?;
+            dequeued = Some(left(out, frame).map_err(faulted)?);
+        } else if let Some(call) = &step.call {
+            called = Some(call_program(ready, &sources[&call.name], call, &mut session.worker)?);
+        } else {
+            verdict = Some(session.program.run(&mut session.worker, frame).map_err(faulted)?);
+        }
         let target = verdict.as_ref().and_then(|verdict| verdict.target.as_ref());
         let maps = (!step.expect.maps.is_empty()).then(|| {
             let names: Vec<String> = step.expect.maps.keys().cloned().collect();
@@ -146,6 +148,7 @@ fn compare(
             maps,
             printed: Some(session.program.surroundings().trace.take()),
             dequeued,
+            called,
             sent: Some(sent(session.program.maps())),
         };
         put_into_queue(target, frame);
@@ -166,6 +169,8 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
         if let Some(name) = &step.dequeue {
             let mut out = Dequeued::default();
             let _told = sources[name].dequeue(worker, (step.ifindex, 1), 0, &mut out);
+        } else if let Some(call) = &step.call {
+            let _told = sources[&call.name].call(worker, &mut call.context.clone());
         } else if let Ok(verdict) = session.program.run(worker, frame) {
             put_into_queue(verdict.target.as_ref(), frame);
         }
@@ -175,7 +180,7 @@ pub(super) fn observe(ready: &Ready, case: &Case, coverage: &mut Coverage) -> Re
     Ok(())
 }
 
-/// The dequeue programs that a case runs, by name.
+/// The other programs that a case runs, by name: dequeue programs, and those that it calls.
 type Sources = BTreeMap<String, Program>;
 
 /// Loads the programs that a case runs.
@@ -198,11 +203,16 @@ fn open(
     let index = ready.program(case)?;
     let mut sources = Sources::new();
     let session = Session::load(opened, opened.program_name(index), &options, |loader| {
-        for name in case.steps.iter().filter_map(|step| step.dequeue.as_ref()) {
+        for step in &case.steps {
+            let (name, attach, kind) = match (&step.dequeue, &step.call) {
+                (Some(name), _) => (name, AttachType::Dequeue, "dequeue"),
+                (_, Some(call)) => (&call.name, AttachType::Syscall, "syscall"),
+                _ => continue,
+            };
             let program = loader.program(Select::Name(name));
             let program = program.map_err(|error| opened.load_error(error))?;
-            if program.attach() != AttachType::Dequeue {
-                let message = format!("case {:?}: {name} is not a dequeue program", case.name);
+            if program.attach() != attach {
+                let message = format!("case {:?}: {name} is not a {kind} program", case.name);
                 return Err(refused(&case.file, &message));
             }
             sources.insert(name.clone(), program);
@@ -229,6 +239,19 @@ fn host(ready: &Ready, case: &Case) -> Arc<Live> {
     let mut host = ready.host.current().host().clone();
     host.sockets.clone_from(&case.sockets);
     Arc::new(host.into())
+}
+
+/// Calls a program; gives its result, and the context that it leaves.
+fn call_program(
+    ready: &Ready,
+    program: &Program,
+    call: &ProgramCall,
+    worker: &mut Worker,
+) -> Result<(u32, Vec<u8>), CliError> {
+    let mut context = call.context.clone();
+    let returned = program.call(worker, &mut context);
+    let returned = returned.map_err(|error| refused(&ready.opened.path, &error.to_string()))?;
+    Ok((returned, context))
 }
 
 /// Takes the packet that a dequeue program sends as the step's frame; gives whether there is one,
@@ -267,7 +290,7 @@ fn each_step(
     for (index, step) in case.steps.iter().enumerate() {
         now += step.advance;
         session.program.surroundings().clock.set(now.as_nanos() as u64);
-        if step.dequeue.is_some() {
+        if step.dequeue.is_some() || step.call.is_some() {
             run(session, index, step, &mut Frame::default())?;
             continue;
         }

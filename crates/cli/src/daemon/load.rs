@@ -98,13 +98,13 @@ pub(crate) fn load_pinned(args: &ProgLoadArgs, output: &mut Output) -> Result<()
     output.line(&format!("{name}: program {id}, {exec}, pinned {}", pinned.join(", ")))
 }
 
-/// `type xdp`, `map name NAME id N|pinned PATH|PATH`, in bpftool's words.
+/// `type xdp` or `type syscall`, `map name NAME id N|pinned PATH|PATH`, in bpftool's words.
 fn load_words(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let (mut shared, mut rest) = (BTreeMap::new(), words);
     while let [word, tail @ ..] = rest {
         let tail: Vec<&str> = tail.iter().map(String::as_str).collect();
         let used = match (word.as_str(), &tail[..]) {
-            ("type", ["xdp", ..]) => 2,
+            ("type", ["xdp" | "syscall", ..]) => 2,
             ("map", ["name", name, "id" | "pinned", place, ..]) => {
                 shared.insert((*name).to_owned(), (*place).to_owned());
                 5
@@ -114,8 +114,9 @@ fn load_words(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
                 4
             }
             _ => {
-                let message =
-                    format!("{word}: expected type xdp, or map name NAME id N|pinned PATH");
+                let message = format!(
+                    "{word}: expected type xdp or syscall, or map name NAME id N|pinned PATH"
+                );
                 return Err(CliError::Usage(message));
             }
         };

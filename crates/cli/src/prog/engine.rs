@@ -1,5 +1,6 @@
 //! Executors of a test run: Towpath or the running kernel, with the same result type.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use towpath_kernel::TestRun;
@@ -46,13 +47,13 @@ pub(super) struct Outcome {
 pub(super) fn run_here(
     args: &ProgRunArgs,
     exec: Exec,
-    data: &[u8],
+    (path, data): (&Path, &[u8]),
     context: Context,
 ) -> Result<Outcome, CliError> {
     let ProgRunArgs { selection, program, surroundings, .. } = args;
     let mut session = Session::open(args.object(), selection, program, surroundings, exec)?;
     let mut frame = Frame::with_metadata(data, context.data as usize)
-        .map_err(|source| CliError::Frame { path: args.data_in.clone(), source })?;
+        .map_err(|source| CliError::Frame { path: path.to_owned(), source })?;
     frame.rx = RxInfo {
         ifindex: context.ingress_ifindex,
         queue_index: context.rx_queue_index,
@@ -108,6 +109,9 @@ pub(super) fn ask_kernel(
     let mut session = KernelSession::open(&opened, &linked)?;
     if let Some(path) = &surroundings.map_init {
         session.fill(path)?;
+    }
+    for call in &surroundings.calls {
+        session.call(call)?;
     }
     let program = session.load(&linked)?;
     let run = TestRun {

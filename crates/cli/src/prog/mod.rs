@@ -1,6 +1,7 @@
 //! `towpath prog`: bpftool's `prog run` and `prog dump` on a file; and `prog dump` of a program
 //! that a daemon runs.
 
+mod called;
 mod compiled;
 mod context;
 mod dump;

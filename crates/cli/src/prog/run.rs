@@ -6,6 +6,7 @@ use serde::Serialize;
 use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_xdp::{Action, Exec, Finding, Sanitize};
 
+use super::called;
 use super::context::Context;
 use super::engine::{self, Outcome};
 use super::running;
@@ -44,7 +45,8 @@ struct Document<'a> {
 
 /// Runs one packet through a program.
 pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<Status, CliError> {
-    let data = packet(&args.data_in)?;
+    let Some(path) = &args.data_in else { return called::call(args, output) };
+    let data = packet(path)?;
     if running::is_meant(args)? {
         return tell(&running::run(args, &data)?, args, output);
     }
@@ -57,9 +59,9 @@ pub(crate) fn run(args: &ProgRunArgs, output: &mut Output) -> Result<Status, Cli
         },
     };
     let outcome = match args.exec {
-        ProgRunExec::Interp => engine::run_here(args, Exec::Interp, &data, context)?,
-        ProgRunExec::Jit => engine::run_here(args, Exec::Jit, &data, context)?,
-        ProgRunExec::Llvm => engine::run_here(args, Exec::Llvm, &data, context)?,
+        ProgRunExec::Interp => engine::run_here(args, Exec::Interp, (path, &data), context)?,
+        ProgRunExec::Jit => engine::run_here(args, Exec::Jit, (path, &data), context)?,
+        ProgRunExec::Llvm => engine::run_here(args, Exec::Llvm, (path, &data), context)?,
         ProgRunExec::Kernel => engine::ask_kernel(args, &data, context)?,
     };
     tell(&outcome, args, output)

@@ -40,9 +40,20 @@ fn is_about_file(args: &ProgRunArgs) -> bool {
         || args.program.is_given()
         || args.exec != ProgRunExec::Interp
         || args.surroundings.map_init.is_some()
+        || !args.surroundings.calls.is_empty()
         || args.surroundings.dump_maps.is_some()
         || args.surroundings.fib.is_some()
         || args.surroundings.sanitize != Sanitize::Off
+}
+
+/// Calls a program that users call; gives its result, and the context as it left it.
+pub(super) fn call(args: &ProgRunArgs, context: &[u8]) -> Result<(u32, Vec<u8>), CliError> {
+    let client = daemon::client(&args.running.daemon)?;
+    let program = daemon::chosen_program(&client, &args.words)?;
+    let request = RunRequest { context: Some(hex(context)), ..RunRequest::default() };
+    let done: RunView =
+        client.json("POST", &format!("/v1/programs/{}/run", program.id), &request)?;
+    Ok((done.retval, done.context.and_then(|it| parse_hex(&it)).unwrap_or_default()))
 }
 
 /// Runs the packet once, or as live frames.
@@ -69,6 +80,7 @@ pub(super) fn run(args: &ProgRunArgs, data: &[u8]) -> Result<Outcome, CliError> 
         repeat: args.repeat,
         live: *live,
         batch_size: *batch_size,
+        context: None,
     };
     let program = daemon::chosen_program(&client, &args.words)?;
     let done: RunView =

@@ -98,7 +98,9 @@ fn beside(args: &RunArgs, tally: &Tally, sample: &Sample, output: &Output) -> Op
         None => !output.json && tally.judged() >= FRAMES_WORTH_IT,
     };
     let (number, action, bytes) = sample.typical().filter(|_| is_wanted)?;
-    let outcome = match unfit(tally) {
+    let is_called = !args.surroundings.calls.is_empty();
+    let called = is_called.then_some("programs that --call names are not called there");
+    let outcome = match unfit(tally).or(called) {
         Some(why) => Err(why.to_owned()),
         None => bench::beside_kernel(args, bytes.to_vec()),
     };

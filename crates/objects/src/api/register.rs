@@ -16,8 +16,8 @@ use crate::object::btf::BtfObject;
 use crate::object::link::LinkObject;
 use crate::object::map::{About as MapAbout, MapObject};
 use crate::object::program::{
-    ATTACH_XDP, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP,
-    ProgramObject, now,
+    ATTACH_XDP, ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_SYSCALL,
+    PROG_TYPE_XDP, ProgramObject, now,
 };
 use crate::object::{Name, Object, Tag};
 use crate::objects::Objects;
@@ -95,6 +95,7 @@ impl Objects {
         let about = About {
             kind: match program.attach() {
                 AttachType::Dequeue => PROG_TYPE_DEQUEUE,
+                AttachType::Syscall => PROG_TYPE_SYSCALL,
                 AttachType::Xdp | AttachType::Devmap | AttachType::Cpumap => PROG_TYPE_XDP,
             },
             attach: attach_number(program.attach()),
@@ -189,6 +190,6 @@ fn attach_number(attach: AttachType) -> u32 {
         AttachType::Xdp => ATTACH_XDP,
         AttachType::Devmap => ATTACH_XDP_DEVMAP,
         AttachType::Cpumap => ATTACH_XDP_CPUMAP,
-        AttachType::Dequeue => 0,
+        AttachType::Dequeue | AttachType::Syscall => 0,
     }
 }

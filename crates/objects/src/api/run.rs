@@ -39,6 +39,20 @@ pub struct RunResult {
 }
 
 impl Session {
+    /// Calls a program of the type that users call (`BPF_PROG_TYPE_SYSCALL`); returns its result,
+    /// and the context as it left it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no program, or more than one, is selected; also with the answer of
+    /// `BPF_PROG_TEST_RUN`.
+    pub fn call(&mut self, program: &Selector, context: &[u8]) -> Result<(u32, Vec<u8>), ApiError> {
+        let program = self.program(program)?;
+        let called = self.objects.call(&program, context.to_vec());
+        let what = "the program can't be called";
+        called.map_err(|errno| ApiError::Refused { what, errno })
+    }
+
     /// Runs a program on a packet, or on live frames.
     ///
     /// # Errors

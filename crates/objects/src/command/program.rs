@@ -15,8 +15,8 @@ use super::{BPF_F_TOKEN_FD, Call};
 use crate::attr::{bind_map, enable_stats, prog_load as field};
 use crate::caller::{copy_in, read_string};
 use crate::object::program::{
-    ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_XDP, ProgramObject,
-    now,
+    ATTACH_XDP_CPUMAP, ATTACH_XDP_DEVMAP, About, PROG_TYPE_DEQUEUE, PROG_TYPE_SYSCALL,
+    PROG_TYPE_XDP, ProgramObject, now,
 };
 use crate::object::{Handle, Name, Object, Tag};
 
@@ -130,6 +130,10 @@ impl Call<'_> {
             *text += "program's digest doesn't match with map's digest\n";
             return Err(Errno::EACCES);
         }
+        if let Err(message) = check_sleepable(about.kind, self.u32(field::PROG_FLAGS)) {
+            *text += message;
+            return Err(Errno::EINVAL);
+        }
         let linked = self.linked(license, about, info, &mut resolved);
         about.is_gpl = linked.is_gpl_compatible();
         let mut options = self.objects.shared.options().verifier.clone();
@@ -174,6 +178,7 @@ impl Call<'_> {
                 ATTACH_XDP_DEVMAP if about.kind == PROG_TYPE_XDP => AttachType::Devmap,
                 ATTACH_XDP_CPUMAP if about.kind == PROG_TYPE_XDP => AttachType::Cpumap,
                 _ if about.kind == PROG_TYPE_DEQUEUE => AttachType::Dequeue,
+                _ if about.kind == PROG_TYPE_SYSCALL => AttachType::Syscall,
                 _ => AttachType::Xdp,
             },
             has_frags: self.u32(field::PROG_FLAGS) & BPF_F_XDP_HAS_FRAGS != 0,
@@ -264,6 +269,17 @@ impl Call<'_> {
     }
 }
 
+/// Checks whether a program says that it may sleep (`check_attach_btf_id`): those that users call
+/// have to, and no other type here may.
+fn check_sleepable(kind: u32, flags: u32) -> Result<(), &'static str> {
+    match (kind, flags & BPF_F_SLEEPABLE != 0) {
+        (PROG_TYPE_SYSCALL, false) => Err("Syscall programs can only be sleepable\n"),
+        (PROG_TYPE_SYSCALL, true) | (_, false) => Ok(()),
+        (_, true) => Err("Only fentry/fexit/fmod_ret, lsm, iter, uprobe, and struct_ops programs \
+                          can be sleepable\n"),
+    }
+}
+
 /// Attach types of program types that insist on some.
 const ATTACH_TYPES: &[(u32, &[u32])] = &[
     (8, &[0, 1]),
@@ -272,7 +288,7 @@ const ATTACH_TYPES: &[(u32, &[u32])] = &[
     (25, &[21, 22]),
     (PROG_TYPE_EXT, &[0]),
     (30, &[36]),
-    (31, &[0]),
+    (PROG_TYPE_SYSCALL, &[0]),
     (PROG_TYPE_DEQUEUE, &[0]),
 ];
 
@@ -281,6 +297,7 @@ const PROG_TYPE_SK_REUSEPORT: u32 = 21;
 const PROG_TYPE_EXT: u32 = 28;
 /// `BPF_PROG_TYPE_NETFILTER`
 const PROG_TYPE_LAST: u32 = 32;
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 /// `BPF_F_STRICT_ALIGNMENT` to `BPF_F_TEST_REG_INVARIANTS`, and `BPF_F_TOKEN_FD`.

@@ -7,6 +7,7 @@ use towpath_bpf::Errno;
 use super::Call;
 use crate::attr::{check_tail, test_run as field};
 use crate::caller::copy_in;
+use crate::object::program::{PROG_TYPE_SYSCALL, ProgramObject};
 use crate::run::{Context, Outcome, RunRequest};
 
 impl Call<'_> {
@@ -22,6 +23,9 @@ impl Call<'_> {
         }
         let handle = self.caller.handle(self.u32(field::PROG_FD))?;
         let program = handle.program()?;
+        if program.kind() == PROG_TYPE_SYSCALL {
+            return self.call_program(program);
+        }
         let data = |size| copy_in(self.caller, self.u64(field::DATA_IN), size);
         let mut request = RunRequest {
             flags: self.u32(field::FLAGS),
@@ -37,6 +41,32 @@ impl Call<'_> {
         request.context = given;
         let outcome = self.objects.run(program, &request)?;
         self.give_back(&outcome, given)
+    }
+
+    /// `bpf_prog_test_run_syscall`: the context comes from the caller's memory and goes back there.
+    fn call_program(&mut self, program: &ProgramObject) -> Result<u32, Errno> {
+        let unused = [field::DURATION, field::REPEAT, field::FLAGS, field::BATCH_SIZE];
+        let unused_addresses = [field::DATA_IN, field::DATA_OUT, field::CTX_OUT];
+        if unused.iter().any(|&field| self.u32(field) != 0)
+            || unused_addresses.iter().any(|&field| self.u64(field) != 0)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let (address, size) = (self.u64(field::CTX_IN), self.u32(field::CTX_SIZE_IN) as usize);
+        if size > CALL_CONTEXT_BYTES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let mut context = vec![0; size];
+        let least = program.program().verified().map_or(0, |it| it.context_bytes());
+        if size > 0 && size >= least as usize {
+            context = copy_in(self.caller, address, size)?;
+        }
+        let (returned, context) = self.objects.call(program, context)?;
+        self.attr.answer(self.caller, field::RETVAL, returned)?;
+        if size > 0 {
+            self.caller.write(address, &context)?;
+        }
+        Ok(0)
     }
 
     /// `bpf_ctx_init`
@@ -99,5 +129,7 @@ impl Call<'_> {
     }
 }
 
+/// Most bytes of the context of a program that users call.
+const CALL_CONTEXT_BYTES_MAX: usize = u16::MAX as usize;
 /// Bytes of `struct xdp_md`.
 const CONTEXT_BYTES: usize = 24;

@@ -95,8 +95,8 @@ impl ProgramObject {
         self.about.tag
     }
 
-    /// `BPF_PROG_TYPE_*`; only programs of type XDP can be attached and run, and those that take
-    /// packets out of queues attached.
+    /// `BPF_PROG_TYPE_*`; only programs of type XDP can be attached and run, those that take
+    /// packets out of queues attached, and those that users call run.
     pub fn kind(&self) -> u32 {
         self.about.kind
     }
@@ -105,6 +105,7 @@ impl ProgramObject {
     pub fn kind_name(&self) -> String {
         match self.about.kind {
             PROG_TYPE_XDP => "xdp".to_owned(),
+            PROG_TYPE_SYSCALL => "syscall".to_owned(),
             PROG_TYPE_DEQUEUE => "dequeue".to_owned(),
             kind => kind.to_string(),
         }
@@ -194,6 +195,8 @@ pub(crate) fn now() -> Duration {
 
 /// `BPF_PROG_TYPE_XDP`
 pub(crate) const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_PROG_TYPE_SYSCALL`
+pub(crate) const PROG_TYPE_SYSCALL: u32 = 31;
 /// `BPF_PROG_TYPE_DEQUEUE`, which no kernel has: a number of our own, far from the kernel's next.
 pub(crate) const PROG_TYPE_DEQUEUE: u32 = 1024;
 /// `BPF_XDP`

@@ -140,6 +140,15 @@ class Program:
             out[:] = numpy.frombuffer(kept, dtype=numpy.uint8).reshape(out.shape)
         return Burst(*(numpy.frombuffer(part, dtype=numpy.uint32) for part in parts))
 
+    def call(self, context: Any = b"", *, cpu: int = 0) -> tuple[int, bytes]:
+        """Calls it, if it is in section `syscall`: such programs set maps up for others. `context`
+        is what it is given; gives what it returned, and the context as it left it.
+
+        Raises ValueError for a program of another section, or a context of the wrong length, Fault
+        for what no verified program can do.
+        """
+        return self._native.call(_bytes(context), cpu)
+
     def __repr__(self) -> str:
         return f"<towpath.Program {self.name!r}: {self.exec}>"
 

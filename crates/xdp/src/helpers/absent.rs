@@ -42,8 +42,6 @@ pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_flow_lookup", entry(flow_lookup)),
     ("bpf_xdp_get_xfrm_state", entry(xfrm_state)),
     ("bpf_xdp_xfrm_state_release", entry(null)),
-    ("bpf_crypto_encrypt", entry(invalid)),
-    ("bpf_crypto_decrypt", entry(invalid)),
     ("bpf_task_acquire", entry(null)),
     ("bpf_task_release", entry(null)),
     ("bpf_task_from_pid", entry(null)),

@@ -25,6 +25,7 @@ mod checksum;
 mod conntrack;
 mod control;
 pub(crate) mod cost;
+mod crypto;
 mod dynptr;
 mod entry_unsafe;
 mod fdb;
@@ -109,6 +110,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     arena::KFUNCS,
     conntrack::KFUNCS,
     control::KFUNCS,
+    crypto::KFUNCS,
     fdb::KFUNCS,
     hints::KFUNCS,
     iterators::KFUNCS,

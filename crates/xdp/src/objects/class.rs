@@ -22,6 +22,8 @@ pub(crate) struct Shape {
     pub(crate) is_counted: bool,
     /// Fields that own other objects.
     pub(crate) fields: Vec<Field>,
+    /// Whether each object has a cipher in its hidden part ([`super::Object::cipher`]).
+    pub(crate) has_cipher: bool,
 }
 
 /// Objects of one kind.
@@ -91,8 +93,12 @@ impl Class {
         more: impl FnOnce() -> Vec<Slot>,
     ) -> Option<Slot> {
         let mut lists = self.lock(worker);
+        if self.shape.has_cipher {
+            // Keys don't stay in memory until all slots were used.
+            lists.reclaim(domain, self);
+        }
         if lists.free.is_none() && lists.fresh.is_empty() {
-            lists.reclaim(domain);
+            lists.reclaim(domain, self);
             if lists.free.is_none() {
                 self.refill(&mut lists, worker, more);
             }
@@ -158,13 +164,13 @@ impl Lists {
 
     /// Frees slots that waited long enough, and requests a new grace period for the rest.
     #[cold]
-    fn reclaim(&mut self, domain: &Domain) {
+    fn reclaim(&mut self, domain: &Domain, class: &Class) {
         for _ in 0..2 {
             if self.older.first.is_some() && domain.passed(self.older.tag) {
                 let free = std::mem::take(&mut self.older);
                 let mut at = free.first;
                 while let Some(slot) = at {
-                    slot.forget();
+                    slot.forget(class);
                     at = slot.next();
                 }
                 if let Some(last) = free.last {

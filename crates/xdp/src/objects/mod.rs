@@ -144,6 +144,7 @@ fn shape(types: &Btf, kernel: &Btf, type_id: u32, cpus: Option<usize>) -> Option
         hidden_bytes: 0,
         is_counted,
         fields: special.into_iter().filter_map(stored_field).filter(owns).collect(),
+        has_cipher: false,
     })
 }
 

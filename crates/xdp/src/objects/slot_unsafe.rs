@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::Objects;
 use super::class::Class;
 use super::store::{Chunk, Store};
+use crate::crypto::Cipher;
 
 /// The header of an object.
 #[repr(C)]
@@ -78,9 +79,12 @@ impl Slot {
         self.header().next.store(next.map_or(0, |slot| slot.0.get()), Relaxed);
     }
 
-    /// Marks the slot as having no object.
-    pub(super) fn forget(self) {
+    /// Marks the slot as having no object, and frees its cipher: no reader can see it any more.
+    pub(super) fn forget(self, class: &Class) {
         self.header().is_object.store(0, Relaxed);
+        if class.shape.has_cipher {
+            drop(Object::of(self).take_cipher());
+        }
     }
 
     /// Makes an object of zeros with one reference. No other code knows the slot's address.
@@ -175,6 +179,40 @@ impl<'o> Object<'o> {
         // SAFETY: behind the visible part, aligned as it is, zeros when the object was made, and
         // only accessed atomically.
         (shape.hidden_bytes == size_of::<Hidden>()).then(|| unsafe { &*hidden })
+    }
+
+    /// Gives a new object its cipher, which is freed with it.
+    ///
+    /// # Panics
+    ///
+    /// If objects of its class have none.
+    pub(crate) fn set_cipher(self, cipher: Box<Cipher>) {
+        assert!(self.class().shape.has_cipher, "a class without ciphers");
+        if let Some(hidden) = self.hidden() {
+            let cipher = Box::into_raw(cipher).expose_provenance();
+            hidden.words[0].store(cipher as u64, Release);
+        }
+    }
+
+    /// Its cipher.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference, or is a worker that found the object since it was last
+    /// quiescent; and uses the result no longer than that.
+    pub(crate) unsafe fn cipher(self) -> Option<&'o Cipher> {
+        let hidden = self.hidden().filter(|_| self.class().shape.has_cipher)?;
+        let cipher = hidden.words[0].load(Acquire) as usize;
+        // SAFETY: `set_cipher` stored it, or it is null; it is freed when no worker can see the
+        // object any more.
+        unsafe { with_exposed_provenance_mut::<Cipher>(cipher).as_ref() }
+    }
+
+    /// Takes the cipher out of an object that nobody can see.
+    fn take_cipher(self) -> Option<Box<Cipher>> {
+        let cipher = self.hidden()?.words[0].swap(0, AcqRel) as usize;
+        // SAFETY: `set_cipher` stored it, and nobody else takes it, as it was exchanged for null.
+        (cipher != 0).then(|| unsafe { Box::from_raw(with_exposed_provenance_mut(cipher)) })
     }
 
     /// Takes another reference; `false` if there is none left.

@@ -74,6 +74,15 @@ impl Store {
     }
 }
 
+impl Drop for Chunk {
+    /// Frees the ciphers of objects that are still there.
+    fn drop(&mut self) {
+        if self.class.shape.has_cipher {
+            Slot::of_chunk(self).for_each(|slot| slot.forget(&self.class));
+        }
+    }
+}
+
 impl Chunk {
     /// Number of slots.
     pub(super) fn slots(&self) -> usize {

@@ -115,3 +115,38 @@ fn lists_and_trees_are_given_up_and_cannot_lead_astray() {
         objects.release_content(FieldKind::Kptr, head, nowhere.wrapping_add(1));
     }
 }
+
+#[test]
+fn a_cipher_goes_when_nobody_can_use_it() {
+    use crate::crypto::{Cipher, live};
+    let (objects, domain) = (Objects::default(), Domain::new(1));
+    let hidden_bytes = size_of::<Hidden>();
+    let shape =
+        Shape { bytes: 40, hidden_bytes, is_counted: true, has_cipher: true, ..Shape::default() };
+    let class = objects.class(shape, &domain);
+    let made = || {
+        let object = objects.allocate(&class, 0, &domain).expect("room");
+        let cipher = Cipher::new(b"cbc(aes)", &[7; 16]).expect("a cipher");
+        object.set_cipher(Box::new(cipher));
+        object
+    };
+    let first = made();
+    assert!(first.acquire(), "a second reference");
+    objects.release(first, 0);
+    assert_eq!(live(), 1);
+    objects.release_content(FieldKind::Kptr, 0x1000, first.addr());
+    assert_eq!(live(), 1, "a worker may still use it");
+    // Each new one frees those that no worker can see any more.
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        domain.quiesce(0);
+        held.push(made());
+        objects.release(made(), 0);
+    }
+    assert!((100..110).contains(&live()), "{}", live());
+    held.drain(..50).for_each(|object| objects.release(object, 0));
+    drop(held);
+    drop(objects);
+    drop(class);
+    assert_eq!(live(), 0, "all go with the store, held or not");
+}

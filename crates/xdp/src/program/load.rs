@@ -350,6 +350,10 @@ fn compile(
     }
     let verified = verified.ok_or("only what is verified is compiled")?;
     let is_guest = options.jit.trust == Trust::Guest;
+    if verified.linked().attach == AttachType::Syscall {
+        // It runs once, and its context is not that of a frame.
+        return Err("a program that users call is interpreted".to_owned());
+    }
     if verified.linked().attach == AttachType::Dequeue && is_guest {
         // Code for guests checks accesses against the frame that it is given, which dequeue
         // programs do not have.

@@ -14,6 +14,7 @@ use towpath_maps::{Access, Map};
 
 use super::recent::Recent;
 use super::{Run, Types};
+use crate::crypto::Cipher;
 use crate::memory::{self, Grant};
 use crate::objects::Object;
 use crate::program::TailCallee;
@@ -233,6 +234,13 @@ impl<'a> Run<'a> {
             return Some(unsafe { Object::at(addr) });
         }
         self.surroundings.objects.find(addr)
+    }
+
+    /// The cipher of the crypto context at an address.
+    pub(crate) fn cipher(&self, addr: u64) -> Option<&Cipher> {
+        let object = self.object(addr).filter(|object| object.addr() == addr)?;
+        // SAFETY: the run found the object, and its worker is not quiescent before it is over.
+        unsafe { object.cipher() }
     }
 
     /// The reason why an access is not allowed; `None` when it is.

@@ -205,8 +205,20 @@ impl Sanitizer {
                     let region = Region { function: kfunc.name, argument, addr, len };
                     self.region(Kind::Argument, "the tuple that it reads", None, region);
                 }
+                KArg::MemSize { .. } if kfunc.id == KfuncId::CryptoCtxCreate => {
+                    // Type, and the two lengths behind the key: what is read in any case.
+                    let read = [(0, 16), (400, 8)];
+                    for (offset, len) in read.into_iter().filter(|it| it.0 + it.1 <= size()) {
+                        let addr = args[index].wrapping_add(offset);
+                        let region = Region { function: kfunc.name, argument, addr, len };
+                        self.region(Kind::Argument, "the parameters", None, region);
+                    }
+                }
                 KArg::MemSize { .. } if args[index] != 0 => written(size(), true),
-                KArg::Mem(len) => written(len.into(), false),
+                // The reason why there is no context, or 0.
+                KArg::Mem(len) => {
+                    written(len.into(), kfunc.id == KfuncId::CryptoCtxCreate);
+                }
                 KArg::DynptrUninit => written(DYNPTR_BYTES, true),
                 KArg::Iter(iter) => written(iter.slots() as u64 * 8, true),
                 KArg::IrqFlag => written(8, true),

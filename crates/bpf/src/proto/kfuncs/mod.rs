@@ -1,6 +1,8 @@
-//! The kfuncs an XDP program may call, by family (the sets that the kernel registers for XDP).
+//! The kfuncs that programs may call, by family (the sets that the kernel registers for XDP, and
+//! those for making crypto contexts).
 
 mod common;
+mod crypto;
 mod dynptrs;
 mod iterators;
 mod objects;
@@ -14,6 +16,7 @@ use super::{Backing, Ties};
 /// All tables.
 pub(super) const TABLES: &[&[KfuncProto]] = &[
     xdp::TABLE,
+    crypto::TABLE,
     objects::TABLE,
     tasks::TABLE,
     iterators::TABLE,

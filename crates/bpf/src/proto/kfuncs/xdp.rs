@@ -1,4 +1,4 @@
-//! Kfuncs that work on the frame, or ask connection tracking, flow tables, IPsec and crypto.
+//! Kfuncs that work on the frame, or ask connection tracking, flow tables and IPsec.
 
 use super::*;
 
@@ -288,32 +288,6 @@ pub(super) const TABLE: &[KfuncProto] = &[
     )
     .flags(&[KfuncFlags::RELEASE])
     .backed(Backing::NothingFound("nothing to release")),
-    kfunc(
-        KfuncId::CryptoEncrypt,
-        &[
-            p("ctx", KArg::Object("bpf_crypto_ctx")),
-            p("src", KArg::Dynptr),
-            p("dst", KArg::Dynptr),
-            p("siv__nullable", KArg::DynptrOrNull),
-        ],
-        KRet::Scalar,
-        "Encrypts bytes with a context that another program made.",
-    )
-    .flags(&[KfuncFlags::RCU])
-    .backed(Backing::NothingFound("-EINVAL")),
-    kfunc(
-        KfuncId::CryptoDecrypt,
-        &[
-            p("ctx", KArg::Object("bpf_crypto_ctx")),
-            p("src", KArg::Dynptr),
-            p("dst", KArg::Dynptr),
-            p("siv__nullable", KArg::DynptrOrNull),
-        ],
-        KRet::Scalar,
-        "Decrypts bytes with a context that another program made.",
-    )
-    .flags(&[KfuncFlags::RCU])
-    .backed(Backing::NothingFound("-EINVAL")),
 ];
 
 const RX_METADATA: Backing = Backing::FullExcept(

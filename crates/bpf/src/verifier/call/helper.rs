@@ -70,6 +70,9 @@ impl Verifier<'_> {
                             "it works on the program's frame, and this one has none: \
                              bpf_packet_dequeue() gives packets"
                         }
+                        AttachType::Syscall => {
+                            "docs/helpers.md lists the helpers that a syscall program may call"
+                        }
                         _ => "the helper exists, but not for XDP programs: see docs/helpers.md",
                     },
                 ),
@@ -97,28 +100,30 @@ impl Verifier<'_> {
             let message = "helper call might sleep in a non-sleepable prog";
             return Err(self.reject(Errno::EINVAL, message));
         }
-        self.check_may_sleep(helper.name, helper.might_sleep)?;
+        if helper.might_sleep
+            && let Some(region) = self.wakeful_region()
+        {
+            let message = format!("sleepable helper {}#{number} in {region} region", helper.name);
+            return Err(self.reject(Errno::EINVAL, message));
+        }
         self.check_lock_allows(matches!(number, id::SPIN_UNLOCK | id::KPTR_XCHG))?;
         Ok(helper)
     }
 
-    /// Checks that a call that may sleep is not in a section that forbids it.
-    pub(super) fn check_may_sleep(&self, name: &str, sleeps: bool) -> Result<()> {
+    /// Whether a call that sleeps is allowed here.
+    pub(crate) fn can_sleep_here(&self) -> bool {
+        self.path.cur.in_sleepable && self.wakeful_region().is_none()
+    }
+
+    /// The section in which nothing may sleep, if this is one.
+    pub(super) fn wakeful_region(&self) -> Option<&'static str> {
         let refs = &self.path.cur.refs;
-        let region = if refs.active_rcu_locks > 0 {
-            "rcu_read_lock"
-        } else if refs.active_preempt_locks > 0 {
-            "non-preemptible"
-        } else if refs.active_irq_id != 0 {
-            "IRQ-disabled"
-        } else {
-            return Ok(());
-        };
-        if sleeps {
-            let message = format!("sleepable call {name} in {region} region");
-            return Err(self.reject(Errno::EINVAL, message));
+        match refs {
+            _ if refs.active_rcu_locks > 0 => Some("rcu_read_lock"),
+            _ if refs.active_preempt_locks > 0 => Some("non-preemptible"),
+            _ if refs.active_irq_id != 0 => Some("IRQ-disabled"),
+            _ => None,
         }
-        Ok(())
     }
 
     /// Checks kind and direction of the map (`check_map_func_compatibility`, `record_func_map`).
@@ -419,5 +424,9 @@ const WORKER_COUNT_MAX: u64 = 1024;
 fn is_of_type(attach: AttachType, helper: &HelperProto) -> bool {
     let redirects = matches!(helper.id, id::REDIRECT | id::REDIRECT_MAP);
     let takes_ctx = helper.args.iter().any(|arg| arg.kind == ArgKind::Ctx);
-    attach != AttachType::Dequeue || !(redirects || takes_ctx)
+    match attach {
+        AttachType::Xdp | AttachType::Devmap | AttachType::Cpumap => true,
+        AttachType::Dequeue => !(redirects || takes_ctx),
+        AttachType::Syscall => helper.is_for_syscalls(),
+    }
 }

@@ -25,8 +25,12 @@ impl Verifier<'_> {
             self.call_back_from_kfunc(kfunc.id, &meta)?;
         }
         self.process_section(kfunc.id)?;
-        let sleeps = kfunc.flags.has(KfuncFlags::SLEEPABLE);
-        self.check_may_sleep(kfunc.name, sleeps)?;
+        if kfunc.flags.has(KfuncFlags::SLEEPABLE)
+            && let Some(region) = self.wakeful_region()
+        {
+            let message = format!("kernel func {} is sleepable within {region} region", kfunc.name);
+            return Err(self.reject(Errno::EACCES, message));
+        }
         if kfunc.flags.has(KfuncFlags::RCU_PROTECTED) && !self.in_rcu_section() {
             let message =
                 format!("kernel func {} requires RCU critical section protection", kfunc.name);
@@ -50,9 +54,10 @@ impl Verifier<'_> {
             let message = format!("calling kernel function {name} is not allowed");
             let near = suggest::near(name, proto::kfuncs().map(|kfunc| kfunc.name));
             let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+            let who = if self.is_syscall() { "a syscall" } else { "an XDP" };
             let hint = format!(
-                "{near}docs/helpers.md lists the kfuncs an XDP program may call; guard a weak one \
-                 with bpf_ksym_exists()"
+                "{near}docs/helpers.md lists the kfuncs that {who} program may call; guard a weak \
+                 one with bpf_ksym_exists()"
             );
             return Err(self.reject_hint(Errno::EACCES, message, &hint));
         };
@@ -298,14 +303,17 @@ impl Verifier<'_> {
 }
 
 /// Whether a program of that type may call it at all: programs without a frame can't call kfuncs
-/// that need one, and programs with a frame can't take packets out of queues.
+/// that need one, programs with a frame can't take packets out of queues, and only programs that
+/// users call make crypto contexts.
 fn is_of_type(attach: AttachType, kfunc: &KfuncProto) -> bool {
-    let takes_out = kfunc.id == KfuncId::PacketDequeue
-        || kfunc.params.iter().any(|param| param.kind == KArg::Packet);
-    if attach != AttachType::Dequeue {
-        return !takes_out;
+    match attach {
+        AttachType::Xdp | AttachType::Devmap | AttachType::Cpumap => kfunc.is_for_xdp(),
+        AttachType::Dequeue => {
+            let takes_ctx = kfunc.params.iter().any(|param| param.kind == KArg::Ctx);
+            kfunc.takes_from_queues() || !(takes_ctx || kfunc.is_for_setup())
+        }
+        AttachType::Syscall => kfunc.is_for_syscalls(),
     }
-    takes_out || !kfunc.params.iter().any(|param| param.kind == KArg::Ctx)
 }
 
 /// Whether a structure contains only numbers, at any depth (`__btf_type_is_scalar_struct`).

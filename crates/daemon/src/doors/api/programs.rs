@@ -87,7 +87,8 @@ pub(super) async fn profile(
 }
 
 /// Runs a program on a packet, apart from traffic; with `live`, the daemon's ports then handle the
-/// frames according to the verdicts. Ends with EINTR after two seconds.
+/// frames according to the verdicts. Ends with EINTR after two seconds. With `context`, calls a
+/// program in section `syscall`.
 #[utoipa::path(post, path = "/v1/programs/{id}/run", params(("id" = u32, Path)),
     request_body = RunRequest,
     responses((status = 200, body = RunView), (status = 400, body = ErrorBody),
@@ -99,7 +100,10 @@ pub(super) async fn run(
     Body(request): Body<RunRequest>,
 ) -> Answer<RunView> {
     working(&control, move |control| {
-        let RunRequest { port, rx_queue, metadata, repeat, live, batch_size, data } = request;
+        if let Some(context) = &request.context {
+            return call(control, id, context);
+        }
+        let RunRequest { port, rx_queue, metadata, repeat, live, batch_size, data, .. } = request;
         let data = parse_hex(&data).ok_or_else(|| Refusal::bad("data: expected bytes in hex"))?;
         if batch_size.is_some() && !live {
             return Err(Refusal::bad("batch_size: only of live frames (EINVAL)"));
@@ -122,9 +126,28 @@ pub(super) async fn run(
             metadata: done.metadata,
             linear_end: done.linear_end,
             duration_ns: done.duration.as_nanos() as u64,
+            context: None,
         })
     })
     .await
+}
+
+/// Calls a program in section `syscall`.
+fn call(control: &Control, id: u32, context: &str) -> Result<RunView, Refusal> {
+    let context =
+        parse_hex(context).ok_or_else(|| Refusal::bad("context: expected bytes in hex"))?;
+    let mut session = control.read(Inner::session);
+    session.program(&Selector::Id(id)).map_err(|_none| no_program(id))?;
+    let called = session.call(&Selector::Id(id), &context);
+    let (retval, context) = called.map_err(|error| Refusal::refused(error.to_string()))?;
+    Ok(RunView {
+        retval,
+        data_out: String::new(),
+        metadata: 0,
+        linear_end: 0,
+        duration_ns: 0,
+        context: Some(hex(&context)),
+    })
 }
 
 fn find(control: &Control, id: u32) -> Result<ProgramView, Refusal> {

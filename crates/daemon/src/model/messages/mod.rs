@@ -130,6 +130,9 @@ pub struct RunView {
     pub linear_end: u32,
     /// Average duration of a run in nanoseconds.
     pub duration_ns: u64,
+    /// For a called program: the context as it left it, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
 }
 
 /// A program on a hook.

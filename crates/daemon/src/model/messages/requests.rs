@@ -158,6 +158,9 @@ pub struct RunRequest {
     pub live: bool,
     /// Number of live frames per burst, 1 to 256; defaults to 64.
     pub batch_size: Option<u32>,
+    /// Calls a program in section `syscall`, with this context in hex; there is no packet then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
 }
 
 impl LinkRequest {

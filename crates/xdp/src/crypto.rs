@@ -1,0 +1,189 @@
+//! Ciphers behind the kernel's crypto kfuncs.
+//!
+//! Kernel counterparts: `crypto/bpf_crypto_skcipher.c`, and the templates `ecb`, `cbc` and `ctr`.
+//! A cipher works on whole blocks in place. As in the kernel, the caller keeps the initialisation
+//! vector, which each call replaces by the one for the bytes that follow.
+
+#[cfg(test)]
+use std::cell::Cell;
+
+use aes::cipher::consts::U16;
+use aes::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
+use aes::{Aes128, Aes192, Aes256};
+use towpath_bpf::Errno;
+
+/// A cipher with its key, which is wiped when the cipher is dropped.
+pub(crate) struct Cipher {
+    mode: Mode,
+    aes: Aes,
+}
+
+/// Direction of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Encrypt,
+    Decrypt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Each block on its own.
+    Ecb,
+    /// Each block with the encrypted one before it.
+    Cbc,
+    /// A stream: the encrypted numbers of the blocks.
+    Ctr,
+}
+
+/// AES with a key of 128, 192 or 256 bits.
+enum Aes {
+    Bits128(Aes128),
+    Bits192(Aes192),
+    Bits256(Aes256),
+}
+
+impl Cipher {
+    /// The cipher of this name, with this key.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: no such cipher. `EINVAL`: no key of it has this length.
+    pub(crate) fn new(name: &[u8], key: &[u8]) -> Result<Cipher, Errno> {
+        let mode = Mode::of(name).ok_or(Errno::EOPNOTSUPP)?;
+        let aes = match key.len() {
+            16 => Aes128::new_from_slice(key).map(Aes::Bits128),
+            24 => Aes192::new_from_slice(key).map(Aes::Bits192),
+            _ => Aes256::new_from_slice(key).map(Aes::Bits256),
+        };
+        let aes = aes.map_err(|_other_length| Errno::EINVAL)?;
+        #[cfg(test)]
+        LIVE.with(|live| live.set(live.get() + 1));
+        Ok(Cipher { mode, aes })
+    }
+
+    /// Whether there is a cipher of this name.
+    pub(crate) fn is_known(name: &[u8]) -> bool {
+        Mode::of(name).is_some()
+    }
+
+    /// Bytes of its initialisation vector.
+    pub(crate) fn iv_bytes(&self) -> usize {
+        match self.mode {
+            Mode::Ecb => 0,
+            Mode::Cbc | Mode::Ctr => BLOCK_BYTES,
+        }
+    }
+
+    /// Number of the first bytes of `len` that it can work on: all, or those of whole blocks.
+    pub(crate) fn takes(&self, len: usize) -> usize {
+        match self.mode {
+            Mode::Ecb | Mode::Cbc => len - len % BLOCK_BYTES,
+            Mode::Ctr => len,
+        }
+    }
+
+    /// Encrypts or decrypts bytes in place; `iv` is then the vector for the bytes that follow.
+    ///
+    /// # Panics
+    ///
+    /// If the cipher does not take that number of bytes ([`Cipher::takes`]).
+    pub(crate) fn apply(&self, direction: Direction, bytes: &mut [u8], iv: &mut [u8; BLOCK_BYTES]) {
+        assert_eq!(self.takes(bytes.len()), bytes.len(), "whole blocks");
+        match &self.aes {
+            Aes::Bits128(aes) => apply(aes, self.mode, direction, bytes, iv),
+            Aes::Bits192(aes) => apply(aes, self.mode, direction, bytes, iv),
+            Aes::Bits256(aes) => apply(aes, self.mode, direction, bytes, iv),
+        }
+    }
+}
+
+/// Ciphers of the calling thread that are alive.
+#[cfg(test)]
+pub(crate) fn live() -> usize {
+    LIVE.with(Cell::get)
+}
+
+#[cfg(test)]
+thread_local! {
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+}
+
+#[cfg(test)]
+impl Drop for Cipher {
+    fn drop(&mut self) {
+        LIVE.with(|live| live.set(live.get() - 1));
+    }
+}
+
+impl Mode {
+    fn of(name: &[u8]) -> Option<Mode> {
+        match name {
+            b"ecb(aes)" => Some(Mode::Ecb),
+            b"cbc(aes)" => Some(Mode::Cbc),
+            b"ctr(aes)" => Some(Mode::Ctr),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Cipher {
+    /// Says nothing about the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cipher").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+fn apply<C>(aes: &C, mode: Mode, direction: Direction, bytes: &mut [u8], iv: &mut [u8; BLOCK_BYTES])
+where
+    C: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16>,
+{
+    let (blocks, _rest) = Block::<C>::slice_as_chunks_mut(bytes);
+    match (mode, direction) {
+        (Mode::Ecb, Direction::Encrypt) => aes.encrypt_blocks(blocks),
+        (Mode::Ecb, Direction::Decrypt) => aes.decrypt_blocks(blocks),
+        (Mode::Cbc, Direction::Encrypt) => {
+            for block in blocks {
+                xor(block, iv);
+                aes.encrypt_block(block);
+                iv.copy_from_slice(block);
+            }
+        }
+        (Mode::Cbc, Direction::Decrypt) => {
+            for group in blocks.chunks_mut(GROUP_BLOCKS) {
+                let mut before = [Block::<C>::default(); GROUP_BLOCKS];
+                before[..group.len()].copy_from_slice(group);
+                aes.decrypt_blocks(group);
+                for (block, before) in group.iter_mut().zip(&before) {
+                    xor(block, iv);
+                    iv.copy_from_slice(before);
+                }
+            }
+        }
+        (Mode::Ctr, _) => {
+            for group in bytes.chunks_mut(GROUP_BLOCKS * BLOCK_BYTES) {
+                let mut stream = [Block::<C>::default(); GROUP_BLOCKS];
+                let stream = &mut stream[..group.len().div_ceil(BLOCK_BYTES)];
+                for block in &mut *stream {
+                    block.copy_from_slice(iv);
+                    *iv = u128::from_be_bytes(*iv).wrapping_add(1).to_be_bytes();
+                }
+                aes.encrypt_blocks(stream);
+                for (bytes, block) in group.chunks_mut(BLOCK_BYTES).zip(&*stream) {
+                    xor(bytes, block);
+                }
+            }
+        }
+    }
+}
+
+fn xor(bytes: &mut [u8], with: &[u8]) {
+    bytes.iter_mut().zip(with).for_each(|(byte, with)| *byte ^= with);
+}
+
+/// Bytes of a block of AES.
+pub(crate) const BLOCK_BYTES: usize = 16;
+/// Blocks that are worked on together.
+const GROUP_BLOCKS: usize = 8;
+
+#[cfg(test)]
+mod tests;
