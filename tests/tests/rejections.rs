@@ -1,8 +1,8 @@
 //! Refusals of programs, word for word: message, instruction, known registers, hint.
 //!
 //! `tests/data/rejections/*.golden` have the texts: of the mistakes of every day in
-//! `everyday.txt` beside them, of dequeue programs in the folder below, and of the refused programs
-//! of `tests/data/history`.
+//! `everyday.txt` beside them, of dequeue programs and of programs that users call in the folders
+//! below, and of the refused programs of `tests/data/history`.
 //! `TOWPATH_BLESS=1 cargo test -p towpath-tests --test rejections` rewrites them; read the
 //! difference.
 
@@ -24,9 +24,11 @@ fn rejections_read_as_before() {
     let (mut count, mut stale) = (0, Vec::new());
     // Dequeue programs, which no kernel has.
     let dequeue = history::read("tests/data/rejections/dequeue").expect("tables");
+    let called = history::read("tests/data/rejections/syscalls").expect("tables");
     let of = |attach: AttachType| move |theme: Theme| (theme, attach);
-    let themes = themes.into_iter().map(of(AttachType::Xdp));
-    for (theme, attach) in themes.chain(dequeue.into_iter().map(of(AttachType::Dequeue))) {
+    let others = dequeue.into_iter().map(of(AttachType::Dequeue));
+    let others = others.chain(called.into_iter().map(of(AttachType::Syscall)));
+    for (theme, attach) in themes.into_iter().map(of(AttachType::Xdp)).chain(others) {
         let (text, rejections) = page(&theme, attach);
         count += rejections;
         let path = repository().join(format!("tests/data/rejections/{}.golden", theme.name));
@@ -120,9 +122,16 @@ fn the_running_kernel_refuses_them_too() {
         Err(why) => return eprintln!("skipped: {why}"),
     };
     let themes = history::read("tests/data/rejections").expect("tables");
+    let called = history::read("tests/data/rejections/syscalls").expect("tables");
+    let all = themes.iter().map(|theme| (theme, AttachType::Xdp));
+    let all = all.chain(called.iter().map(|theme| (theme, AttachType::Syscall)));
+    let programs = all.flat_map(|(theme, attach)| {
+        let programs = theme.entries.iter().flat_map(|it| &it.programs);
+        programs.map(move |program| (program, attach))
+    });
     let mut accepted = Vec::new();
-    for program in themes.iter().flat_map(|theme| &theme.entries).flat_map(|it| &it.programs) {
-        let linked = program.linked(kernel.btf()).expect("a program");
+    for (program, attach) in programs {
+        let linked = Linked { attach, ..program.linked(kernel.btf()).expect("a program") };
         let maps = kernel.load_maps(&linked.maps).expect("maps");
         if verdict::kernel(&kernel, &linked, &maps, true).is_accepted() {
             accepted.push(&program.name);

@@ -1,6 +1,7 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
 mod bond;
+mod called;
 mod cases;
 mod daemon;
 mod demo;

@@ -82,6 +82,12 @@ extern int bpf_ct_set_nat_info(struct nf_conn___init *, union nf_inet_addr *, in
 extern struct xfrm_state *bpf_xdp_get_xfrm_state(struct xdp_md *ctx,
 	struct bpf_xfrm_state_opts *opts, u32 sz) __ksym;
 extern void bpf_xdp_xfrm_state_release(struct xfrm_state *x) __ksym;
+extern struct bpf_crypto_ctx *bpf_crypto_ctx_create(const struct bpf_crypto_params *params,
+	u32 size, int *err) __ksym;
+extern struct bpf_crypto_ctx *bpf_crypto_ctx_acquire(struct bpf_crypto_ctx *ctx) __ksym;
+extern void bpf_crypto_ctx_release(struct bpf_crypto_ctx *ctx) __ksym;
+extern int bpf_crypto_encrypt(struct bpf_crypto_ctx *ctx, const struct bpf_dynptr *s,
+	const struct bpf_dynptr *d, const struct bpf_dynptr *iv) __ksym;
 extern int bpf_crypto_decrypt(struct bpf_crypto_ctx *ctx, const struct bpf_dynptr *s,
 	const struct bpf_dynptr *d, const struct bpf_dynptr *iv) __ksym;
 extern int bpf_strcmp(const char *a, const char *b) __ksym;

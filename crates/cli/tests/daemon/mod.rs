@@ -6,6 +6,7 @@ mod bound;
 mod bpftool;
 mod bridge;
 mod browser;
+mod called;
 mod doors;
 mod dump;
 mod ending;

@@ -79,6 +79,11 @@ fn test_runs() {
 }
 
 #[test]
+fn syscalls() {
+    compare("syscalls.txt");
+}
+
+#[test]
 fn live_frames() {
     compare("live_frames.txt");
 }
