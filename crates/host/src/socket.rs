@@ -52,9 +52,13 @@ pub struct Access {
 /// By default owner and group may connect, and both are those of this process.
 impl Default for Access {
     fn default() -> Access {
-        Access { mode: 0o660, owner: None, group: None }
+        Access { mode: MODE_DEFAULT, owner: None, group: None }
     }
 }
+
+/// Default permissions of sockets: owner and group may connect.
+pub const MODE_DEFAULT: u32 = 0o660;
+const _: () = assert!(MODE_DEFAULT & 0o117 == 0, "others have no access");
 
 /// Listens at a path, without blocking. A socket file without a listener is replaced.
 ///

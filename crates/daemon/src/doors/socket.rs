@@ -1,5 +1,7 @@
 //! Unix sockets of the daemon: each is used by one daemon at a time, and taken over from a dead
 //! one.
+//!
+//! Users who may connect by default: `MODE_DEFAULT` of [`towpath_host::socket`].
 
 use std::fs::{self, File};
 use std::io;

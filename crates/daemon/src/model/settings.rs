@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
+use towpath_host::socket::MODE_DEFAULT;
 
 use crate::model::map_metric::MapMetric;
 
@@ -67,11 +68,11 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             socket: PathBuf::from(SOCKET),
-            mode: SOCKET_MODE,
+            mode: MODE_DEFAULT,
             group: None,
             http: None,
             xsk: None,
-            xsk_mode: SOCKET_MODE,
+            xsk_mode: MODE_DEFAULT,
             xsk_group: None,
             metrics: None,
             map_metrics: Vec::new(),
@@ -165,8 +166,6 @@ impl Token {
 pub const SOCKET: &str = "/run/towpath/towpath.sock";
 /// Default path of the socket for AF_XDP applications, with the default API socket.
 const XSK_SOCKET: &str = "/run/towpath/xsk.sock";
-/// Default permissions of the API's socket: owner and group may connect.
-const SOCKET_MODE: u32 = 0o660;
-const _: () = assert!(SOCKET_MODE & 0o117 == 0, "others have no access");
+
 /// Shortest token, in bytes: 64 random bits, as `openssl rand -hex 8` prints.
 const TOKEN_BYTES_MIN: usize = 16;
