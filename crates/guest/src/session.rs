@@ -1,4 +1,7 @@
-//! Sessions: the current one, and the requests that are new.
+//! Sessions of a guest's agent: tells new requests from repeated ones.
+//!
+//! `Guest::reset` and `Guest::note_connection` (`guest.rs`) decide when the guest's programs and
+//! maps are removed, and when they stay.
 
 use std::collections::VecDeque;
 

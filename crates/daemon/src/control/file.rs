@@ -1,4 +1,7 @@
 //! The configuration file: parsing of TOML into settings of the daemon and a wanted state.
+//!
+//! Changes that wait for a restart are found by `Settings::differences` (`model/settings.rs`), and
+//! for workers and frames by `Live::reconcile_within` (`live/mod.rs`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

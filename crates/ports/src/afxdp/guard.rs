@@ -1,4 +1,6 @@
 //! A program that keeps frames off the host's stack while the port owns all frames of an interface.
+//!
+//! `Afxdp::new` (`mod.rs`) refuses an interface with a program of somebody else.
 
 use std::fmt;
 

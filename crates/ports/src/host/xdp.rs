@@ -1,4 +1,6 @@
 //! The XDP program attached to an interface (`RTM_GETLINK`, `IFLA_XDP`).
+//!
+//! `Afxdp::new` (`afxdp/mod.rs`) refuses an interface that has one.
 
 use std::io;
 
