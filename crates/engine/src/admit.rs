@@ -1,6 +1,6 @@
-//! Whether a target takes a frame: the port is up, and the frame not longer than its MTU with
-//! Ethernet header and VLAN tag (`xdp_ok_fwd_dev`); the port sends redirected frames and, if the
-//! frame has some, frags (`__xdp_enqueue`).
+//! Checks whether a target takes a frame. The port must be up and accept redirected frames
+//! (`__xdp_enqueue`). The frame must not be longer than the port's MTU plus Ethernet header and
+//! VLAN tag (`xdp_ok_fwd_dev`). If the frame has frags, the port must send frags.
 
 use towpath_xdp::Frame;
 use towpath_xdp::frame::ETH_HLEN;
@@ -9,7 +9,7 @@ use crate::counters::DropReason;
 use crate::snapshot::{Port, Snapshot};
 use crate::target::{Check, Target};
 
-/// Whether a target takes a frame.
+/// Checks whether a target takes a frame; fails with the reason to drop it.
 pub(crate) fn admit(target: &Target, snapshot: &Snapshot, frame: &Frame) -> Result<(), DropReason> {
     if target.check == Check::Nothing {
         return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! A worker that finds no work reads the clock anyway, to know when to sleep. The time between two
 //! such readings counts as work if the worker found some in between, so that it reads no clock
-//! while frames arrive. The watch samples which program each worker runs, and thereby each
+//! while frames arrive. The watch samples which program each worker runs; the samples give each
 //! program's share of the time.
 
 use std::collections::{HashMap, VecDeque};

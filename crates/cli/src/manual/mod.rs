@@ -26,14 +26,14 @@ pub(crate) fn manual(dir: Option<&Path>, output: &mut Output) -> Result<(), CliE
         .map_err(|source| CliError::File { path: dir.to_owned(), source })
 }
 
-/// The command with all inherited options, by which pages list global options.
+/// The command with all inherited options, so that each page lists the global ones.
 fn whole() -> Command {
     let mut command = args::command().disable_help_subcommand(true);
     command.build();
     command
 }
 
-/// Writes the pages of a command and of those below it; `verb` is its words behind `towpath`.
+/// Writes the pages of a command and of those below it; `verb` is its words after `towpath`.
 fn write_all(command: &Command, verb: &str, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_all(below, format!("{verb} {}", below.get_name()).trim_start(), dir)?;

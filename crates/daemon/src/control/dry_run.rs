@@ -15,7 +15,7 @@ use crate::live::files::ObjectFiles;
 use crate::model::kinds::bond;
 use crate::model::state::{HookState, PortState, ProgramState, State};
 
-/// A probable mistake in a state that works.
+/// A probable mistake in a valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// The port.

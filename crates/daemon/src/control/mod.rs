@@ -622,7 +622,7 @@ impl Control {
             let step = self.news.step.lock().clone();
             let step = if step.is_empty() { step } else { format!(" ({step})") };
             let message = format!(
-                "{what} waits for {other}, which takes {:.1} s by now{step}: try again",
+                "{what} waits for {other}, which has taken {:.1} s so far{step}: try again",
                 since.as_secs_f64()
             );
             Refusal::busy(message)

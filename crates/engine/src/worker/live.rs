@@ -33,7 +33,7 @@ pub struct LiveRun {
     batch: u32,
     took: Duration,
     took_max: Duration,
-    /// Since when no frame could be allocated.
+    /// Start of the current period without free frames.
     starved: Option<Instant>,
     failure: Option<LiveError>,
     frames: Vec<Frame>,

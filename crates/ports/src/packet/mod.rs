@@ -42,7 +42,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Hands frames to the driver without the interface's queueing discipline (`tc qdisc`).
     pub qdisc_bypass: bool,
-    /// Receives frames for other addresses than the interface's, too.
+    /// Also receives frames for addresses other than the interface's.
     pub promiscuous: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fanout {
-    /// By flow: both directions of a conversation may differ.
+    /// By flow; the two directions of a connection may go to different queues.
     #[default]
     Hash,
     /// In turn.

@@ -1,5 +1,5 @@
 //! Metadata in a frame's second cache line, besides offload work ([`super::offload`]): RX metadata
-//! of the ingress port, and requests of the sender.
+//! of the ingress port, and requests for the transmitting port.
 //!
 //! RX metadata is a device's information about a received packet. Programs read it with the kfuncs
 //! `bpf_xdp_metadata_rx_*`, and correct it with `bpf_xdp_store_rx_*`. It stays with the frame
@@ -330,8 +330,9 @@ impl Body {
         }
     }
 
-    /// Moves the frame to another port of this process: requests to its sender end here. Offload
-    /// work stays, as with veth, and so do RX metadata and the port of first arrival.
+    /// Moves the frame to another port of this process: requests for the transmitting port are
+    /// dropped here. Offload work stays, as with veth, and so do RX metadata and the port of first
+    /// arrival.
     #[inline]
     pub fn cross(&mut self) {
         debug_assert!(!self.has_tx_request(), "it was sent");
@@ -346,7 +347,7 @@ impl Body {
         self.copy_metadata(from, flag::RX_METADATA | flag::NEW | flag::ORIGIN);
     }
 
-    /// Replaces the second line by the part `part` of another frame's.
+    /// Copies the metadata selected by the flags `part` from another frame.
     pub(super) fn copy_metadata(&mut self, from: &Body, part: u32) {
         let flags = from.flags & part;
         self.flags = self.flags & !flag::METADATA | flags;

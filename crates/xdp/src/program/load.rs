@@ -98,7 +98,7 @@ impl<'a> Loader<'a> {
         &self.maps
     }
 
-    /// State shared by its programs beside maps: clock, printed lines, host.
+    /// State, besides maps, that the object's programs share: clock, printed lines, host.
     pub fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }
@@ -337,7 +337,7 @@ fn ready(
     })
 }
 
-/// Machine code if requested, or why it cannot be made.
+/// Compiles the program if requested; fails with the reason.
 fn compile(
     verified: Option<&Verified>,
     maps: &MapSet,

@@ -1,4 +1,4 @@
-//! cpumaps: hands frames to other workers.
+//! Targets for cpumap entries, which hand frames to other workers.
 
 use std::sync::Arc;
 
