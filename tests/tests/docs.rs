@@ -37,6 +37,27 @@ fn what_the_docs_name_is_there() {
 }
 
 #[test]
+fn rules_are_in_the_files_that_the_table_names() {
+    let page = fs::read_to_string(top().join("docs/architecture.md")).expect("it is UTF-8");
+    let mut looked_at = 0;
+    for (line, row) in text_lines(section(&page, "To change a rule, see")) {
+        let mut file = String::new();
+        let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+        for named in between(last, '`') {
+            if named.contains('/') {
+                file = fs::read_to_string(top().join(named)).expect("a file with rules");
+                continue;
+            }
+            let name = named.rsplit("::").next().unwrap_or(named);
+            let is_there = file.lines().any(|code| defined_by_keyword(code).any(|it| it == name));
+            assert!(is_there, "line {line} of the table: the file doesn't define {named}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 100, "only {looked_at} names were found");
+}
+
+#[test]
 fn the_page_of_figures_is_what_the_result_files_say() {
     let script = top().join("scripts/performance.py");
     let checked = Command::new("python3").arg(script).arg("--check").output();
@@ -193,10 +214,25 @@ fn beside(page: &Path, target: &str) -> PathBuf {
 /// Names that a line of code may define: what follows a keyword, fields, variants, entries of
 /// tables.
 fn defined(line: &str) -> Vec<&str> {
-    let words: Vec<&str> = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let after = words.windows(2).filter(|pair| KEYWORDS.contains(&pair[0])).map(|pair| pair[1]);
-    let first = words.iter().copied().find(|word| !word.is_empty() && !VISIBILITIES.contains(word));
-    after.chain(first.filter(|_| !line.trim_start().starts_with("//"))).collect()
+    let first = words(line).find(|word| !word.is_empty() && !VISIBILITIES.contains(word));
+    let first = first.filter(|_| !line.trim_start().starts_with("//"));
+    defined_by_keyword(line).chain(first).collect()
+}
+
+/// Names that follow a keyword in a line of code.
+fn defined_by_keyword(line: &str) -> impl Iterator<Item = &str> {
+    let pairs = words(line).zip(words(line).skip(1));
+    pairs.filter(|(keyword, _)| KEYWORDS.contains(keyword)).map(|(_, name)| name)
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+/// The text between a heading of a page and the next one.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).expect("a heading");
+    rest.split_once("\n## ").map_or(rest, |(section, _)| section)
 }
 
 fn top() -> PathBuf {
