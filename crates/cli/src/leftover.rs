@@ -1,6 +1,6 @@
-//! Settings that an object leaves to its loader besides sizes of maps: constants, jump tables and
-//! maps that another program fills. A program without them is refused, or does next to nothing; the
-//! report names the reason, and the option that helps.
+//! Settings that an object leaves to its loader besides sizes of maps: constants, program arrays
+//! and maps that another program fills. A program without them is refused, or does next to nothing;
+//! the report names the reason, and the option that helps.
 
 use towpath_bpf::map::Values;
 use towpath_bpf::{Linked, Object};
@@ -19,7 +19,7 @@ pub(crate) fn constants(object: &Object) -> Option<String> {
     ))
 }
 
-/// Empty jump tables, and empty maps that others fill, for a program that does little.
+/// Empty program arrays, and empty maps that others fill, for a program that does little.
 pub(crate) fn contents(linked: &Linked) -> Vec<String> {
     let maps = linked.maps.iter().filter(|map| map.section.is_none());
     maps.filter_map(|map| {

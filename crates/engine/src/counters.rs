@@ -139,8 +139,8 @@ pub struct FrameCounters {
     rounds: Rounds,
 }
 
-/// A worker's rounds. Between two of them a worker holds no frames, so that frames that came and
-/// are not gone are lost.
+/// A worker's rounds. Between two rounds a worker holds no frames: those that came to it and are
+/// not counted as gone are lost.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Rounds {

@@ -188,7 +188,7 @@ impl Owner {
 }
 
 impl Kind {
-    /// Whether frames go on from here to other targets of this worker.
+    /// Whether this target passes frames to other targets of this worker.
     pub(crate) fn is_inner(self) -> bool {
         matches!(
             self,

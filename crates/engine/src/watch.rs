@@ -246,7 +246,7 @@ pub const LATE: Duration = Duration::from_millis(100);
 /// Time after which a program that does not return is stopped, unless
 /// [`Engine::set_patience`](crate::Engine::set_patience) sets another one.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Shortest run of a program that can be what holds a worker.
+/// Shortest run for which a program is considered to hold its worker.
 const RUN_MIN: Duration = Duration::from_millis(20);
 /// Interval of the watch.
 const PERIOD: Duration = Duration::from_millis(20);

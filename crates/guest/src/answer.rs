@@ -45,7 +45,7 @@ impl Guest {
         }
     }
 
-    /// Records a refusal for people: each new one is an event.
+    /// Records a refusal for the operator: each new one is an event.
     fn note_refusal(&self, state: &mut State, header: &Header, refusal: &Refusal) {
         state.counts.refused += 1;
         let command = header.command().map_or("a message", |command| command.name());

@@ -42,7 +42,7 @@ pub enum Endpoint {
 pub struct Channel {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The file of the socket that this made. It is dropped after the thread has ended.
+    /// The socket file that was made here. It is dropped after the thread has ended.
     _made: Option<SocketFile>,
 }
 

@@ -24,7 +24,7 @@ pub trait Edge: fmt::Debug + Send + Sync {
     /// Number of restarts of the guest so far: it was reset, or replaced by another one.
     fn restarts(&self) -> u64;
 
-    /// Reports an event to people.
+    /// Reports an event to the operator.
     fn tell(&self, text: &str);
 }
 

@@ -26,7 +26,7 @@ pub struct Guest {
     env: Arc<Env>,
     pub(crate) edge: Arc<dyn Edge>,
     pub(crate) state: Mutex<State>,
-    /// The status before a check of a program or types, which takes long.
+    /// The previous status, for readers while a program or types are checked, which takes long.
     meanwhile: Mutex<Option<Status>>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Owned {
     pub(crate) attached: [Option<u32>; 2],
 }
 
-/// Counters, for people.
+/// Counters for display.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,

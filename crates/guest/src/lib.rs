@@ -1,9 +1,9 @@
 //! The host's side of guest offload: the requests of a virtual machine's agent, and their limits.
 //!
-//! A [`Guest`] belongs to one port: its objects (a separate set, so that it contains nothing of the
-//! host's or of another guest's), handles, limits and counters. It answers messages of any content;
-//! a [`Channel`] receives them from a socket. [`Edge`] is the place where programs run. A restart
-//! of the guest removes its objects ([`Guest::reset`]); a new connection of its agent keeps them
+//! A [`Guest`] belongs to one port: its objects (a separate set, without objects of the host or of
+//! other guests), handles, limits and counters. It answers messages of any content; a [`Channel`]
+//! receives them from a socket. [`Edge`] is the place where programs run. A restart of the guest
+//! removes its objects ([`Guest::reset`]); a new connection of its agent keeps them
 //! ([`Guest::note_connection`]). `docs/guest-offload.md` is the protocol.
 
 #![forbid(unsafe_code)]

@@ -42,8 +42,8 @@ pub enum Rules {
     /// accesses under any rules.
     #[default]
     Masked,
-    /// All rules of the kernel for users without `CAP_PERFMON`. Few programs satisfy them that
-    /// parse behind headers of varying length.
+    /// All rules of the kernel for users without `CAP_PERFMON`. Few programs that parse data behind
+    /// headers of varying length satisfy them.
     Kernel,
 }
 

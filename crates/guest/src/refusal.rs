@@ -9,7 +9,7 @@ use towpath_guest_client::wire::Malformed;
 pub struct Refusal {
     /// Error number, as `bpf(2)` would return it.
     pub errno: Errno,
-    /// Message for people.
+    /// Message for the user.
     pub text: String,
     /// Name of the limit that would be exceeded, if that is the reason.
     pub limit: Option<&'static str>,

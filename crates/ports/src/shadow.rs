@@ -14,8 +14,8 @@ use crate::tap::{self, Tap};
 /// Options of a shadow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The network namespace it is in: a name that `ip netns` knows, or a path. In another
-    /// namespace than the process's, its ifindex is not valid for the port.
+    /// The network namespace it is in: a name that `ip netns` knows, or a path. In a namespace
+    /// other than the process's, its ifindex is not valid for the port.
     pub netns: Option<String>,
     /// The interface's name; by default the port's.
     pub name: Option<String>,

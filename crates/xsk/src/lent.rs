@@ -1,9 +1,9 @@
 //! Chunks as frames (zero copy): the state of each chunk that is in use.
 //!
-//! A chunk is the application's until it comes by the fill ring, when it becomes a frame to receive
-//! into, or by the tx ring, when it becomes a frame to send. Frames come back in two ways: their
-//! holder puts them back, or they were dropped. Then the use of the chunk decides what happens.
-//! When an application names a chunk twice, bytes are copied the second time, as without zero copy.
+//! A chunk belongs to the application until its address arrives in the fill ring (it becomes a
+//! frame to receive into) or in the tx ring (it becomes a frame to send). A frame comes back when
+//! its holder puts it back or drops it; the use of its chunk then decides what happens. If an
+//! application names a chunk twice, bytes are copied the second time, as without zero copy.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub(crate) struct Lent {
     /// By chunk.
     ways: Vec<Way>,
     dropped: Vec<usize>,
-    /// Number of packets that were sent, and whose frames are still in use.
+    /// Number of sent packets whose frames are still in use.
     unfinished: u32,
 }
 
@@ -44,7 +44,7 @@ impl Lent {
         Lent { chunks, ways, dropped: Vec::new(), unfinished: 0 }
     }
 
-    /// An empty frame in a chunk, to receive into; `None` when it is on its way already.
+    /// An empty frame in a chunk, to receive into; `None` if the chunk is in use already.
     #[inline]
     pub(crate) fn take(&mut self, chunk: u64) -> Option<Frame> {
         self.chunks.take(chunk as usize / CHUNK_BYTES)
@@ -57,7 +57,7 @@ impl Lent {
         self.chunks.put(frame).map(|number| (number * CHUNK_BYTES) as u64)
     }
 
-    /// Whether a frame is one that was taken here to receive into.
+    /// Whether a frame was made here, to receive into.
     #[inline]
     pub(crate) fn has(&self, frame: &Frame) -> bool {
         self.chunks.number_of(frame).is_some_and(|number| self.ways[number] == Way::Rx)
@@ -69,8 +69,8 @@ impl Lent {
         self.chunks.number_of(frame).map(|number| (number * CHUNK_BYTES) as u64)
     }
 
-    /// A frame with the packet of `len` bytes that is at an address already; `None` when it does
-    /// not lie as frames do, or its chunk is on its way.
+    /// A frame with the packet of `len` bytes at an address; `None` if its bytes can't be a frame's
+    /// packet, or if its chunk is in use already.
     pub(crate) fn frame_at(&mut self, data: u64, len: usize) -> Option<Frame> {
         let (number, offset) = (data as usize / CHUNK_BYTES, data as usize % CHUNK_BYTES);
         let mut frame = self.chunks.take(number)?;
@@ -83,8 +83,8 @@ impl Lent {
         Some(frame)
     }
 
-    /// Notes that the port took the packet at `data`: its chunk is the application's when the frame
-    /// is gone. Returns whether the frame is gone already.
+    /// Notes that the port took the packet at `data`: its chunk returns to the application when the
+    /// frame is freed. Returns whether the frame was freed already.
     pub(crate) fn sent(&mut self, data: u64, addr: u64) -> bool {
         let way = &mut self.ways[data as usize / CHUNK_BYTES];
         let is_gone = *way == Way::TxGone;
@@ -99,13 +99,13 @@ impl Lent {
         *way = if *way == Way::TxGone { Way::Rx } else { Way::Unsent };
     }
 
-    /// Number of packets that were sent, and whose frames are still in use.
+    /// Number of sent packets whose frames are still in use.
     pub(crate) fn unfinished(&self) -> u32 {
         self.unfinished
     }
 
-    /// Processes the frames that are gone: chunks to receive into are free again, packets that were
-    /// sent are completed.
+    /// Processes the frames that were freed: chunks to receive into are free again, packets that
+    /// were sent are completed.
     pub(crate) fn reclaim(&mut self, fill: &mut Fill, completion: &mut Completion) {
         self.chunks.take_dropped(&mut self.dropped);
         if self.dropped.is_empty() {

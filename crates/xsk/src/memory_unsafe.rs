@@ -1,14 +1,14 @@
-//! Packet memory of an application: a file of its own that it passed to us.
+//! Packet memory of an application: a file that it passed to the daemon.
 //!
 //! The application can write to it at any time, so nothing here is ever a Rust reference: bytes are
 //! copied in and out. It could also make the file shorter, after which an access to the mapping
-//! would be fatal (`SIGBUS`). A memfd can be sealed against that (`F_SEAL_SHRINK`), which we do
-//! ourselves when the application has not. Any other file is read and written by system calls,
-//! which fail where the file has ended: slower, and as safe.
+//! would be fatal (`SIGBUS`). A memfd can be sealed against that (`F_SEAL_SHRINK`), which is done
+//! here if the application has not done it. Any other file is read and written by system calls,
+//! which fail beyond the file's end: this is slower, but as safe.
 //!
-//! The file must be in a tmpfs, as memfds are. A file system in user space could leave us waiting
-//! for ever, and huge pages that the application gives back (`FALLOC_FL_PUNCH_HOLE`) may not be
-//! there again at the next touch, seal or not.
+//! The file must be in a tmpfs, as memfds are. A file system in user space could block the daemon
+//! forever, and huge pages that the application gives back (`FALLOC_FL_PUNCH_HOLE`) may be missing
+//! at the next access, even if the file is sealed.
 
 #![expect(unsafe_code, reason = "memory shared with applications")]
 
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     /// Its offset in the file.
     start: u64,
     len: usize,
-    /// `None` when the file could become shorter.
+    /// `None` if the file could become shorter.
     base: Option<NonNull<u8>>,
 }
 
@@ -41,20 +41,20 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` bytes of a file from `start` on, which must be there.
+    /// `len` bytes of a file from `start` on, which must exist.
     pub(crate) fn new(fd: OwnedFd, start: u64, len: u64) -> Result<Memory, Errno> {
         let size = usize::try_from(len).map_err(|_too_long| Errno::INVAL)?;
         let end = start.checked_add(len).ok_or(Errno::INVAL)?;
         if len > BYTES_MAX {
             return Err(Errno::NOBUFS);
         }
-        // Devices have places in a tmpfs, too.
+        // Device files can be in a tmpfs, too.
         let is_file = FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile;
         if !is_file || fstatfs(&fd)?.f_type != TMPFS_MAGIC {
             return Err(Errno::OPNOTSUPP);
         }
         let is_sealed = seal(fd.as_fd());
-        // After sealing: before, the length would be worth nothing.
+        // The length is read after sealing, because it could have changed before.
         let there = fstat(&fd).map_err(|_not_a_file| Errno::INVAL)?.st_size;
         if u64::try_from(there).unwrap_or(0) < end {
             return Err(Errno::FAULT);
@@ -69,8 +69,8 @@ impl Memory {
         Some(Mapping { base: self.base?, len: self.len as u64, of: PhantomData })
     }
 
-    /// Maps it once more, for frames in it ([`towpath_xdp::frame::external`]). An error when the
-    /// file could become shorter, or the system has no more room.
+    /// Maps it once more, for frames in it ([`towpath_xdp::frame::external`]). Fails if the file
+    /// could become shorter, or if the system has no more room.
     pub(crate) fn chunks(&self) -> io::Result<Chunks> {
         if self.base.is_none() {
             return Err(Errno::OPNOTSUPP.into());
@@ -78,11 +78,11 @@ impl Memory {
         Chunks::map(self.fd.try_clone()?, self.start, self.len)
     }
 
-    /// Puts bytes at an offset; an error when the file has become shorter.
+    /// Writes bytes at an offset; fails if the file has become shorter.
     ///
     /// # Panics
     ///
-    /// If they would lie outside.
+    /// If the bytes would exceed the memory.
     #[inline]
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self.mapping() {
@@ -97,11 +97,11 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::write`], of bytes that an application may write to meanwhile.
+    /// As [`Memory::write`], for bytes that an application may change meanwhile.
     ///
     /// # Panics
     ///
-    /// If they would lie outside.
+    /// If the bytes would exceed the memory.
     #[inline]
     pub(crate) fn write_shared(&self, offset: u64, bytes: SharedBytes<'_>) -> io::Result<()> {
         self.check(offset, bytes.len());
@@ -116,11 +116,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes from an offset; an error when the file has become shorter.
+    /// Copies bytes from an offset; fails if the file has become shorter.
     ///
     /// # Panics
     ///
-    /// If they would lie outside.
+    /// If the bytes would exceed the memory.
     #[inline]
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.check(offset, bytes.len());
@@ -172,11 +172,11 @@ pub(crate) struct Mapping<'a> {
 }
 
 impl Mapping<'_> {
-    /// Puts bytes at an offset.
+    /// Writes bytes at an offset.
     ///
     /// # Panics
     ///
-    /// If they would lie outside.
+    /// If the bytes would exceed the memory.
     #[inline]
     pub(crate) fn write(self, offset: u64, bytes: &[u8]) {
         let end = offset.checked_add(bytes.len() as u64);
@@ -185,15 +185,14 @@ impl Mapping<'_> {
         unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset as usize), bytes.len()) };
     }
 
-    /// Asks the processor to fetch the memory at an offset, which will be written soon; any offset
-    /// is allowed.
+    /// Prefetches the memory at an offset for writing; any offset is allowed.
     #[inline]
     pub(crate) fn prefetch(self, offset: u64) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
             let address = self.base.as_ptr().wrapping_add(offset as usize);
-            // SAFETY: prefetching touches nothing, and no address is a bad one for it.
+            // SAFETY: prefetching accesses nothing, and every address is allowed.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -210,8 +209,8 @@ impl Drop for Memory {
     }
 }
 
-/// Copies bytes. Small packets with moves as wide as they are long, halves overlapping: a call
-/// costs as much as they do.
+/// Copies bytes. A small packet is copied as two overlapping parts of a fixed size, without a call,
+/// which would cost as much as the copy.
 ///
 /// # Safety
 ///

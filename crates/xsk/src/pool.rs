@@ -67,11 +67,11 @@ impl BufferPool {
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub(crate) ring: Consumer<Mapped<u64>>,
-    /// Chunks that were taken from the ring, and not needed after all.
+    /// Chunks that were taken from the ring but turned out not to be needed.
     pub(crate) returned: Vec<u64>,
     /// Entries that name no chunk.
     pub(crate) invalid: u64,
-    /// Number of times that a chunk was wanted and none was there.
+    /// Number of times that a chunk was needed and none was free.
     pub(crate) empty: u64,
 }
 
@@ -94,8 +94,8 @@ impl Fill {
         }
     }
 
-    /// Frames in free chunks, until there are `count`. Nothing is counted if there are fewer,
-    /// because they may not be needed.
+    /// Appends frames in free chunks until there are `count`. A lack of chunks is not counted,
+    /// because the frames may not be needed.
     pub(crate) fn lend(
         &mut self,
         umem: &Umem,
@@ -111,7 +111,7 @@ impl Fill {
             };
             match chunk.and_then(|chunk| lent.take(chunk)) {
                 Some(frame) => frames.push(frame),
-                // No chunk, or one that is on its way already.
+                // The entry names no chunk, or a chunk that is in use already.
                 None => self.invalid += 1,
             }
         }
@@ -132,7 +132,7 @@ impl Fill {
         while out.len() < count {
             let before = self.empty;
             let Some(chunk) = self.take(umem) else {
-                // Some were no chunks.
+                // Some entries name no chunk.
                 self.empty = before;
                 self.returned.append(out);
                 return false;
@@ -147,19 +147,19 @@ impl Fill {
 #[derive(Debug)]
 pub(crate) struct Completion {
     ring: Producer<Mapped<u64>>,
-    /// Places that packets on their way will need.
+    /// Places reserved for packets in flight.
     reserved: u32,
 }
 
 impl Completion {
-    /// Makes sure of `count` places (`xsk_cq_reserve_locked`).
+    /// Reserves `count` places (`xsk_cq_reserve_locked`).
     pub(crate) fn reserve(&mut self, count: u32) -> bool {
         let fits = self.ring.free(self.reserved + count) >= self.reserved + count;
         self.reserved += if fits { count } else { 0 };
         fits
     }
 
-    /// Gives reserved places up.
+    /// Releases reserved places.
     pub(crate) fn cancel(&mut self, count: u32) {
         self.reserved -= count;
     }

@@ -82,7 +82,7 @@ impl RingMemory {
     }
 }
 
-/// Up to the end of the last ring's room.
+/// Length of the file: up to the end of the last ring's room.
 const FILE_BYTES: u64 = PGOFF_COMPLETION + PGOFF_TX;
-/// The kernel's limit is memory; here the memory is the daemon's.
+/// Most entries of a ring. In the kernel only memory limits them; here the memory is the daemon's.
 const ENTRIES_MAX: u32 = 1 << 18;

@@ -35,19 +35,19 @@ pub struct Server {
     mode: u32,
     /// The inode of its file, which no other file has while the socket is open.
     inode: AtomicU64,
-    /// Rung when the thread is to end, or to listen at another socket.
+    /// Signalled when the thread must end, or must listen at another socket.
     stop: Arc<OwnedFd>,
     next: Arc<Mutex<Option<OwnedFd>>>,
     strangers: Arc<Mutex<Strangers>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Connections that were closed by us.
+/// Connections that the server closed.
 #[derive(Debug, Clone, Default)]
 pub struct Strangers {
     /// Their number.
     pub count: u64,
-    /// The reason, the last time.
+    /// The reason of the last one.
     pub why: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl Strangers {
 }
 
 impl Server {
-    /// Listens at a path, where no file may be, for the users that `mode` admits.
+    /// Listens at a path where no file exists. `mode` decides which users may connect.
     pub fn start(sockets: &Arc<Sockets>, path: &Path, mode: u32) -> io::Result<Server> {
         let (listener, inode) = listen_at(path, mode)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -81,13 +81,13 @@ impl Server {
         Ok(Server { path, mode, inode, stop, next, strangers, thread })
     }
 
-    /// Connections that were closed by us so far: their messages were malformed, or there were too
+    /// Connections that the server closed so far: their messages were malformed, or there were too
     /// many.
     pub fn strangers(&self) -> Strangers {
         self.strangers.lock().clone()
     }
 
-    /// Whether its file is still there.
+    /// Whether its file still exists.
     pub fn is_there(&self) -> bool {
         let inode = std::fs::symlink_metadata(&self.path).map(|file| file.ino());
         inode.is_ok_and(|inode| inode == self.inode.load(Ordering::Relaxed))
@@ -122,7 +122,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _rung = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic has said so itself.
+            // A panic of the thread was already reported.
             let _panicked = thread.join();
         }
         if self.is_there() {
@@ -139,7 +139,7 @@ struct Serving {
     next: Arc<Mutex<Option<OwnedFd>>>,
     strangers: Arc<Mutex<Strangers>>,
     peers: HashMap<u64, Peer>,
-    /// More would leave too few descriptors for everything else.
+    /// Most connections: more would leave too few descriptors for everything else.
     peers_max: usize,
     last: u64,
     /// No client is accepted before this time, for lack of descriptors.
@@ -149,8 +149,8 @@ struct Serving {
 impl Serving {
     fn run(&mut self) {
         while let Ok(ready) = self.wait() {
-            // First, since others may want their queues, and all at once, since each waits for the
-            // workers.
+            // Ended connections are closed first, since other applications may want their queues,
+            // and all together, since each call waits for the workers.
             self.close(ready.iter().filter_map(Who::gone));
             let mut strange = Vec::new();
             for who in ready {
@@ -177,7 +177,7 @@ impl Serving {
         }
     }
 
-    /// Listens at another socket from now on, if there is one; else it was rung for the end.
+    /// Starts listening at another socket, if there is one; otherwise the thread must end.
     fn take_next(&mut self) -> bool {
         let Some(listener) = self.next.lock().take() else { return false };
         let mut count = [0; 8];
@@ -230,7 +230,7 @@ impl Serving {
             Ok(stream) => stream,
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return,
             Err(_no_descriptors) => {
-                // It goes on waiting; others do not wait for that.
+                // This client keeps waiting; served connections are not delayed.
                 self.pause = Some(Instant::now() + PAUSE);
                 return;
             }
@@ -238,7 +238,7 @@ impl Serving {
         if self.peers.len() >= self.peers_max {
             self.strangers.lock().note("there are descriptors for no more sockets (EMFILE)");
             let greeting = Greeting { id: 0, errno: Errno::MFILE.raw_os_error() };
-            // It went away, or hears why not.
+            // The application has disconnected, or gets the reason.
             let _refused = send(stream.as_fd(), &greeting.to_bytes(), &[]);
             return;
         }
@@ -247,7 +247,7 @@ impl Serving {
                 self.last += 1;
                 self.peers.insert(self.last, peer);
             }
-            // It went away, or heard why not.
+            // The application has disconnected, or got the reason.
             Err(_refused) => {}
         }
     }
@@ -258,7 +258,7 @@ enum Who {
     Stop,
     Listener,
     Peer(u64),
-    /// It hung up.
+    /// The application has disconnected.
     Gone(u64),
 }
 
@@ -303,7 +303,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Answers one request; an error when the application is gone, or sends a malformed message.
+    /// Answers one request; fails if the application is gone, or sends a malformed message.
     pub fn serve(&self) -> io::Result<()> {
         let (bytes, files) = match receive(&self.stream) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -321,7 +321,7 @@ impl Drop for Peer {
     }
 }
 
-/// Does what an application asks for.
+/// Executes a request of the application.
 pub fn answer(
     sockets: &Arc<Sockets>,
     socket: &Arc<Socket>,

@@ -33,12 +33,13 @@ pub trait Host: fmt::Debug + Send + Sync {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// A socket was bound: workers are to poll its tx ring. An error makes the bind fail.
+    /// Called when a socket was bound: workers must poll its tx ring. An error makes the bind fail.
     fn attach(&self, _socket: &Arc<Socket>) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Sockets are gone: they are taken out of all maps, and no worker uses one when this returns.
+    /// Called when sockets are closed: removes them from all maps. No worker uses them when this
+    /// returns.
     fn detach(&self, _sockets: &[Arc<Socket>]) {}
 }
 
@@ -47,7 +48,7 @@ pub trait Host: fmt::Debug + Send + Sync {
 pub struct Device {
     /// Number of its queues.
     pub queues: u32,
-    /// Whether its frames can live in an application's memory.
+    /// Whether its frames can be in an application's memory.
     pub zero_copy: bool,
 }
 
@@ -108,8 +109,8 @@ impl Sockets {
         self.known.lock().sockets.get(&id).cloned()
     }
 
-    /// The socket that a descriptor of the file of its rings stands for. Its holder got it from us,
-    /// or from another holder.
+    /// The socket whose file of rings a descriptor refers to. The application got the descriptor
+    /// from the server, or from another application.
     pub(crate) fn of_file(&self, file: &OwnedFd) -> Shared {
         let Ok(stat) = rustix::fs::fstat(file) else { return Shared::NoSocket };
         let identity = (stat.st_dev, stat.st_ino);
@@ -129,7 +130,7 @@ impl Sockets {
         all
     }
 
-    /// A port is gone: its sockets are unbound for good (`xsk_notifier`, `NETDEV_UNREGISTER`).
+    /// Unbinds the sockets of a removed port for good (`xsk_notifier`, `NETDEV_UNREGISTER`).
     pub fn unregister(&self, ifindex: u32) {
         let mut all = self.all();
         all.retain(|socket| socket.is_on(ifindex));
@@ -177,14 +178,14 @@ impl Sockets {
         self.known.lock().pools.contains_key(&queue)
     }
 
-    /// One more socket uses the pool.
+    /// Notes that one more socket uses the pool.
     pub(crate) fn share_pool(&self, pool: &BufferPool) {
         if let Some((_, users)) = self.known.lock().pools.get_mut(&pool.queue) {
             *users += 1;
         }
     }
 
-    /// One socket less; the last one frees the queue.
+    /// Notes that a socket no longer uses the pool; the last one frees the queue.
     pub(crate) fn leave_pool(&self, pool: &Arc<BufferPool>) {
         let mut known = self.known.lock();
         let Some((registered, users)) = known.pools.get_mut(&pool.queue) else { return };
@@ -200,5 +201,5 @@ impl Sockets {
 
 /// `SOCK_RAW`
 const SOCK_RAW: u32 = 3;
-/// More would be a mistake of an application, and each costs descriptors.
+/// Most sockets: more would be a mistake of an application, and each costs descriptors.
 const SOCKETS_MAX: usize = 4096;

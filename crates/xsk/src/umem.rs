@@ -17,14 +17,14 @@ use crate::memory_unsafe::Memory;
 #[derive(Debug)]
 pub(crate) struct Umem {
     pub(crate) memory: Memory,
-    /// Bytes of it.
+    /// Its size in bytes.
     pub(crate) size: u64,
     pub(crate) chunk: u32,
     pub(crate) headroom: u32,
     pub(crate) flags: u32,
     /// Bytes of metadata in front of packets to send.
     pub(crate) tx_metadata: u32,
-    /// Its chunks as frames, for the one pool without copies.
+    /// Its chunks as frames, for the only pool that does not copy.
     lent: OnceLock<Mutex<Lent>>,
 }
 
@@ -48,8 +48,8 @@ impl Umem {
         })
     }
 
-    /// Makes frames of its chunks possible, for one pool: they must be as large as frames of ours
-    /// and begin where ours do, and the file must not become shorter. Returns whether it worked.
+    /// Allows one pool to use its chunks as frames. The chunks must be aligned, a page long and
+    /// without headroom, and the file must not become shorter. Returns whether this is possible.
     pub(crate) fn lend(&self) -> bool {
         let fits =
             !self.is_unaligned() && u64::from(self.chunk) == PAGE_BYTES && self.headroom == 0;
@@ -67,7 +67,7 @@ impl Umem {
         self.flags & UMEM_UNALIGNED != 0
     }
 
-    /// Whether we complete checksums of packets to send.
+    /// Whether the daemon completes checksums of packets to send.
     pub(crate) fn completes_checksums(&self) -> bool {
         self.flags & UMEM_TX_SW_CSUM != 0
     }
@@ -116,7 +116,7 @@ impl Umem {
     }
 
     /// Offset of the packet of a tx ring's entry, if the kernel would accept it
-    /// (`xskq_cons_is_valid_desc`). Its metadata is in front of it, inside as well.
+    /// (`xskq_cons_is_valid_desc`). Its metadata, which is in front of it, must be inside, too.
     #[inline]
     pub(crate) fn packet_at(&self, desc: &Desc) -> Option<u64> {
         let metadata = u64::from(self.tx_metadata);
@@ -137,8 +137,8 @@ impl Umem {
     }
 }
 
-/// The places that packets are received into. It is passed by value, and needs no decision for each
-/// packet, because many packets are received.
+/// The places of received packets in chunks, prepared so that no packet needs a branch on the
+/// options. It is passed by value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     /// Mask for a fill ring's entry: a chunk's first byte, or any.
@@ -173,7 +173,7 @@ impl Layout {
     }
 }
 
-/// `xdp_umem_reg`, in its order.
+/// The checks of `xdp_umem_reg`, in its order.
 pub(crate) fn check(reg: &UmemReg) -> Result<(), Errno> {
     let UmemReg { addr, len, chunk_size, headroom, flags, tx_metadata_len } = *reg;
     if !(CHUNK_BYTES_MIN..=PAGE_BYTES as u32).contains(&chunk_size) {
@@ -214,10 +214,10 @@ pub(crate) fn check(reg: &UmemReg) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Room in front of received packets that is always there (`XDP_PACKET_HEADROOM`).
+/// Room that is always in front of received packets (`XDP_PACKET_HEADROOM`).
 const RX_HEADROOM_BYTES: u32 = 256;
 const SKB_SHARED_INFO_BYTES: u32 = 320;
-/// A chunk holds at least that much of a packet.
+/// Fewest bytes of a packet for which a chunk must have room.
 const FRAME_BYTES_MIN: u32 = 128;
 const CHUNK_BYTES_MIN: u32 = 2048;
 pub(crate) const PAGE_BYTES: u64 = 4096;

@@ -2,15 +2,15 @@
 //! most instructions. Times would choose another frame in another minute.
 //!
 //! If the thousandth run finds the same bytes as the first, or at least the same as every second
-//! run (a program that swaps addresses swaps them back), the frame is handed from run to run;
-//! else it is made afresh for each.
+//! run (a program that swaps addresses swaps them back), the frame is handed from run to run; else
+//! it is restored before each run.
 
 use std::cmp::Reverse;
 
 use super::feed::{Feed, Renewal};
 use super::side::{Here, Outcome, Side};
 
-/// Outcomes of a program on a frame that is run through it again and again.
+/// Outcomes of a program on a frame that runs through it repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Steady {
     /// Outcome after an odd number of runs.

@@ -1,11 +1,11 @@
 //! Source of a program's frames: the same frame as the previous run left it, or a fresh one for
 //! every run.
 //!
-//! `BPF_PROG_TEST_RUN` hands one frame from run to run. Where a program changes what it works on, a
-//! program of ours runs in front of it: it restores size and headers, writes the next flow's source
-//! address and port, and goes on with a tail call to the program, which stays as it is. The empty
-//! program gets the same in front, so that only the program's own work remains. Here, the frames of
-//! a burst are filled again before it runs, for the empty program too.
+//! `BPF_PROG_TEST_RUN` hands one frame from run to run. If a program changes the headers or the
+//! size of its frame, a front program runs before it: it restores them, writes the next flow's
+//! source address and port, and tail-calls the program, which stays unmodified. The empty program
+//! gets the same in front, so that only the program's own work remains. Here, the frames of a burst
+//! are filled again before it runs, for the empty program too.
 
 use std::sync::Arc;
 

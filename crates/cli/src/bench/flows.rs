@@ -1,5 +1,5 @@
-//! Measuring a program with flows that are new to it: each round begins with maps that know none of
-//! them, on all sides, and ends before the last new one is long ago.
+//! Measures a program with new flows: each round begins, on all sides, with maps that contain none
+//! of them, and is so short that new flows are a large share of its frames.
 
 use super::feed::Feed;
 use super::measure::{LEAST_NS, Ours};
@@ -44,7 +44,7 @@ fn time(program: &mut dyn Side, empty: &mut dyn Side, runs: u64) -> Result<f64, 
     Ok((whole.ns() - nothing.ns()).max(LEAST_NS))
 }
 
-/// Runs of a round: of few flows each comes sixteen times, of many each twice.
+/// Number of runs of a round: each of few flows comes sixteen times, each of many flows twice.
 fn runs(flows: u32) -> u64 {
     let flows = u64::from(flows);
     (16 * flows).clamp(RUNS_MIN, RUNS_MAX.max(2 * flows))

@@ -101,7 +101,7 @@ pub(super) struct Method {
     pub(super) window_ms: u32,
     pub(super) buffers: usize,
     pub(super) without: Vec<String>,
-    /// Numbers of different flows that were measured; 1 is the same frame over and over.
+    /// Numbers of different flows that were measured; 1 is the same frame repeated.
     pub(super) flows: Vec<u32>,
     /// Whether hash tables were filled up.
     pub(super) cold: bool,

@@ -136,7 +136,7 @@ const PRICE_SOURCES: &str = "bench/prices";
 const OWN_DATA: &str = "tests/data";
 const PACKETS_SEED: u64 = 1;
 const PACKETS: usize = 256;
-/// Captures, each with its stride: one in so many frames is taken.
+/// Captures, each with its stride n: every n-th frame is used.
 const OWN_CAPTURES: [(&str, usize); 2] = [("edge.pcap", 4), ("services.pcap", 1)];
 const CAPTURE_FRAMES_MAX: usize = 4096;
 const ETHERNET_HEADER: usize = 14;

@@ -116,7 +116,7 @@ fn run(
     let (differences, skipped) = match outcome {
         Ok(Ran::Done(differences)) => (differences, None),
         Ok(Ran::Skipped(why)) => (Vec::new(), Some(why)),
-        // The error is the case's own or the program's: the other cases go on.
+        // The error is the case's own or the program's: the other cases still run.
         Err(error @ (CliError::Text { .. } | CliError::Load { .. } | CliError::Fault { .. })) => {
             (vec![error.to_string()], None)
         }

@@ -106,7 +106,7 @@ fn ping(client: &Host, server: &Host, output: &mut Output) -> Result<Pings, CliE
     Ok(Pings { sent: PINGS, answered })
 }
 
-/// Exchanges the program for a new one, again and again, while TCP goes as fast as it can.
+/// Replaces the program repeatedly while TCP runs at full speed.
 fn replace_under_load(
     hosts: &[Host; 2],
     joint: &Joint,

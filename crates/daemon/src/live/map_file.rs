@@ -71,7 +71,7 @@ pub(crate) fn why_not_saved(map: &Map) -> Option<&'static str> {
     }
 }
 
-/// Writes the contents of a map while programs go on changing it: each element is consistent by
+/// Writes the contents of a map while programs continue to change it: each element is consistent by
 /// itself. Returns the number of elements.
 pub(crate) fn save(map: &Map, path: &Path) -> io::Result<usize> {
     let mut out = Blocks::create(path, &Shape::of(map))?;

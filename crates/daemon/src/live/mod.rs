@@ -2,8 +2,8 @@
 //! wanted state.
 //!
 //! Code that holds or reads resources of the machine belongs here: devices, objects, map elements,
-//! files. Errors become a [`Failure`] with a code and a subject. Authors of wishes, retries and
-//! saving belong to `control`.
+//! files. Errors become a [`Failure`] with a code and a subject. Authors of wanted items, retries
+//! and saving belong to `control`.
 //!
 //! [`Live::reconcile`] takes a whole [`State`] and changes only the differences. It reports each
 //! part that fails, and continues with the rest: a port that cannot be opened does not affect other

@@ -8,7 +8,7 @@
 //!   or which have no map any more, are counted and refused unless the change is lossy.
 //! - A map that several programs shared when the daemon ended is shared again.
 //! - Maps that belong to the code are new: constants, global variables whose initial values or
-//!   layout changed, and jump tables, in which programs from outside the object file stay.
+//!   layout changed, and program arrays, in which programs from outside the object file stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

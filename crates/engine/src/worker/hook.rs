@@ -244,7 +244,7 @@ impl HookRunner {
     }
 
     /// Removes the frames that the next program does not see, if all of them are to be dropped, so
-    /// that the rest goes on as a burst. Otherwise returns `false` and leaves the frames.
+    /// that the rest stays one burst. Otherwise returns `false` and leaves the frames.
     fn shed(
         &mut self,
         snapshot: &Snapshot,

@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     /// Its sources: receive queues and sockets' TX rings.
     queues: Vec<RxQueue>,
     tx_rings: Vec<TxRing>,
-    /// Receive queues with frames, for queues whose descriptor tells.
+    /// Receive queues with frames, among the queues that report them by a descriptor.
     ready: Ready,
     /// Dequeue programs that this worker runs.
     dequeues: Vec<DequeueSource>,

@@ -1,6 +1,6 @@
 //! A program that keeps frames off the host's stack while the port owns all frames of an interface.
 //!
-//! `Afxdp::new` (`mod.rs`) refuses an interface with a program of somebody else.
+//! `Afxdp::new` (`mod.rs`) refuses an interface that has another XDP program.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use towpath_kernel::{IngressDrop, Unserved};
 
 use crate::{Error, host};
 
-/// Keeps frames off the host's stack while the port is to get all of them, whatever the driver
-/// does: a veth runs no program on queues that it got later (`veth_set_channels`).
+/// Keeps frames off the host's stack while the port must get all of them, whatever the driver does:
+/// a veth runs no program on queues that it got later (`veth_set_channels`).
 ///
 /// The kernel takes some milliseconds to attach and to detach the program, for which no frame
 /// should wait. So it is attached when frames already flow, and detached while they still do.
@@ -20,7 +20,7 @@ pub(super) enum Guard {
     On {
         _drop: IngressDrop,
     },
-    /// Not attached, and not to be, for this reason.
+    /// Not attached, and never tried again, for this reason.
     Off(&'static str),
     /// The kernel refused it for this reason; attaching is tried again at each look.
     Refused(String),

@@ -18,7 +18,7 @@ pub(super) struct WayOut {
 }
 
 impl WayOut {
-    /// To be called by threads in the interface's namespace only. `None` if the kernel does not
+    /// May be called only by threads in the interface's namespace. `None` if the kernel does not
     /// support live frames.
     pub(super) fn new(frames: Option<&Arc<LiveFrames>>, name: &str, index: u32) -> Option<WayOut> {
         let frames = Arc::clone(frames?);
@@ -74,7 +74,7 @@ impl LiveSender {
         self.held.len()
     }
 
-    /// Whether the most frames worth waiting for are held.
+    /// Whether [`HELD_MAX`] frames are held, so that waiting for more is of no use.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= HELD_MAX
     }

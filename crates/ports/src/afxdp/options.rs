@@ -64,7 +64,7 @@ pub enum Mode {
     Auto,
     /// With copies: any interface.
     Copy,
-    /// Without copies, or not at all.
+    /// Without copies; the port can't be opened if the driver does not support this.
     ZeroCopy,
 }
 

@@ -18,7 +18,7 @@ use crate::host::Interface;
 #[derive(Debug)]
 pub(super) struct Queues {
     count: AtomicU32,
-    /// The port serves all queues, however many there will be.
+    /// The port serves all queues, also those added later.
     is_all: bool,
     /// Largest possible number of queues.
     pub(super) max: u32,

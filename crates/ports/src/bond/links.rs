@@ -44,7 +44,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor of a new link, whose first state is taken as it is.
+    /// A monitor of a new link, whose first state takes effect without a delay.
     pub fn new(is_up: bool) -> Monitor {
         let state = if is_up { Mii::Up } else { Mii::Down };
         Monitor { state, ..Monitor::default() }

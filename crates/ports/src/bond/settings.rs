@@ -35,7 +35,7 @@ pub struct Settings {
     pub primary_reselect: PrimaryReselect,
     /// Preferences of members: the highest is taken first (`prio` of a bond's slave).
     pub prio: BTreeMap<String, i32>,
-    /// The member to use now, once.
+    /// The member to make active now, once.
     pub active_slave: Option<String>,
     /// Handling of the bond's address at a fail-over.
     pub fail_over_mac: FailOverMac,

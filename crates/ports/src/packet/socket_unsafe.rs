@@ -52,7 +52,7 @@ impl Socket {
         forced.or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BYTES))
     }
 
-    /// Receives frames for other addresses, too, while the socket exists.
+    /// Also receives frames for other addresses while the socket exists.
     pub(super) fn set_promiscuous(&self, ifindex: u32) -> io::Result<()> {
         // SAFETY: all zeros is a `packet_mreq`.
         let mut request: libc::packet_mreq = unsafe { zeroed() };

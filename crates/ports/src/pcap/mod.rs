@@ -81,7 +81,7 @@ impl Device for Pcap {
     }
 
     fn features(&self) -> Features {
-        // Captured frames are to look as on a wire.
+        // Captured frames must look as on a wire.
         Features {
             rx_frags: true,
             tx_frags: true,

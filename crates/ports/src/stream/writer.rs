@@ -90,7 +90,7 @@ impl Drop for Stream {
         self.shared.waiting.lock().closed = Some(Instant::now());
         self.shared.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic has said so itself.
+            // A panic of the thread was already reported.
             let _panicked = thread.join();
         }
     }

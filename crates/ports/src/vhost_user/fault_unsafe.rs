@@ -61,7 +61,7 @@ fn install() {
 /// The `SIGBUS` handler. It reads atomics and makes one system call; signals outside guarded ranges
 /// go to the previous handler.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: what the kernel hands to a handler with SA_SIGINFO.
+    // SAFETY: the argument that the kernel passes to a handler with SA_SIGINFO.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code > 0 && is_guarded(at) && put_zeroes(at) {
         return;
@@ -100,7 +100,7 @@ unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
     match PREVIOUS.get() {
         Some(action) if action.sa_sigaction > libc::SIG_IGN => {
-            // SAFETY: the address of a handler, which takes what the kernel gave us.
+            // SAFETY: the address of a handler, which takes the arguments that the kernel passed.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(action.sa_sigaction) };
             // SAFETY: as above.
             unsafe { handler(signal, info, context) };

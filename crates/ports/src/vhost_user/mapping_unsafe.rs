@@ -55,7 +55,7 @@ impl Mapping {
         let whole_len = usize::try_from(whole_len).map_err(|_too_long| Errno::INVAL)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let flags = flags | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let whole = unsafe { mmap(std::ptr::null_mut(), whole_len, protection, flags, &file, 0) }?;
         let whole = NonNull::new(whole.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let guarded = Guarded::new(whole.as_ptr() as usize, whole_len).ok_or_else(|| {
@@ -300,8 +300,9 @@ fn prefetch(at: *const u8, to_write: bool) {
     #[cfg(target_arch = "x86_64")]
     let to = at.addr();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: hints, which may be about any address. The compiler has no name for the second one
-    // that it takes without knowing the processor; those that don't know it pass it over.
+    // SAFETY: a prefetch may be given any address. `prefetchw` is written in assembly because the
+    // compiler has no intrinsic for it that works for every processor; a processor without it
+    // ignores it.
     unsafe {
         if to_write {
             std::arch::asm!("prefetchw [{}]", in(reg) to, options(nomem, nostack, preserves_flags));
@@ -360,8 +361,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if (32..=64).contains(&len) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
-        // Two halves of 32 bytes, which may overlap each other. All is loaded before anything is
-        // stored: through registers, that is.
+        // Two halves of 32 bytes, which may overlap each other. Everything is loaded into registers
+        // before anything is stored.
         let places = [0, 16, len - 32, len - 16];
         // SAFETY: all four are inside; these need no alignment.
         unsafe {

@@ -47,7 +47,7 @@ impl Socket {
             setup.own_pool(&sockets, &address, device)?
         };
         let result = setup.finish(self, &pool);
-        // Only a bound socket is one that `close` would unbind.
+        // `close` unbinds only a socket in state bound.
         setup.state = if result.is_ok() { State::Bound } else { State::Unbound };
         drop(setup);
         let result = result.and_then(|()| sockets.host().attach(self));
@@ -61,7 +61,7 @@ impl Socket {
 }
 
 impl Setup {
-    /// The socket has memory of its own (`xp_assign_dev`).
+    /// The pool of a socket with its own memory (`xp_assign_dev`).
     fn own_pool(
         &self,
         sockets: &Sockets,
@@ -91,7 +91,7 @@ impl Setup {
         Ok(pool)
     }
 
-    /// The socket uses the memory of another.
+    /// The pool of a socket that uses another socket's memory.
     fn shared_pool(
         &self,
         own: &Arc<Socket>,
@@ -126,13 +126,13 @@ impl Setup {
         let mut pool = BufferPool::new(&first.umem, queue, fill, completion)?;
         pool.is_multi_buffer = first.is_multi_buffer;
         pool.uses_wakeup = first.uses_wakeup;
-        // Its chunks are frames for the first pool; here they are copied from and to.
+        // Only the first pool uses the chunks as frames; this pool copies from and to them.
         let pool = Arc::new(pool);
         sockets.add_pool(&pool)?;
         Ok(pool)
     }
 
-    /// The rings become the workers'.
+    /// From now on the rings belong to the workers.
     fn finish(&self, socket: &Socket, pool: &Arc<BufferPool>) -> Result<(), Errno> {
         let rx = self.rx.as_ref().map(|rx| Ok(Mutex::new(Rx::new(rx.ring()?)))).transpose()?;
         let tx = self

@@ -3,8 +3,8 @@
 //!
 //! In the kernel they set how long a system call looks for packets before it sleeps, and let
 //! interrupts wait meanwhile. Here no system call is needed, and interrupts are wake-ups: an idle
-//! worker sleeps after a while, and senders have to wake it. So the options set the time that it
-//! stays awake for a socket.
+//! worker sleeps after a while, and senders have to wake it. So the options set the time that a
+//! worker stays awake for a socket.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::abi::{BUSY_POLL, BUSY_POLL_BUDGET, PREFER_BUSY_POLL};
 pub(super) struct BusyPoll {
     microseconds: AtomicU32,
     is_preferred: AtomicBool,
-    /// 0 when it was not set.
+    /// 0 if it was not set.
     budget: AtomicU32,
     /// Number of moved packets at the last look, and the time of its last change.
     last: Mutex<Option<(u64, Instant)>>,
 }
 
 impl BusyPoll {
-    /// Whether it is one of these options.
+    /// Whether an option is one of these.
     pub(super) fn knows(name: u32) -> bool {
         matches!(name, BUSY_POLL | PREFER_BUSY_POLL | BUSY_POLL_BUDGET)
     }
@@ -84,5 +84,5 @@ impl BusyPoll {
     }
 }
 
-/// No application keeps a core for longer without a packet.
+/// Longest time that a socket without packets keeps a worker awake.
 const AWAKE_MAX: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ pub struct Socket {
     id: u32,
     sockets: Weak<Sockets>,
     rings: RingFile,
-    /// Our end of a pair: readable when the application wants to send.
+    /// The daemon's end of the pair: readable when the application wants to send.
     bell: OwnedFd,
     /// The application's end, until it is taken.
     application_bell: Mutex<Option<OwnedFd>>,
@@ -58,10 +58,10 @@ struct Setup {
     umem: Option<Arc<Umem>>,
     rx: Option<RingMemory>,
     tx: Option<RingMemory>,
-    /// The ring is no longer used here once bound: the pool has it.
+    /// Unused once the socket is bound: the pool then has the ring.
     fill: Option<RingMemory>,
     completion: Option<RingMemory>,
-    /// Most packets that one call sends (`XDP_MAX_TX_SKB_BUDGET`); it is stored, and not used.
+    /// Most packets that one call sends (`XDP_MAX_TX_SKB_BUDGET`); it is stored, but not used.
     tx_budget: Option<u32>,
 }
 
@@ -105,12 +105,12 @@ impl Socket {
         self.rings.fd()
     }
 
-    /// Whether it can still be put into maps: it is not closed, and its port is there.
+    /// Whether it can still be put into maps: it is not closed, and its port exists.
     pub fn is_open(&self) -> bool {
         self.setup.lock().state != State::Unbound
     }
 
-    /// Entries of its rx, tx, fill and completion rings; 0 where it has none of its own.
+    /// Entries of its rx, tx, fill and completion rings; 0 for a ring that it does not have.
     pub fn sizes(&self) -> [u32; 4] {
         let setup = self.setup.lock();
         let rings = [&setup.rx, &setup.tx, &setup.fill, &setup.completion];
@@ -122,8 +122,8 @@ impl Socket {
         rustix::fs::fstat(self.rings()).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
-    /// The descriptor for the application: readable when something was received, and empty
-    /// messages on it wake a worker that sleeps. `None` when it was taken already.
+    /// The descriptor for the application: readable when packets were received; an empty message on
+    /// it wakes a sleeping worker. `None` if it was taken already.
     pub fn take_bell(&self) -> Option<OwnedFd> {
         self.application_bell.lock().take()
     }
@@ -137,8 +137,8 @@ impl Socket {
         if bound.tx.is_some() { Ok(()) } else { Err(Errno::NOBUFS) }
     }
 
-    /// Ends its life: when this returns no worker uses it, its queue is free, and the memory is
-    /// the application's alone.
+    /// Closes the socket: when this returns, no worker uses it, its queue is free, and only the
+    /// application uses the memory.
     pub fn close(self: &Arc<Self>) {
         match self.sockets.upgrade() {
             Some(sockets) => sockets.close(std::slice::from_ref(self)),
@@ -151,7 +151,7 @@ impl Socket {
         *self.setup.lock() = Setup { state: State::Unbound, ..Setup::default() };
     }
 
-    /// Its port is gone: the application finds its descriptor at its end (`POLLHUP`).
+    /// Tells the application that the port is gone: its descriptor reports `POLLHUP`.
     pub(crate) fn hang_up(&self) {
         let _told = rustix::net::shutdown(&self.bell, rustix::net::Shutdown::Both);
     }
@@ -177,7 +177,7 @@ impl Socket {
         self.bound.get().filter(|_| !self.is_unbound.load(Ordering::Acquire))
     }
 
-    /// Wakes the application. One message is as good as many.
+    /// Wakes the application. One waiting message is enough.
     #[cold]
     fn ring_bell(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -284,7 +284,7 @@ impl towpath_engine::Socket for Socket {
         }
     }
 
-    /// Takes the messages that were sent to wake a worker. Messages left over wake it again.
+    /// Removes the messages that were sent to wake a worker. Remaining messages wake it again.
     fn rang(&self, is_gone: bool) {
         if is_gone {
             return self.is_deserted.store(true, Ordering::Relaxed);
@@ -301,9 +301,10 @@ impl towpath_engine::Socket for Socket {
     }
 }
 
-/// Messages that are taken at a time.
+/// Most messages that are removed at a time.
 const BELL_MESSAGES_MAX: usize = 64;
-/// Interval at which an application without a bell is looked at; usually it is about to be closed.
+/// Interval at which a socket is polled whose application closed its end of the pair; usually the
+/// socket is about to be closed.
 const BELL_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub struct Statistics {
     pub tx_ring_empty_descs: u64,
     /// Entries of the fill ring that name no chunk.
     pub fill_invalid: u64,
-    /// Indices of the application's that made no sense, in any ring.
+    /// Invalid indices that the application stored, in any ring.
     pub index_jumps: u64,
     /// Packets delivered.
     pub rx_packets: u64,
@@ -171,8 +171,8 @@ impl Socket {
 }
 
 impl Statistics {
-    /// In the kernel's format: older callers have room for less, and get one counter added to
-    /// another.
+    /// In the kernel's format: older callers have room for fewer counters, and get one counter
+    /// added to another.
     fn to_bytes(self, room: usize) -> Vec<u8> {
         let is_old = room < STATISTICS_BYTES;
         let dropped = self.rx_dropped + if is_old { self.rx_ring_full } else { 0 };

@@ -24,7 +24,7 @@ pub(super) struct Rx {
     /// Entries were written since the last flush.
     is_dirty: bool,
     chunks: Vec<u64>,
-    /// A burst of the fill ring's.
+    /// A burst of entries of the fill ring.
     entries: Box<[u64; BURST]>,
 }
 
@@ -82,7 +82,7 @@ impl Rx {
     }
 
     /// Receives the first frames of a burst, as far as each needs one chunk and one descriptor and
-    /// is certain to be delivered. The rings are looked at once for all of them. Returns their
+    /// is certain to be delivered. The rings are checked once for all of them. Returns their
     /// number; [`Rx::receive`] decides about the next frame.
     #[inline]
     fn receive_first(&mut self, frames: &[Frame], umem: &Umem, fill: &mut Fill) -> usize {
@@ -129,7 +129,7 @@ impl Rx {
         count
     }
 
-    /// Shows the application the delivered packets; returns whether it wants to be woken.
+    /// Publishes the delivered packets to the application; returns whether it wants to be woken.
     #[inline]
     fn show(&mut self, fill: &mut Fill) -> bool {
         fill.ring.release();
@@ -210,13 +210,13 @@ impl Bound {
         rx.receive_all(frames, &self.pool, &mut fill)
     }
 
-    /// Shows the delivered packets; returns whether the application wants to be woken.
+    /// Publishes the delivered packets; returns whether the application wants to be woken.
     #[inline]
     pub(super) fn flush(&self) -> bool {
         self.receiving().is_some_and(|(mut fill, mut rx)| rx.show(&mut fill))
     }
 
-    /// Delivers and shows at once: taking locks costs as much as several packets.
+    /// Delivers and publishes packets in one step: taking locks costs as much as several packets.
     #[inline]
     pub(super) fn deliver_all(&self, from: QueueId, frames: &[Frame]) -> (usize, bool) {
         let Some((mut fill, mut rx)) = self.receiving() else { return (0, false) };
@@ -235,9 +235,9 @@ impl Bound {
     }
 }
 
-/// Frames delivered in one go; workers' bursts are not longer.
+/// Most frames delivered at a time; bursts of workers are not longer.
 const BURST: usize = 64;
-/// Number of packets by which chunks are fetched before they are written to. Usual ones are a page
-/// long, so that all their packets go to the same set of the first-level cache, which has room for
-/// a dozen.
+/// Number of packets by which chunks are fetched before they are written to. Chunks are usually a
+/// page long, so that all their packets fall into the same set of the first-level cache, which has
+/// room for a dozen lines.
 const FETCHED_AHEAD: usize = 3;

@@ -1,6 +1,6 @@
 //! Sending: from descriptors to frames (`__xsk_generic_xmit`).
 //!
-//! Packets are copied when they are collected and leave the ring when they were sent, so that
+//! Packets are copied when they are collected and leave the ring once they are sent, so that
 //! packets that a port cannot take now stay in the ring.
 
 use std::collections::VecDeque;
@@ -22,14 +22,15 @@ use crate::umem::Umem;
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) ring: Consumer<Mapped<Desc>>,
-    /// Invalid descriptors, with the others of the same packet.
+    /// Number of invalid descriptors, including the others of the same packet.
     pub(super) invalid: u64,
     /// Number of times that the ring ran out of packets.
     pub(super) empty: u64,
     pub(super) packets_sent: u64,
     /// Packets sent in place.
     pub(super) without_copy: u64,
-    /// Read from the ring and not given back, in order; all their descriptors are in `descs`.
+    /// Packets read from the ring and not given back, in order; all their descriptors are in
+    /// `descs`.
     collected: VecDeque<Packet>,
     descs: VecDeque<Desc>,
     scratch: Vec<u8>,
@@ -48,7 +49,7 @@ struct Packet {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// There is a frame for it.
+    /// A frame was made for it.
     Frame,
     /// Dropped; the application gets its chunks back.
     Void,
@@ -66,11 +67,11 @@ struct Request {
 
 /// The reason why a packet is not sent.
 enum Refusal {
-    /// Later, perhaps.
+    /// It may be sent later.
     NoMemory,
     /// Never.
     Bad,
-    /// Never, and no device counts it: less than an Ethernet header.
+    /// It is shorter than an Ethernet header: it can never be sent, and no device counts it.
     Short,
 }
 
@@ -93,8 +94,8 @@ impl Tx {
         }
     }
 
-    /// The next packet, behind those that were collected; `None` when its end is not there yet. Its
-    /// descriptors come behind theirs.
+    /// Reads the next packet, behind those that were collected; `None` if its last descriptor is
+    /// not in the ring yet. Its descriptors are appended to `descs`.
     fn next_packet(&mut self, umem: &Umem) -> Option<Packet> {
         let ahead = self.descs.len() as u32;
         let mut is_good = true;
@@ -118,7 +119,7 @@ impl Tx {
         Some(Packet { count, kind, timestamp: None, lent: None })
     }
 
-    /// Puts the last packet back, which is not collected after all.
+    /// Puts back the last packet, which is not collected.
     fn put_back(&mut self, packet: &Packet) {
         self.descs.truncate(self.descs.len() - packet.count as usize);
     }
@@ -272,7 +273,7 @@ impl Tx {
                 }
             }
             if let Some(at) = packet.timestamp {
-                // A file that became shorter has no place for it.
+                // This fails if the file became shorter.
                 let _written = pool.umem.memory.write(at, &tai_now().to_ne_bytes());
             }
             self.ring.advance(packet.count);
@@ -280,8 +281,8 @@ impl Tx {
             is_any = true;
         }
         if is_any {
-            // Completions first: an application that sees a free place in the tx ring may look for
-            // them.
+            // Completions come first: an application that sees a free place in the tx ring may look
+            // for them.
             completion.submit();
             self.ring.release();
         }
@@ -339,7 +340,7 @@ impl Bound {
     pub(super) fn has_packets(&self) -> bool {
         let Some(tx) = &self.tx else { return false };
         let has_some = tx.lock().ring.available(1) > 0;
-        // Otherwise this is done when they are collected.
+        // If there are packets, this is done when they are collected.
         if !has_some {
             self.reclaim();
         }
@@ -362,7 +363,7 @@ impl Bound {
         self.reclaim();
     }
 
-    /// Processes frames in the application's memory that are gone.
+    /// Processes frames in the application's memory that were freed.
     fn reclaim(&self) {
         if self.pool.is_zero_copy {
             let mut fill = self.pool.fill();
@@ -373,8 +374,8 @@ impl Bound {
         }
     }
 
-    /// `None` when the application will ring the bell: because the flag asks for it, or always, if
-    /// it does not look at flags.
+    /// `None` if the application will signal new packets: because the flag requests it, or because
+    /// the application ignores flags and always signals.
     pub(super) fn arm(&self) -> Option<Wake<'static>> {
         let mut tx = self.tx.as_ref()?.lock();
         let is_empty =
@@ -398,11 +399,11 @@ impl Bound {
     }
 }
 
-/// A linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
+/// Most descriptors of a packet: a linear part and `MAX_SKB_FRAGS` others (`xsk_build_skb`).
 const DESCRIPTORS_MAX: u32 = 18;
-/// The time by which a completion may be late when the worker sleeps.
+/// Longest delay of a completion while the worker sleeps.
 const COMPLETION_PAUSE: Duration = Duration::from_millis(1);
-/// A packet without end is no packet.
+/// Most descriptors read for a packet; a packet without an end among them is invalid.
 const DESCRIPTORS_READ_MAX: u32 = 64;
 /// `XDP_TXMD_FLAGS_*`
 const TIMESTAMP: u64 = 1;

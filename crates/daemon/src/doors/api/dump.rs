@@ -45,8 +45,8 @@ pub(super) struct DumpQuery {
 /// `program` selects programs of these hooks, by name or id, or `all`, and shows the frames of
 /// each; without it, each hook is shown as a whole. `verdict` selects frames with these verdicts
 /// (`drop,tx`), before and after the programs; `snaplen` limits the bytes per frame; `count` ends
-/// the stream after so many frames. The stream also ends with the port. A slow reader loses copies,
-/// which statistics blocks count.
+/// the stream after this number of frames. The stream also ends with the port. A slow reader loses
+/// copies, which statistics blocks count.
 #[utoipa::path(get, path = "/v1/ports/{name}/dump",
     params(("name" = String, Path), ("capture" = Option<String>, Query),
         ("tx_capture" = Option<String>, Query),

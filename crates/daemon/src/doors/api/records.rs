@@ -35,9 +35,9 @@ pub(super) struct RecordsQuery {
 /// existing ones, or samples of a perf event array from now on.
 ///
 /// `type` names a structure of the object file, by which `value` is formatted; `cpu` selects a slot
-/// of a perf event array; `count` ends the stream after so many records. A map has one reader at a
-/// time (409 otherwise). If the reader is too slow, programs find the buffer full, as in the
-/// kernel, and events of kind `lost` count the lost records.
+/// of a perf event array; `count` ends the stream after this number of records. A map has one
+/// reader at a time (409 otherwise). If the reader is too slow, programs find the buffer full, as
+/// in the kernel, and events of kind `lost` count the lost records.
 #[utoipa::path(get, path = "/v1/maps/{id}/records",
     params(("id" = u32, Path), ("type" = Option<String>, Query), ("cpu" = Option<u32>, Query),
         ("count" = Option<u64>, Query)),

@@ -532,7 +532,7 @@ pub struct Event {
     pub time: f64,
     /// `change`, `failure`, `recovery` or `warning`.
     pub kind: String,
-    /// Text for people.
+    /// Text for the operator.
     pub text: String,
     /// The failure that began or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -127,7 +127,8 @@ impl Port {
     /// Updates the link (`ad_update_actor_keys`).
     pub(super) fn set_link(&mut self, link: Link) {
         let key = self.actor.key >> KEY_LINK_BITS << KEY_LINK_BITS | link.key();
-        // A key without speed and duplex carries no news; it changes when the link is back.
+        // A key without speed and duplex does not count as a change: the key changes again when the
+        // link is back.
         if key != self.actor.key {
             self.lacp_enabled = link.up && link.full_duplex;
             self.begin |= link.up;
