@@ -65,8 +65,8 @@ impl Socket {
         }
     }
 
-    /// Asks for a receive buffer of this number of bytes. A smaller one only means that tables are
-    /// read again more often.
+    /// Requests a receive buffer of this number of bytes. With a smaller one, tables are only read
+    /// again more often.
     pub(crate) fn set_backlog(&self, bytes: usize) {
         if sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
             let _smaller = sockopt::set_socket_recv_buffer_size(&self.socket, bytes);

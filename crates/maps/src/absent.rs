@@ -1,6 +1,6 @@
-//! Kinds that a program may declare but that have nothing to hold here: sockets, cgroups, tasks
-//! and stack traces live in a host stack. They exist, so that objects load, and are empty. What a
-//! kind refuses outright is in its row.
+//! Kinds that a program may declare but that hold nothing here: sockets, cgroups, tasks and stack
+//! traces live in a host stack. They exist, so that objects load, and are empty. The row of a kind
+//! lists the operations that it refuses.
 
 use towpath_bpf::map::{Host, Keys, Values};
 use towpath_bpf::{Errno, MapDef};

@@ -7,9 +7,9 @@
 //!
 //! No access faults here: a byte for each page says whether it is there, also for the pages around
 //! the arena that an instruction's offset reaches, and an access to an absent one is led to a word
-//! that stays 0, or to one that is never read. An access may come later than its look at that byte,
-//! and then to a page that was freed meanwhile; it counts as one from before, which is why a page
-//! that had been freed is cleared again when it is allocated.
+//! that stays 0, or to one that is never read. A page may be freed between the check of its byte
+//! and the access, which then counts as an earlier one. So a page that was freed is cleared again
+//! when it is allocated.
 
 use std::ops::Range;
 
@@ -31,15 +31,15 @@ const REACH: u64 = 1 << 32;
 const GUARD_BYTES: u64 = 1 << 15;
 const PAGE_SHIFT: u32 = PAGE_BYTES.trailing_zeros();
 
-/// Where compiled code finds an arena's memory: distances from [`Arena::memory`], at which an
-/// access by pointer 0 with the lowest offset is.
+/// The layout of an arena's memory for compiled code: distances from [`Arena::memory`], the place
+/// of an access by pointer 0 with the lowest offset.
 #[derive(Debug)]
 pub struct ArenaLayout;
 
 impl ArenaLayout {
     /// The place of pointer 0.
     pub const START: u64 = GUARD_BYTES;
-    /// A word that is 0: what loads of absent pages read.
+    /// A word that is 0: loads of absent pages read it.
     pub const ZERO: u64 = REACH + 2 * GUARD_BYTES;
     /// A word that is never read, the target of stores to absent pages.
     pub const SINK: u64 = Self::ZERO + PAGE_BYTES as u64;
@@ -55,7 +55,7 @@ pub struct Arena {
     region: Region,
     /// Multiple of 4 GiB inside the region.
     base: u64,
-    /// The address user space knows for the first page.
+    /// The first page's address in user space.
     user_start: u64,
     /// Programs do without user space's addresses (`BPF_F_NO_USER_CONV`).
     keeps_low_half: bool,
@@ -69,15 +69,15 @@ pub struct Arena {
 /// Further properties of each page, one bit a page.
 #[derive(Debug)]
 struct Taken {
-    /// May not be allocated unless asked for by address.
+    /// The page may be allocated only by its address.
     reserved: Vec<u64>,
-    /// Was allocated once, and may hold data from late writes.
+    /// The page was allocated before, and may hold data from late writes.
     freed: Vec<u64>,
 }
 
 impl Arena {
     pub(crate) fn new(def: &MapDef) -> Result<Self, Errno> {
-        // The reach twice holds an aligned part of that size wherever it lies.
+        // Twice the reach contains an aligned part of that size, wherever the region lies.
         let region = Region::new(REACH + ArenaLayout::BYTES)?;
         let base = (region.base() + GUARD_BYTES).next_multiple_of(REACH);
         let words = def.max_entries.div_ceil(64) as usize;
@@ -114,8 +114,8 @@ impl Arena {
         self.base - GUARD_BYTES
     }
 
-    /// Address of the bytes that say which pages are there, from the one of [`Arena::memory`] on: 1
-    /// or 0, and they may change at any time.
+    /// Address of the bytes that tell which pages are allocated, from the one of [`Arena::memory`]
+    /// on: 1 or 0, and they may change at any time.
     pub fn page_table(&self) -> u64 {
         self.present.base()
     }
@@ -213,7 +213,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Gives a page memory, if it has none.
+    /// Allocates memory for a page that has none.
     fn allocate(&self, taken: &mut Taken, page: u32) {
         if self.is_allocated(page) {
             return;

@@ -1,7 +1,7 @@
-//! BLOOM_FILTER: was a value ever pushed? Perhaps, or certainly not.
+//! BLOOM_FILTER: tells whether a value may have been pushed, or certainly was not.
 //!
-//! Kernel counterpart: `kernel/bpf/bloom_filter.c`, whose sizes and hashes we use, so that a filter
-//! made with `BPF_F_ZERO_SEED` errs on the same values.
+//! Kernel counterpart: `kernel/bpf/bloom_filter.c`, whose sizes and hashes are used here, so that a
+//! filter made with `BPF_F_ZERO_SEED` errs on the same values.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::user::Value;
 
-/// Hashes when `map_extra` names no number.
+/// Number of hashes if `map_extra` gives none.
 const HASHES_DEFAULT: u32 = 5;
 
 /// A bloom filter.

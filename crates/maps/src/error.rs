@@ -23,7 +23,7 @@ pub enum MapError {
         /// The error of `BPF_MAP_CREATE`.
         errno: Errno,
     },
-    /// The object leaves its size to a loader, which gave none.
+    /// The object leaves the map's size to a loader, which set none.
     #[error(
         "map {map:?} of kind {kind}: the object leaves its size to its loader (max_entries is 0, \
          for which the kernel answers {errno}); give it with --map-size {map}=N, or map_sizes in a \
@@ -46,7 +46,7 @@ pub enum MapError {
         map: String,
         /// The bytes that it needs.
         bytes: u64,
-        /// The most a map may have.
+        /// The most bytes that a map may have.
         limit: u64,
     },
     /// A slot that the object file fills can't be filled.
@@ -59,7 +59,7 @@ pub enum MapError {
         /// The mistake.
         problem: String,
     },
-    /// A map that is to be used again is not as the object defines it.
+    /// An existing map differs from the object's definition.
     #[error("map {map:?}: {difference}")]
     Differs {
         /// The map's name.
@@ -67,7 +67,7 @@ pub enum MapError {
         /// The property in which they differ.
         difference: Difference,
     },
-    /// A map that is to be used again belongs to the workers of another engine.
+    /// An existing map belongs to the workers of another engine.
     #[error("map {map:?} belongs to other workers: maps are shared within one engine")]
     Domain {
         /// The map's name.

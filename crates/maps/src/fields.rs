@@ -1,8 +1,8 @@
 //! Special fields inside values: locks, timers and kernel pointers that copies leave alone.
 //!
-//! The verifier finds them in a value's BTF (`struct btf_record` in the kernel); a map only needs
-//! where they are. Copying in and out skips them (`bpf_obj_memcpy`), a deleted or overwritten
-//! element gives up what they own (`bpf_obj_free_fields`).
+//! The verifier finds them in a value's BTF (`struct btf_record` in the kernel); a map needs only
+//! their places. Copying in and out skips them (`bpf_obj_memcpy`), and deleting or overwriting an
+//! element releases the objects that they own (`bpf_obj_free_fields`).
 
 use std::cell::Cell;
 use std::fmt;
@@ -52,15 +52,16 @@ pub enum FieldKind {
     RbRoot,
 }
 
-/// Takes over what a field owned, when its element goes away or is overwritten.
+/// Takes over the object that a field owned, when its element is removed or overwritten.
 pub trait ReleaseField: Send + Sync {
-    /// `address` is the field's, and `content` its first word, which wasn't 0. That of pointers,
-    /// timers and work queues is 0 by now; lists and trees come as they are, and no holder of the
-    /// value's lock changes them meanwhile.
+    /// `address` is the field's, and `content` its first word, which wasn't 0. The field of a
+    /// pointer, timer or work queue is already 0; lists and trees are unchanged, and no holder of
+    /// the value's lock changes them meanwhile.
     fn release(&self, field: &Field, address: NonNull<u8>, content: u64);
 }
 
-/// The special fields of one map's values, by offset, and the owner that takes over what they own.
+/// The special fields of one map's values, by offset, and the receiver of the objects that they
+/// own.
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
     list: Vec<Field>,
@@ -117,7 +118,7 @@ impl Fields {
         }
     }
 
-    /// Gives up what the fields of the value at `at` own (`bpf_obj_free_fields`).
+    /// Releases the objects that the fields of the value at `at` own (`bpf_obj_free_fields`).
     pub(crate) fn release(&self, region: &Region, at: usize) {
         let Some(owner) = &self.release else { return };
         for field in &self.list {
@@ -140,7 +141,7 @@ impl Fields {
         }
     }
 
-    /// Gives up a list or a tree, and leaves an empty one (`bpf_list_head_free`).
+    /// Releases the nodes of a list or a tree, which is then empty (`bpf_list_head_free`).
     fn release_graph(&self, owner: &dyn ReleaseField, field: &Field, region: &Region, at: usize) {
         let place = at + field.offset as usize;
         let locks =
@@ -161,7 +162,7 @@ impl Fields {
         }
     }
 
-    /// Calls `copy(from, to)` for each run of ordinary bytes among `len`.
+    /// Calls `copy(from, to)` for each range of ordinary bytes among `len`.
     fn ordinary(&self, len: usize, mut copy: impl FnMut(usize, usize)) {
         let mut from = 0;
         for field in &self.list {
@@ -223,7 +224,7 @@ fn note_given_back(lock: &AtomicU32) {
     HELD.with(|(locks, count)| {
         let held = &locks[..count.get()];
         let address = ptr::from_ref(lock).addr();
-        // The last one as a rule.
+        // Usually it is the last one.
         if let Some(at) = held.iter().rposition(|held| held.get() == address) {
             let last = held[held.len() - 1].get();
             held[at].set(last);
@@ -238,7 +239,8 @@ pub fn spin_lock(lock: &AtomicU32) {
     note_held(lock);
 }
 
-/// The same for a lock that no program takes, and so none holds when it is ended.
+/// As [`spin_lock`], for a lock that programs never take, so that it need not be released when a
+/// program is stopped.
 pub(crate) fn take(lock: &AtomicU32) {
     let mut tries = 0u32;
     while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
@@ -248,7 +250,7 @@ pub(crate) fn take(lock: &AtomicU32) {
     }
 }
 
-/// As [`spin_lock`], but gives up (`false`) when the lock is not given back for long.
+/// As [`spin_lock`], but gives up (`false`) if the lock is not released for long.
 fn spin_lock_patiently(lock: &AtomicU32) -> bool {
     let take = || {
         let taken = lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok();

@@ -1,9 +1,9 @@
 //! ARRAY_OF_MAPS and HASH_OF_MAPS: maps that programs find by key.
 //!
-//! Kernel counterpart: `kernel/bpf/map_in_map.c`. A slot holds the handle of a map, which is what a
-//! look-up gives to the program. A map that was taken out lives on until no program can hold its
-//! handle; handles that a program brings back are resolved through the same table, so a stale or
-//! made-up one resolves to nothing.
+//! Kernel counterpart: `kernel/bpf/map_in_map.c`. A slot holds the handle of a map, which a look-up
+//! returns to the program. A map that was removed stays alive until no program can hold its handle;
+//! handles that a program brings back are resolved through the same table, so a stale or made-up
+//! one resolves to nothing.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -127,7 +127,8 @@ impl MapOfMaps {
         entry.or_insert_with(|| Held { map: map.clone(), slots: 0, left: 0 }).slots += 1;
     }
 
-    /// Counts a handle out of a slot, and drops maps that left long enough ago.
+    /// Notes that a slot no longer holds a handle, and drops maps that were removed long enough
+    /// ago.
     fn leave(&self, handle: u64) {
         let mut held = self.held.write();
         if let Some(leaving) = held.get_mut(&handle) {
@@ -195,7 +196,7 @@ impl Store for MapOfMaps {
     }
 
     fn update(&self, _worker: usize, key: &[u8], _value: &[u8], flags: u64) -> Result<(), Errno> {
-        // The value is a descriptor, and there are none here: see `Map::insert_inner`.
+        // The value would be a descriptor, which this crate does not have: see `Map::insert_inner`.
         match &self.slots {
             Slots::Array { .. } if flags != BPF_ANY => Err(Errno::EINVAL),
             Slots::Array { .. } => {

@@ -1,7 +1,7 @@
-//! BPF maps: storage, the side programs see and the side users see.
+//! BPF maps: storage, the operations for programs, and those for users.
 //!
 //! Semantics (sizes, flags, error numbers, update rules) are the kernel's; `docs/maps.md` lists the
-//! kinds, their limits and where we differ on purpose. Three ideas hold the crate together:
+//! kinds, their limits and the deliberate differences. Three ideas hold the crate together:
 //!
 //! - **Memory never moves.** A map reserves its whole memory when it is created, so a program may
 //!   keep the address of a value until it returns, and a compiler may build addresses into code.

@@ -49,8 +49,8 @@ pub struct CreateOptions {
     pub release: Option<Arc<dyn ReleaseField>>,
     /// The devices, CPUs, programs and sockets that exist.
     pub environment: Arc<dyn Environment>,
-    /// `BPF_F_RDONLY` and `BPF_F_WRONLY` are checked and then left to the user's descriptors, as in
-    /// the kernel. Otherwise they hold for every user of the map.
+    /// `BPF_F_RDONLY` and `BPF_F_WRONLY` are checked and then apply to the users' descriptors only,
+    /// as in the kernel. Otherwise they apply to every user of the map.
     pub access_by_handle: bool,
 }
 
@@ -208,8 +208,8 @@ impl Map {
         &self.domain
     }
 
-    /// The number that stands for this map in a program's register. It is not an address of
-    /// anything that a program may read.
+    /// The number that stands for this map in a program's register. No program may read memory at
+    /// this address.
     pub fn handle(&self) -> u64 {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
@@ -350,7 +350,7 @@ impl Map {
         }
     }
 
-    /// Shows all entries of such a map with their keys, in the order of a broadcast.
+    /// Passes all entries of such a map with their keys to a function, in the order of a broadcast.
     pub fn for_each_target(&self, visit: &mut dyn FnMut(u32, TargetEntry)) {
         match &self.storage {
             Storage::Targets(targets) => targets.for_each(visit),
@@ -359,7 +359,7 @@ impl Map {
         }
     }
 
-    /// The same as a list.
+    /// As above, as a list.
     pub fn targets(&self) -> Vec<(u32, TargetEntry)> {
         let mut targets = Vec::new();
         self.for_each_target(&mut |key, target| targets.push((key, target)));

@@ -1,4 +1,4 @@
-//! Memory of a map, reached by offset: the real one, or one that loom can watch.
+//! Memory of a map, accessed by offset: real memory, or a model of it for loom.
 
 #[cfg(not(loom))]
 pub(crate) use crate::memory_unsafe::{Region, prefetch};
@@ -6,11 +6,11 @@ pub(crate) use crate::memory_unsafe::{Region, prefetch};
 #[cfg(loom)]
 pub(crate) use crate::memory_loom::Region;
 
-/// Most bytes one map may reserve. Reserved is not used: pages come when they are touched.
+/// Most bytes that a map may reserve. The kernel allocates pages at their first access.
 pub(crate) const REGION_BYTES_MAX: u64 = 1 << 40;
 
-/// Most bytes of a part of a map that are there from the start: those that some ten thousand new
-/// flows need.
+/// Most bytes of a part of a map that are populated from the start: enough for some ten thousand
+/// new flows.
 pub(crate) const POPULATED_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes to populate at a time: a huge page, which takes the kernel some 0.1 ms.

@@ -60,7 +60,7 @@ impl Region {
     }
 
     /// Populates up to `len` bytes from an offset on, so that no frame waits for the kernel to find
-    /// memory. Other pages come when they are touched.
+    /// memory. Other pages are allocated at their first access.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         let from = offset / PAGE_BYTES * PAGE_BYTES;
         let len = (offset - from + len).min(self.len - from.min(self.len));
@@ -71,7 +71,7 @@ impl Region {
         }
     }
 
-    /// Bytes that it has.
+    /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -130,13 +130,13 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Asks the processor to fetch what is at an offset.
+    /// Prefetches the cache line at an offset.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         prefetch(self.base() + offset as u64);
     }
 
-    /// The same for what is about to be written: other cores give it up.
+    /// As above, for writing: other cores give up the line.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, offset: usize) {
         prefetch_to_write(self.base() + offset as u64);
@@ -258,7 +258,7 @@ impl Drop for Region {
     }
 }
 
-/// Asks the processor to fetch a cache line; changes nothing, whatever the address.
+/// Prefetches a cache line; changes nothing, whatever the address.
 #[inline(always)]
 pub(crate) fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
@@ -271,7 +271,7 @@ pub(crate) fn prefetch(address: u64) {
     let _no_stable_prefetch = address;
 }
 
-/// The same for what is about to be written.
+/// As above, for writing.
 #[inline(always)]
 fn prefetch_to_write(address: u64) {
     #[cfg(target_arch = "x86_64")]

@@ -16,7 +16,7 @@ use crate::ring::Ring;
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// In place of an index: the CPU the program runs on (`BPF_F_CURRENT_CPU`).
+/// In place of an index: the CPU that the program runs on (`BPF_F_CURRENT_CPU`).
 pub const BPF_F_CURRENT_CPU: u64 = 0xffff_ffff;
 
 /// Rings by slot.
@@ -57,7 +57,7 @@ impl Sample<'_> {
         self.written += bytes.len();
     }
 
-    /// Shows the sample to the reader.
+    /// Publishes the sample to the reader.
     #[inline]
     pub fn commit(self) {
         let committed = self.ring.commit(self.position, 0);
@@ -99,7 +99,7 @@ impl PerfEventArray {
         }
     }
 
-    /// Closes a slot, whose listener has gone.
+    /// Closes a slot whose listener is gone.
     pub fn close(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
             slot.is_open.store(false, Ordering::Release);
@@ -156,7 +156,7 @@ impl Store for PerfEventArray {
         if flags != 0 {
             return Err(Errno::EINVAL);
         }
-        // The value is a perf event's descriptor, and there are none here: see `open`.
+        // The value would be a perf event's descriptor, which this crate does not have: see `open`.
         Err(if number(key) < self.entries { Errno::EBADF } else { Errno::E2BIG })
     }
 

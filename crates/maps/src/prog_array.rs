@@ -121,9 +121,9 @@ impl ProgramSlots {
         self.words.base()
     }
 
-    /// Asks the index again for the address of a program, where the array has it. Afterwards no
-    /// slot has an address that the index returned before; workers that were not quiescent since
-    /// may still use one.
+    /// Queries the index again for the address of a program, in all slots that hold the program.
+    /// Afterwards no slot has an address that the index returned before; workers that were not
+    /// quiescent since may still use one.
     pub fn refresh(&self, id: u32) {
         let Some(programs) = self.array.programs() else { return };
         let shown = programs.shown.lock();

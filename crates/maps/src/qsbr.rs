@@ -1,4 +1,4 @@
-//! Quiescent-state reclamation: when may something that readers could still hold be reused?
+//! Quiescent-state reclamation: decides when memory that readers could still hold may be reused.
 //!
 //! A worker announces once per packet batch that it holds no address from any map
 //! ([`Domain::quiesce`]); a user thread holds a short [`Guard`]. Something that was unlinked at
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
-/// Announced by a reader that holds nothing, now and until it comes back.
+/// Announced by a reader that holds nothing until its next announcement.
 const OFFLINE: u64 = u64::MAX;
 
 /// Threads that may hold a [`Guard`] at the same moment; more of them wait.
@@ -130,7 +130,7 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// Proof that the thread is a reader of its domain.
+/// Makes the thread a reader of its domain while it lives.
 #[derive(Debug)]
 pub struct Guard<'a> {
     slot: &'a AtomicU64,

@@ -77,7 +77,7 @@ impl Queue {
 impl Store for Queue {
     fn push(&self, value: &[u8], flags: u64) -> Result<(), Errno> {
         let replace = flags & BPF_EXIST != 0;
-        // BPF_NOEXIST makes no sense here, and other flags aren't known.
+        // BPF_NOEXIST makes no sense here, and other flags are unknown.
         if flags & 1 != 0 || flags > BPF_EXIST {
             return Err(Errno::EINVAL);
         }

@@ -7,9 +7,9 @@
 //! No lock is taken where the kernel takes one. A producer claims room by moving a third position,
 //! writes the header of what it claimed, marked busy, and moves the producer's position over it
 //! when all claims before it have been moved over. So the consumer never sees room without a
-//! header, and producers wait for each other for no longer than it takes to write one. Nor is the
-//! consumer woken: it looks, so that claiming room is all that a record's producer does with a
-//! locked instruction.
+//! header, and producers wait for each other for no longer than it takes to write one. The consumer
+//! is not woken, because it polls, so that a producer's only locked instruction is the one that
+//! claims room.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -41,7 +41,7 @@ pub(crate) struct Ring {
     region: Region,
     /// Bytes of data, a power of two.
     size: usize,
-    /// Up to where producers have claimed room: the producer's position, or past it.
+    /// End of the room that producers have claimed: the producer's position, or a later one.
     claimed: Shared<AtomicU64>,
 }
 
@@ -111,8 +111,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
-    /// record isn't committed yet; returns the number shown. One at a time may do this.
+    /// Passes committed records to `visit`, oldest first, until it breaks, the ring is empty or a
+    /// record isn't committed yet; returns their number. Only one thread at a time may do this.
     pub(crate) fn consume(&self, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> usize {
         let mut record = Vec::new();
         let mut shown = 0;
@@ -135,7 +135,7 @@ impl Ring {
         shown
     }
 
-    /// Takes the oldest record, if it is committed. One at a time may do this.
+    /// Takes the oldest record, if it is committed. Only one thread at a time may do this.
     pub(crate) fn take_oldest(&self) -> Option<Vec<u8>> {
         let mut oldest = None;
         self.consume(|record| {
@@ -154,7 +154,7 @@ impl Ring {
         (length & BUSY == 0).then_some(length)
     }
 
-    /// Forgets all records; those that are not committed will be.
+    /// Discards all records, including those that are committed later.
     pub(crate) fn skip_all(&self) {
         self.consume(|_record| ControlFlow::Continue(()));
     }
@@ -174,8 +174,8 @@ impl Ring {
         self.region.word(POSITION_BYTES)
     }
 
-    /// The words in front of a record: its length, and where it lies, in pages from the start of
-    /// the ring.
+    /// The words in front of a record: its length, and its place in pages from the start of the
+    /// ring.
     #[inline]
     pub(crate) fn header(&self, position: u64) -> &[AtomicU32; 2] {
         self.region.halves(self.offset(position))

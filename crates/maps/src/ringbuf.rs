@@ -29,7 +29,7 @@ pub struct Ringbuf {
     ring: Ring,
     /// Held by the consumer.
     consumer: Mutex<()>,
-    /// Records that there was no room for.
+    /// Number of records for which there was no room.
     lost: AtomicU64,
 }
 
@@ -93,8 +93,8 @@ impl Ringbuf {
         }
     }
 
-    /// Shows committed records to `visit`, oldest first, until it breaks, the ring is empty or a
-    /// record isn't committed yet; returns the number shown. One consumer works at a time.
+    /// Passes committed records to `visit`, oldest first, until it breaks, the ring is empty or a
+    /// record isn't committed yet; returns their number. One consumer works at a time.
     pub fn consume(&self, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> usize {
         let _only = self.consumer.lock();
         self.ring.consume(visit)
@@ -106,7 +106,7 @@ impl Ringbuf {
         self.ring.take_oldest()
     }
 
-    /// Records that there was no room for, so far.
+    /// Number of records so far for which there was no room.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

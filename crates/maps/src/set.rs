@@ -22,13 +22,14 @@ pub struct SetOptions {
     pub each: CreateOptions,
     /// Special fields by map index; shorter means none.
     pub fields: Vec<Vec<Field>>,
-    /// Maps that are there already and stand for those of the object, by map index; shorter means
-    /// none. They keep what they hold.
+    /// Existing maps that are used in place of the object's, by map index; shorter means none. They
+    /// keep their contents.
     pub existing: Vec<Option<Arc<Map>>>,
 }
 
 impl SetOptions {
-    /// A domain of `workers` workers, no special fields, and every target exists.
+    /// Options with a domain of `workers` workers and without special fields, where every target
+    /// exists.
     pub fn new(workers: usize) -> Self {
         SetOptions {
             each: CreateOptions::new(Domain::new(workers)),

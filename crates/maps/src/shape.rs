@@ -2,8 +2,8 @@
 //! converted to another version of their type.
 //!
 //! libbpf asks the same before it uses a pinned map again (`map_is_reuse_compat`): kind, sizes and
-//! flags. Here the types count, too, when both sides have them: a value whose members have moved
-//! would be read as something else.
+//! flags. Here the types count, too, if both sides have them: a value whose members have moved
+//! would be misread.
 
 use std::fmt;
 
@@ -116,7 +116,7 @@ fn have_same_types(old: &MapDef, new: &MapDef) -> bool {
     }
 }
 
-/// Global variables: what is constant belongs to the code, and so do first values.
+/// Global variables: constants and initial values belong to the code.
 fn of_sections(old: &MapDef, new: &MapDef) -> Option<Difference> {
     if old.section != new.section {
         let told = |section: Option<DataSection>| section.map_or("none", DataSection::name);

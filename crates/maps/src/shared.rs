@@ -1,11 +1,12 @@
-//! Values written by several workers: on their own cache lines, and seldom. Tests count the writes.
+//! Values that several workers write, which are on cache lines of their own and seldom written.
+//! Tests count the writes.
 
-/// Something on cache lines of its own: two, because processors fetch them in pairs.
+/// A value on cache lines of its own: two, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// Something that every worker may write. An operation of a map that does so each time is no faster
+/// A value that every worker may write. An operation of a map that does so each time is no faster
 /// on many cores than on one.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<T>(Line<T>);

@@ -10,7 +10,7 @@ use crate::access::Span;
 use crate::memory::Region;
 use crate::user::Value;
 
-/// In place of a worker's number: a user thread.
+/// Stands for a user thread in place of a worker's number.
 pub(crate) const USER: usize = usize::MAX;
 
 /// One element as `bpf_for_each_map_elem` shows it.

@@ -1,4 +1,5 @@
-//! DEVMAP, DEVMAP_HASH, CPUMAP and XSKMAP: where `bpf_redirect_map` may send a frame.
+//! DEVMAP, DEVMAP_HASH, CPUMAP and XSKMAP: the targets to which `bpf_redirect_map` may send a
+//! frame.
 //!
 //! Kernel counterparts: `kernel/bpf/{devmap,cpumap}.c`, `net/xdp/xskmap.c`. An entry is one word,
 //! so a reader sees it whole: a number (ifindex, queue size, queue) and the id of a program or
@@ -38,7 +39,7 @@ pub struct TargetEntry {
 }
 
 impl TargetEntry {
-    /// The word that it is in a map, not 0.
+    /// The word that represents it in a map, not 0.
     pub fn to_word(self) -> u64 {
         u64::from(self.number) | u64::from(self.id) << 32
     }

@@ -85,7 +85,7 @@ impl UserRingbuf {
     }
 
     /// Whether [`UserRingbuf::drain`] would find nothing, and no other thread drains. This is the
-    /// usual case, and it is found out without taking the ring.
+    /// usual case, and it is determined without claiming the ring.
     #[inline]
     pub fn is_idle(&self, flags: u64) -> bool {
         let is_known = flags & !DRAIN_FLAGS == 0;
@@ -136,8 +136,8 @@ impl UserRingbuf {
         Ok(shown)
     }
 
-    /// `__bpf_user_ringbuf_peek`: the size of the next sample. Nothing that user space wrote is
-    /// believed: a program gets a sample only when it lies within what was produced.
+    /// `__bpf_user_ringbuf_peek`: the size of the next sample. No position or length from user
+    /// space is trusted: a program gets a sample only if it lies within the produced bytes.
     fn peek(&self, position: u64) -> Result<u32, Errno> {
         let produced = self.ring.producer().load(Ordering::Acquire);
         if !produced.is_multiple_of(8) {

@@ -5,8 +5,8 @@
 //! due at once. A worker takes a few at a time, so that many timers that are due together do not
 //! hold up a frame for long.
 //!
-//! Most timers are pushed back again and again, by each packet of a flow. This moves nothing: a
-//! timer stays at its place among the looks, and moves on to its new place when it is looked at
+//! Most timers are pushed back again and again, by each packet of a flow. This moves no timer: a
+//! timer stays at its place in the order of checks, and moves to its new place when it is checked
 //! there. Its due time is in the value itself ([`Word`]), so no other memory is touched for that.
 
 mod word;
@@ -31,12 +31,12 @@ pub(crate) struct Timers {
     /// Each shard has the timers of some addresses, so that workers seldom contend.
     shards: [Shard; SHARDS],
     first: First,
-    /// The shard that the next look begins with: none is always the last.
+    /// The shard with which the next check begins, so that no shard is always the last.
     turn: AtomicUsize,
 }
 
-/// When the first of all timers is looked at, in monotonic nanoseconds; a worker reads it before
-/// each burst. It lies apart from data that is written more often.
+/// Time at which the first of all timers is checked, in monotonic nanoseconds; a worker reads it
+/// before each burst. It lies apart from data that is written more often.
 #[derive(Debug)]
 #[repr(align(128))]
 struct First(AtomicU64);
@@ -48,7 +48,7 @@ struct Shard(Mutex<Places>);
 #[derive(Debug, Default)]
 struct Places {
     timers: HashMap<u64, Timer, FxBuildHasher>,
-    /// The time at which each timer is looked at, and its address.
+    /// The time at which each timer is checked, and its address.
     looks: BTreeSet<(u64, u64)>,
 }
 
@@ -60,7 +60,7 @@ struct Timer {
     callback: Option<Callback>,
     /// When it is due. The map keeps its memory.
     word: Word,
-    /// Its place among the looks: no later than it is due, if it waits.
+    /// Its place in the order of checks: no later than its due time, if it waits.
     look_ns: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Callback {
     pub(crate) function: u64,
 }
 
-/// A callback whose time has come.
+/// A callback that is due.
 #[derive(Debug, Clone)]
 pub(crate) struct Due {
     /// Address of the timer: it lies in the value the callback gets.
@@ -161,7 +161,7 @@ impl Timers {
         } else {
             now_ns.saturating_add(when_ns)
         };
-        // A worker that takes what is due waits for the shard's lock, and finds the look as well.
+        // A worker that takes due timers waits for the shard's lock, and finds this entry as well.
         timer.word.wait(due);
         if timer.look_ns.is_some_and(|look| look <= due) {
             return Ok(());
@@ -203,8 +203,8 @@ impl Timers {
         self.next_ns().is_some()
     }
 
-    /// Looks at no more than `most` timers whose time has come and takes their callbacks out, in
-    /// the order in which they were due.
+    /// Checks at most `most` timers whose time has come and takes out their callbacks, in the order
+    /// in which they were due.
     pub(crate) fn take_due(&self, now_ns: u64, most: usize) -> Vec<Due> {
         if now_ns < self.first.0.load(Relaxed) {
             return Vec::new();
@@ -261,7 +261,7 @@ impl Places {
 }
 
 impl Timer {
-    /// Places it among the looks, at time `due`.
+    /// Inserts it into the order of checks, at time `due`.
     fn look_at(&mut self, place: u64, due: u64, looks: &mut BTreeSet<(u64, u64)>) {
         if let Some(earlier) = self.look_ns.replace(due) {
             looks.remove(&(earlier, place));

@@ -13,7 +13,7 @@ pub(super) struct Chain {
     pub(super) count: u32,
 }
 
-/// Some elements that change hands.
+/// Elements that move between shards.
 #[derive(Debug)]
 pub(super) enum Batch {
     Linked(Chain),
@@ -62,7 +62,7 @@ impl Chain {
         Some(element)
     }
 
-    /// Puts other elements behind these.
+    /// Appends other elements.
     pub(super) fn append(&mut self, pool: &Pool, other: Chain) {
         if other.is_empty() {
             return;

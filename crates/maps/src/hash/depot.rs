@@ -16,7 +16,7 @@ pub(super) struct Depot {
 /// Counts that are read without the lock, and written with it.
 #[derive(Default)]
 struct Counts {
-    /// Odd while elements change hands.
+    /// Odd while elements move.
     moves: AtomicU32,
     /// Number of elements here.
     held: AtomicU32,
@@ -28,7 +28,7 @@ struct Stock {
     fresh: Range<u32>,
 }
 
-/// The depot, locked: elements may change hands as long as this lives.
+/// The depot, locked: elements may move as long as this lives.
 pub(super) struct Open<'a> {
     stock: MutexGuard<'a, Stock>,
     counts: &'a Counts,
@@ -58,7 +58,7 @@ impl Depot {
         Open { stock, counts }
     }
 
-    /// The result of `read`, repeated until no elements changed hands meanwhile, which is rare and
+    /// The result of `read`, repeated until no elements moved meanwhile; repetitions are rare and
     /// short.
     pub(super) fn while_nothing_moves<T>(&self, mut read: impl FnMut() -> T) -> T {
         let counts = self.counts.read();

@@ -7,9 +7,9 @@
 //! difference here, because the hand isn't a lock that cores wait for.
 //!
 //! The hand moves on by a block of elements, which then belongs to the worker that moved it: the
-//! worker looks at one after the other, and moves the hand again a whole block later. A block that
-//! others left far behind is given up. So an evicted element is out of order by some blocks for
-//! each worker, and a worker alone evicts in order.
+//! worker checks one after the other, and moves the hand again after a whole block. A worker gives
+//! up its block when the hand is far ahead of it. So an evicted element is out of order by some
+//! blocks for each worker, and a worker alone evicts in order.
 
 use crate::hash::HashTable;
 use crate::hash::pool::{Pool, header};
@@ -17,8 +17,8 @@ use crate::shared::{Line, Shared};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed};
 
-/// Used elements the hand spares before it takes one all the same: a bound on the time an insertion
-/// can take.
+/// Largest number of used elements that the hand spares before it takes a used one: this limits the
+/// time of an insertion.
 const SPARED_MAX: u32 = 1024;
 /// Most elements of a block.
 const BLOCK_MAX: u32 = 32;
@@ -26,18 +26,18 @@ const BLOCK_MAX: u32 = 32;
 /// prefetched.
 const AHEAD: [u32; 3] = [9, 6, 3];
 
-/// The hand, and where workers are.
+/// The hand, and the positions of workers.
 pub(crate) struct Clock {
     /// Blocks that were given out.
     hand: Shared<AtomicU64>,
     /// Elements of a block.
     block: u32,
-    /// Each worker's. User threads share one; they may look at the same element twice, which does
-    /// no harm.
+    /// The block of each worker. User threads share one; they may check the same element twice,
+    /// which does no harm.
     blocks: Box<[Line<Block>]>,
 }
 
-/// Elements that a worker looks at.
+/// Elements that a worker checks.
 #[derive(Default)]
 struct Block {
     /// The elements of the block that are left, as a word.
@@ -46,7 +46,7 @@ struct Block {
     following: AtomicU64,
     /// The hand, after the last block was given out.
     hand: AtomicU64,
-    /// The epoch in which the worker looked at the hand last.
+    /// The epoch in which the worker last read the hand.
     epoch: AtomicU64,
 }
 
@@ -79,14 +79,14 @@ impl Clock {
         }
     }
 
-    /// Removes one key, unless there is room meanwhile, and gives its place: an element that counts
-    /// as taken, and the state that it is to have.
+    /// Removes one key, unless there is room meanwhile, and returns its place: an element that
+    /// counts as taken, and the state that it is to have.
     pub(crate) fn evict(&self, map: &HashTable, worker: usize) -> Option<(u32, u32)> {
         let pool = &map.table.pool;
         let mut spared = 0;
         for _ in 0..pool.elements {
             let Some(element) = self.next(map, worker) else {
-                // Some may have become free where this worker doesn't look each time.
+                // Elements may have become free in places that this worker doesn't check each time.
                 if let Some(place) = pool.take_place(worker) {
                     return Some((place, 0));
                 }
@@ -100,7 +100,7 @@ impl Clock {
             }
             if now & header::REFERENCED != 0 && spared < SPARED_MAX {
                 spared += 1;
-                // Lost against a look-up or an unlink: as good as spared.
+                // A look-up or an unlinking was faster: the element counts as spared.
                 let (now, unused, order) = (now, header::LINKED, Relaxed);
                 let _lost = state.compare_exchange(now, unused, order, order);
                 continue;

@@ -169,7 +169,7 @@ fn what_one_worker_inserts_another_deletes() {
     assert_eq!(map.count(), Some(0));
 }
 
-/// Writes to memory that all workers write, for each operation, while all workers run.
+/// Number of writes to memory that all workers write, for each operation, while all workers run.
 fn shared_writes(map: &Map, operations: u32, run: impl Fn(usize, u32) + Sync) -> f64 {
     let writes = AtomicUsize::new(0);
     on_each_worker(|worker| {

@@ -47,7 +47,7 @@ pub(crate) struct HashTable {
     table: Table,
     max_entries: u32,
     value_size: usize,
-    /// A full table makes room by itself.
+    /// A full table evicts elements.
     lru: Option<lru::Clock>,
     /// Values of per-CPU kinds; otherwise they follow the key.
     percpu: Option<PerCpu>,
@@ -125,7 +125,7 @@ impl HashTable {
         }
     }
 
-    /// For look-ups by words; `None` when the hash is the kernel's.
+    /// The view for look-ups by words; `None` if the hash is the kernel's.
     #[cfg(not(loom))]
     pub(crate) fn view(&self) -> Option<&HashView> {
         self.view.as_ref()
@@ -155,7 +155,7 @@ impl HashTable {
         })
     }
 
-    /// [`Store::next_key`], into room of the caller's; `false` when there is none.
+    /// As [`Store::next_key`], into the caller's buffer; `false` if there is no further key.
     pub(crate) fn next_key_into(&self, key: Option<&[u8]>, next: &mut [u8]) -> bool {
         self.table.next_key(key, next)
     }
@@ -257,7 +257,7 @@ impl HashTable {
         }
     }
 
-    /// A place for a key that isn't there, before its bucket is locked, as the kernel does
+    /// Takes a place for a new key before its bucket is locked, as the kernel does
     /// (`prealloc_lru_pop`). Meanwhile the bucket comes from the core that wrote it last.
     fn place_ahead(&self, hash: u32, key: &[u8], worker: usize) -> Option<(u32, u32)> {
         self.table.prefetch(hash);
@@ -269,7 +269,7 @@ impl HashTable {
         near.map(|near| (near, 0)).or_else(|| clock.evict(self, worker))
     }
 
-    /// Puts a new element in the place of one of a locked bucket.
+    /// Replaces an element of a locked bucket by a new one.
     fn replace(
         &self,
         bucket: Bucket<'_>,
@@ -583,7 +583,7 @@ fn check_flags(old: u32, flags: u64) -> Result<(), Errno> {
 struct Place<'a> {
     pool: &'a Pool,
     worker: usize,
-    /// One that something was evicted from, and the state that its entry is to have.
+    /// The place of an evicted element, and the state for its new entry.
     evicted: Option<(u32, u32)>,
 }
 
@@ -603,9 +603,9 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Elements of each worker beyond `max_entries`, for those that wait for readers: what some bursts
-/// replace, but not more than the table has, and not much memory for big values; always enough for
-/// every user thread to hold one.
+/// Reserve of each worker beyond `max_entries`, for elements that wait for readers: as many as some
+/// bursts replace, but not more than the table has, and not much memory for big values; always
+/// enough for every user thread to hold one.
 fn reserve_elements(max_entries: u32, element_bytes: usize, workers: usize) -> u32 {
     const BURSTS: usize = 192;
     const BYTES_MAX: usize = 8 << 20;

@@ -5,7 +5,7 @@
 //! kernel does with preallocated elements always; [`Pool::reuses`] then tells readers, who may be
 //! standing on one, to start their walk again.
 //!
-//! Each worker has a [`Shard`] of its own, and takes and gives back elements without a look at the
+//! Each worker has a [`Shard`] of its own, and takes and gives back elements without reading the
 //! others; elements go from shard to shard in batches, through the [`Depot`]. There are as many
 //! elements as the table has places, and a *reserve* for each shard, for replacements and for
 //! waiting elements. Keys are not counted: a table is full when no shard holds more than its
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicU32, AtomicU64, fence};
 
-/// Index of no element.
+/// The index that stands for no element.
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Offsets in an element; the key follows at [`HEADER_BYTES`].
@@ -47,7 +47,7 @@ pub(crate) mod header {
 /// Bytes of an element before its key.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// Most elements that change hands together.
+/// Most elements that move together.
 const BATCH_MAX: u32 = 64;
 
 /// All elements of a table.
@@ -63,8 +63,8 @@ pub(crate) struct Pool {
     pub(super) batch: u32,
     shards: Box<[Shard]>,
     pub(super) depot: Depot,
-    /// Number of reuses of elements while a reader might stand on them. Apart, because its address
-    /// is in compiled code.
+    /// Number of reuses of elements while a reader might stand on them. It has memory of its own,
+    /// because its address is in compiled code.
     pub(super) reuses: Box<Shared<AtomicU64>>,
     pub(super) domain: Arc<Domain>,
 }
@@ -149,7 +149,7 @@ impl Pool {
         self.take_above(worker, self.reserve)
     }
 
-    /// The same without a look at what other shards hold.
+    /// As above, without checking other shards.
     pub(crate) fn take_place_near(&self, worker: usize) -> Option<u32> {
         self.take_if(worker, self.reserve, || self.depot.held() > 0)
     }
@@ -170,8 +170,8 @@ impl Pool {
     }
 
     /// Takes an element and gives back another one that `link` unlinks, the new one in its place:
-    /// what [`Pool::take`] and [`Pool::retire`] do, for the price of one. `false`, and nothing
-    /// done, when the worker's own shard has no element at hand.
+    /// this has the effect of [`Pool::take`] and [`Pool::retire`], at the cost of one of them.
+    /// Returns `false` without an effect if the worker's own shard has no free element.
     pub(crate) fn exchange(&self, worker: usize, old: u32, link: impl FnOnce(u32)) -> bool {
         // Other shards may have free ones, but to look there costs more than the update. The kernel
         // takes the one that was replaced last.
@@ -209,8 +209,7 @@ impl Pool {
         self.take_if(worker, keep, || self.has_more_than(keep))
     }
 
-    /// An element of the worker's shard, to which elements of others are brought while there are
-    /// any.
+    /// An element of the worker's shard, which is refilled from other shards while these have any.
     fn take_if(&self, worker: usize, keep: u32, are_any: impl Fn() -> bool) -> Option<u32> {
         loop {
             if let Some(element) = self.own(worker).take(self, worker, keep) {
@@ -254,7 +253,7 @@ impl Pool {
         })
     }
 
-    /// Brings elements to a shard: from the depot, or from the first other one that has some.
+    /// Moves elements to a shard: from the depot, or from the first other shard that has some.
     fn bring(&self, own: usize, keep: u32) {
         let mut depot = self.depot.open();
         let (before, behind) = self.shards.split_at(own);

@@ -30,7 +30,7 @@ pub(super) struct Held {
 /// Elements that no bucket holds.
 #[derive(Default)]
 struct Lists {
-    /// First in first out: none waits so long that it is out of the order of evictions.
+    /// First in, first out: no element waits so long that it disturbs the order of evictions.
     free: Chain,
     /// Never used ones.
     fresh: Vec<Range<u32>>,
@@ -39,11 +39,12 @@ struct Lists {
     newer: Waiting,
 }
 
-/// Waiting elements, and when the last one was unlinked, or some time after that.
+/// Waiting elements, with the epoch in which the last one was unlinked, or a later one.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     chain: Chain,
-    /// `None`: not asked for yet. Asking is dear, and once for many is enough.
+    /// `None` if no epoch was requested yet. A request is costly, and one for many elements is
+    /// enough.
     tag: Option<u64>,
 }
 
@@ -81,8 +82,8 @@ impl Shard {
         element
     }
 
-    /// Takes an element and gives it to `link`, then takes one in that was unlinked. `false`, and
-    /// nothing done, when there is none.
+    /// Takes an element and passes it to `link`, then takes in the unlinked element. Returns
+    /// `false` without an effect if there is no element.
     pub(super) fn exchange(
         &self,
         pool: &Pool,
@@ -123,7 +124,7 @@ impl Shard {
         self.set_count(self.count() + 1);
     }
 
-    /// Takes several in.
+    /// Takes in several elements.
     pub(super) fn add(&self, pool: &Pool, batch: Batch) {
         let mut lists = self.lists.0.lock();
         self.set_count(self.count() + batch.len());
@@ -215,7 +216,7 @@ impl Lists {
     fn settle(&mut self, pool: &Pool, worker: usize, at_least: u32) {
         for _ in 0..2 {
             if let Some(tag) = self.older.tag {
-                // In the middle of a burst nothing has passed: to know that costs a load.
+                // In the middle of a burst no element can be freed yet; this check costs one load.
                 if !pool.domain.has_moved_on(worker, tag) || !pool.domain.passed(tag) {
                     return;
                 }

@@ -70,12 +70,12 @@ impl Table {
         Bucket { table: self, head, lock }
     }
 
-    /// Asks the processor to fetch the bucket of a hash, which is about to be locked.
+    /// Prefetches the bucket of a hash, which is about to be locked.
     pub(crate) fn prefetch(&self, hash: u32) {
         self.buckets.prefetch_to_write((hash & self.mask) as usize * BUCKET_BYTES);
     }
 
-    /// Asks the processor to fetch the first element of the bucket of a hash.
+    /// Prefetches the first element of the bucket of a hash.
     pub(crate) fn prefetch_first(&self, hash: u32) {
         let first = self.first(hash & self.mask);
         if first != NIL {
@@ -104,7 +104,7 @@ impl Table {
         self.pool.offset(element) + HEADER_BYTES
     }
 
-    /// Offset of what follows an element's key.
+    /// Offset of the bytes that follow an element's key.
     #[inline]
     pub(crate) fn value_offset(&self, element: u32) -> usize {
         self.key_offset(element) + self.key_size.next_multiple_of(8)

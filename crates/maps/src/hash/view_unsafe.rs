@@ -56,8 +56,8 @@ impl HashView {
         self.values + u64::from(index) * u64::from(self.value_stride)
     }
 
-    /// Asks the processor to fetch the bucket of a key, or (`ELEMENT`) the first element in it: the
-    /// memory that [`HashView::lookup`] will access first. Returns 0.
+    /// Prefetches the bucket of a key, or (`ELEMENT`) the first element in it: the memory that
+    /// [`HashView::lookup`] will access first. Returns 0.
     #[inline(always)]
     pub fn look_ahead<const WORDS: usize, const ELEMENT: bool>(&self, key: [u64; WORDS]) -> u64 {
         let hash = seeded_words(self.seed, self.key_size, key);

@@ -1,11 +1,11 @@
-//! Ways into a trie by a key's first bits: a table says where a walk from the top would be behind
-//! them, so that it begins there.
+//! Ways into a trie by a key's first bits: a table tells which node a walk from the top would reach
+//! after these bits, so that the walk begins there.
 //!
 //! For each value of these bits it has two links: to the topmost node whose prefix has at least
 //! this many bits and begins with this value (all other such prefixes are below it), and to the
 //! node of the longest shorter prefix. A change of one prefix changes one of the two and no more,
-//! so a look-up that reads both while a writer is at work finds what was there before or what is
-//! there now.
+//! so a look-up that reads both while a writer is at work finds the state before or after the
+//! change.
 
 use towpath_bpf::Errno;
 

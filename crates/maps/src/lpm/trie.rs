@@ -1,4 +1,4 @@
-//! The trie itself: nodes in a pool, named by where they are in it, in words of 8 bytes.
+//! The trie itself: nodes in a pool, identified by their offsets in it, in words of 8 bytes.
 //!
 //! A link also tells the length of the prefix it leads to. The direction of a look-up at a node
 //! then depends on the link alone, not on the node's own memory, which halves the memory accesses
@@ -282,7 +282,7 @@ impl Trie {
         }
     }
 
-    /// Gives a node back that no link leads to any more, if it is one.
+    /// Gives back a node to which no link leads any more, if there is one.
     fn retire(&self, worker: usize, node: u32) {
         if node != NIL {
             self.pool.retire(worker, self.element(node));

@@ -114,7 +114,7 @@ impl Path {
         Path { links: [const { MaybeUninit::uninit() }; WORDS_MAX * 64], len: 0 }
     }
 
-    /// Adds a link; false when there is no room.
+    /// Adds a link; `false` if there is no room.
     #[inline(always)]
     fn push(&mut self, link: Link) -> bool {
         let Some(place) = self.links.get_mut(self.len) else { return false };

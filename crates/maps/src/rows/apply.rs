@@ -1,5 +1,5 @@
 //! Stores rows in a map while programs and users keep using it. All changes are planned before the
-//! first one: keys that are there before and after are always there.
+//! first one: keys that exist before and after the load are never absent in between.
 
 use towpath_bpf::Errno;
 use towpath_bpf::map::{Keys, Values};
@@ -17,7 +17,7 @@ pub struct Loaded {
     pub rows: usize,
     /// Number of rows that were written.
     pub written: usize,
-    /// Number of rows that were already there with this value.
+    /// Number of rows that the map already had with this value.
     pub unchanged: usize,
     /// Elements that were not among the rows and were removed; in arrays, those that became zero.
     pub deleted: usize,
@@ -190,7 +190,7 @@ impl<'a> Plan<'a> {
             return false;
         }
         if self.gone.is_empty() {
-            // Programs put something there meanwhile.
+            // Programs stored an element there meanwhile.
             self.gone = self.others();
         }
         let before = self.deleted;
@@ -291,7 +291,7 @@ fn may_load(map: &Map, is_replace: bool) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Shows each element, some of them twice where elements come and go meanwhile.
+/// Passes each element to a function, some of them twice if elements come and go meanwhile.
 pub(super) fn walk(map: &Map, visit: &mut dyn FnMut(&[u8], &Value)) {
     let (mut last, mut left) = (None, u64::from(map.max_entries()) * 2);
     while left > 0 {
@@ -312,7 +312,7 @@ fn is_zero(value: &Value) -> bool {
     value.cpus().iter().all(|bytes| bytes.iter().all(|byte| *byte == 0))
 }
 
-/// Elements that are looked at, or deleted, in a row.
+/// Elements that are read, or deleted, at a time.
 const BATCH: usize = 256;
-/// Looks for elements that should not be there.
+/// Most searches for elements that should not be in the map.
 const LOOKS: usize = 3;

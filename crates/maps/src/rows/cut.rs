@@ -33,7 +33,7 @@ struct Place {
 }
 
 impl Place {
-    /// Goes over a byte.
+    /// Processes a byte.
     fn pass(&mut self, byte: u8) {
         if self.in_text {
             self.in_text = self.is_escaped || byte != b'"';

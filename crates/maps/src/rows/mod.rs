@@ -40,10 +40,10 @@ pub enum Format {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
-    /// Something in it is no row of this map.
+    /// A part of the file is not a row of this map.
     #[error("{at}: {problem}")]
     Wrong {
         /// Its place: `line 17`, `row 3`.
@@ -128,7 +128,7 @@ fn may_be_loaded(map: &Map) -> Result<(), RowsError> {
     Err(RowsError::Kind { kind: map.kind().name(), why })
 }
 
-/// Rows without anything between them.
+/// Reads rows without separators.
 fn packed(rows: &mut Unsorted<'_>, from: &mut dyn BufRead) -> Result<(), RowsError> {
     loop {
         let size = rows.row_bytes();
@@ -160,7 +160,7 @@ fn wrong(at: String, problem: String) -> RowsError {
     RowsError::Wrong { at, problem }
 }
 
-/// Rows as they come.
+/// Rows in the order of the file.
 struct Unsorted<'a> {
     map: &'a Map,
     rows: Rows,

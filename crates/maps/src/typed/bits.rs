@@ -17,7 +17,7 @@ pub(super) fn read(bytes: &[u8], start: u32, width: u32) -> u64 {
     (0..width.min(64)).rev().fold(0, |value, index| value << 1 | bit(index))
 }
 
-/// Sets `width` bits from bit `start`; bits outside `bytes` are left out.
+/// Sets `width` bits from bit `start`; bits outside `bytes` are ignored.
 pub(super) fn write(bytes: &mut [u8], start: u32, width: u32, value: u64) {
     for index in 0..width.min(64) {
         let at = start as usize + index as usize;

@@ -8,8 +8,8 @@ use super::{HEX_PREFIX, bits, hex, is_char};
 
 /// A value of a type. `bytes` has the type's size.
 pub(super) fn format(btf: &Btf, id: TypeId, bytes: &[u8]) -> Json {
-    // Unions inside unions can show the same bytes any number of times: a damaged file must not
-    // make that endless.
+    // Limits the output, because unions inside unions can show the same bytes any number of times,
+    // without end for a damaged file.
     let fuel = FUEL + bytes.len().saturating_mul(FUEL_PER_BYTE);
     let mut formatter = Formatter { btf, fuel };
     let json = formatter.value(id, None, bytes);

@@ -1,4 +1,4 @@
-//! A type as a list of the things it is made of: what two versions of a type have in common.
+//! A type as a list of its parts, to find the parts that two versions of a type have in common.
 
 use towpath_bpf::btf::{Btf, Kind, TypeId};
 
@@ -27,7 +27,7 @@ pub fn leaves(btf: &Btf, id: TypeId) -> Option<Vec<Leaf>> {
 struct Walk<'a> {
     btf: &'a Btf,
     leaves: Vec<Leaf>,
-    /// Types to be looked at: a damaged file must not make that endless.
+    /// Most types that are visited: a damaged file must not cause an endless walk.
     fuel: u32,
 }
 
@@ -95,6 +95,6 @@ fn bit_at(bits: u32, bytes: u32) -> Option<u32> {
     bits.checked_add(bytes.checked_mul(8)?)
 }
 
-/// More than any value that people name the parts of.
+/// Most leaves: more than any value with named parts has.
 pub const LEAVES_MAX: usize = 4096;
 const FUEL: u32 = 4 * LEAVES_MAX as u32;

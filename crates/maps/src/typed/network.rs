@@ -70,7 +70,7 @@ fn names(btf: &Btf, id: TypeId) -> impl Iterator<Item = TypeId> {
         | Kind::TypeTag(to) => Some(to),
         _ => None,
     };
-    // Bounded like every walk over types that came from outside.
+    // Limited like every walk over types from an untrusted file.
     std::iter::successors(Some(id), next).take(NAMES_MAX)
 }
 

@@ -47,7 +47,7 @@ impl Mapping {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // Without POPULATE a missing huge page would cause SIGBUS at the first access.
         let flags = if huge { flags | MapFlags::POPULATE } else { flags };
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &memfd, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         let _exposed = base.as_ptr().expose_provenance();
@@ -91,7 +91,7 @@ impl Mapping {
     /// size, and the file is sealed against shrinking.
     pub(crate) fn over(file: OwnedFd, start: u64, len: usize) -> std::io::Result<Mapping> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, start) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         let _exposed = base.as_ptr().expose_provenance();

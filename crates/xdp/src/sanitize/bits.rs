@@ -80,7 +80,7 @@ pub(super) fn arithmetic(insn: Insn, dst: Partial, src: Partial) -> u64 {
     undefined & all
 }
 
-/// Undefined bits of what was swapped or cut (`BPF_END`).
+/// Undefined bits of the result of a byte swap or truncation (`BPF_END`).
 pub(super) fn swapped(insn: Insn, undefined: u64) -> u64 {
     let swaps = insn.class() == BPF_ALU64 || insn.is_reg_operand();
     match (insn.imm, swaps) {
@@ -116,7 +116,7 @@ pub(super) fn decides(insn: Insn, dst: Partial, src: Partial) -> bool {
     }
 }
 
-/// Sign-extends what a load or move of `bytes` bytes left undefined.
+/// Sign-extends the undefined bits of a load or move of `bytes` bytes.
 pub(super) fn extended(undefined: u64, bytes: usize) -> u64 {
     match bytes {
         1 => i64::from(undefined as u8 as i8).cast_unsigned(),

@@ -15,7 +15,7 @@ use crate::helpers;
 use crate::run::Run;
 
 impl Sanitizer {
-    /// A helper or kfunc is about to be called.
+    /// Checks a call of a helper or kfunc before it is made.
     pub(super) fn call(&mut self, run: &Run<'_>, insn: Insn, regs: &[u64; REG_COUNT]) {
         let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
         let number = insn.imm.cast_unsigned();
@@ -84,7 +84,7 @@ impl Sanitizer {
             return;
         }
         let mut len = region.len;
-        // Only the bits within the length of a prefix are looked at.
+        // Only the bits within the length of a prefix matter.
         if map.kind() == MapType::LpmTrie
             && region.function != "bpf_map_update_elem"
             && self.shadow.is_defined(region.addr, PREFIX_BYTES)
@@ -228,7 +228,7 @@ impl Sanitizer {
     }
 }
 
-/// A mask of the bits of a number argument that the helper looks at.
+/// A mask of the bits of a number argument that the helper uses.
 fn narrow(helper: u32, index: usize) -> u64 {
     match (helper, index) {
         (id::REDIRECT, 0)

@@ -11,11 +11,11 @@ use crate::worker::Worker;
 /// The treatment of unset bytes: `off`, `poison`, `poison:SEED` or `track`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sanitize {
-    /// Nothing is done: they are zeros, or what an earlier run left there.
+    /// No treatment: unset bytes are zeros, or have the contents that an earlier run left.
     Off,
     /// The stack begins each run with bytes that follow from this seed, none of them 0.
     Poison(u32),
-    /// They are followed bit by bit, in the interpreter.
+    /// Unset bits are tracked one by one, in the interpreter.
     Track,
 }
 
@@ -79,7 +79,7 @@ impl Poison {
         Poison(seed.into())
     }
 
-    /// Fills memory with the bytes that follow.
+    /// Fills memory with the next bytes of the sequence.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_word().to_le_bytes()[..chunk.len()]);

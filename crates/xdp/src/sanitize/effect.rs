@@ -1,4 +1,4 @@
-//! Effects of a call: memory that it wrote, records that it gave, a packet that begins elsewhere.
+//! Effects of a call: memory that it wrote, records that it returned, a moved start of the packet.
 
 use towpath_bpf::insn::REG_COUNT;
 use towpath_bpf::map::Values;
@@ -9,7 +9,7 @@ use super::shadow::Place;
 use super::{Redirect, Sanitizer};
 use crate::run::Run;
 
-/// A call that has not come back.
+/// A call that has not returned.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) callee: Callee,
@@ -43,7 +43,7 @@ impl Pending {
 }
 
 impl Sanitizer {
-    /// A call has come back, or another program has begun.
+    /// A call has returned, or another program has begun.
     pub(super) fn conclude(
         &mut self,
         run: &Run<'_>,

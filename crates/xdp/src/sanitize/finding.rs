@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A mistake in a program, or something to look at.
+/// A mistake in a program, or a suspicious place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {

@@ -23,11 +23,11 @@ pub(super) struct Habits {
     pub(super) deleted: FxHashSet<String>,
     /// Counters of less than 64 bits, by address.
     pub(super) counters: FxHashMap<u64, Counter>,
-    /// Addresses of values that programs look at, or use for more than adding.
+    /// Addresses of values that programs read, or use for more than adding.
     pub(super) used: FxHashSet<u64>,
     /// The most recently used ones.
     recent: [u64; RECENT],
-    /// Ways to drop a packet, by the last branches: whether anything was changed on them.
+    /// Paths to a drop of a packet, by the last branches: whether the path changed anything.
     pub(super) ways: FxHashMap<(Branches, u8), bool>,
     /// State of the current run: the last branches, whether it changed anything that stays, and
     /// look-ups that found nothing.
@@ -55,7 +55,7 @@ pub(super) struct LookUps {
     pub(super) swapped: Option<String>,
 }
 
-/// Updates of a hash map that does not make room by itself.
+/// Updates of a hash map that does not evict elements.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Updates {
     pub(super) map: String,
@@ -91,7 +91,7 @@ impl Habits {
         self.changed = true;
     }
 
-    /// Notes that a number loaded from there is looked at, or used in a calculation.
+    /// Notes that a number loaded from an address is examined, or used in a calculation.
     #[inline]
     pub(super) fn used(&mut self, addr: u64) {
         let recent = &mut self.recent[(addr >> 1) as usize % RECENT];
@@ -112,7 +112,7 @@ impl Habits {
 }
 
 impl Sanitizer {
-    /// Notes what a helper that has returned did to maps.
+    /// Notes the effects on maps of a helper that has returned.
     pub(super) fn note_call(&mut self, run: &Run<'_>, helper: u32, pending: &Pending, r0: u64) {
         match helper {
             id::MAP_LOOKUP_ELEM | id::MAP_LOOKUP_PERCPU_ELEM => {

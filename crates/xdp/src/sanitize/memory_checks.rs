@@ -66,7 +66,7 @@ impl Sanitizer {
         self.unset(kind, &subject, ty, &bytes, addr, variable.as_deref());
     }
 
-    /// Reports which bytes of something were never set, and where the others were set.
+    /// Reports which bytes of a memory region were never set, and where the others were set.
     pub(super) fn unset(
         &mut self,
         kind: Kind,
@@ -91,7 +91,7 @@ impl Sanitizer {
     }
 
     /// Bytes of a record after those filled by one instruction, a call or a loop, are the unused
-    /// rest of a buffer. User space sees there what it has seen in older records.
+    /// rest of a buffer. User space has already seen their contents in older records.
     fn leave_out_rests(&self, bytes: &mut [ByteShadow]) {
         for at in 1..bytes.len() {
             if bytes[at].bits == 0 || bytes[at - 1].bits != 0 {
@@ -256,5 +256,5 @@ const SUBMIT: &str = "bpf_ringbuf_submit";
 const NAMES_MAX: usize = 5;
 const LINES_MAX: usize = 8;
 const SOURCES_MAX: usize = 3;
-/// Longer memory than that is no key, value or record of a program's stack.
+/// Longest checked memory: no key, value or record on a program's stack is longer.
 const REGION_BYTES_MAX: u64 = 1 << 16;

@@ -114,7 +114,7 @@ impl Default for Sanitizer {
 }
 
 impl Sanitizer {
-    /// A sanitizer that has seen nothing yet.
+    /// A sanitizer without observations.
     pub fn new() -> Sanitizer {
         Sanitizer {
             programs: Vec::new(),
@@ -147,7 +147,7 @@ impl Sanitizer {
         std::mem::take(&mut self.findings)
     }
 
-    /// A run begins; `judges`: for a packet, so that its verdict matters.
+    /// Starts a run. `judges` tells whether the run is for a packet, so that its verdict matters.
     pub(crate) fn begin(&mut self, judges: bool) {
         (self.fresh, self.judges) = (true, judges);
     }

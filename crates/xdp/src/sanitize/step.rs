@@ -18,7 +18,7 @@ use super::{Caller, Sanitizer};
 use crate::run::Run;
 
 impl Sanitizer {
-    /// Looks at the next instruction, in this slot.
+    /// Checks the next instruction, in this slot.
     pub(crate) fn step(
         &mut self,
         run: &Run<'_>,

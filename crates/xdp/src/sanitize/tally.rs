@@ -25,7 +25,7 @@ pub struct Tally {
     /// Maps from which elements are deleted, and whether some deletion is from an unknown map.
     deleted: BTreeSet<String>,
     deletes_anywhere: bool,
-    /// Programs whose instructions were looked at.
+    /// Programs whose instructions were examined.
     looked_at: BTreeSet<String>,
 }
 
@@ -44,13 +44,13 @@ struct Site {
 struct Count {
     what: String,
     bits: u32,
-    /// Whether there is a counter that nothing looks at, and one that something does.
+    /// Whether there is a counter that no program reads, and one that a program reads.
     plain: bool,
     used: bool,
 }
 
 impl Tally {
-    /// Adds what a sanitizer saw since the last time.
+    /// Adds the observations of a sanitizer since the last call.
     pub fn add(&mut self, sanitizer: &mut Sanitizer) {
         let Habits { look_ups, updates, deleted, counters, used, ways, .. } =
             std::mem::take(&mut sanitizer.habits);
@@ -110,7 +110,7 @@ impl Tally {
         }
     }
 
-    /// Whether a program was looked at.
+    /// Whether a program was examined.
     pub fn has_seen(&self, program: &str) -> bool {
         self.looked_at.contains(program)
     }
