@@ -114,7 +114,7 @@ macro_rules! fields {
             pub(crate) const END: usize = $end;
         }
     };
-    // The same for those who make attributes themselves.
+    // As above, for code that makes attributes itself.
     (pub $command:ident, end $end:literal: $($name:ident = $offset:literal),+) => {
         #[doc = concat!("Where the fields of `", stringify!($command), "` are.")]
         pub mod $command {

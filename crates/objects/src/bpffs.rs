@@ -94,7 +94,7 @@ impl Bpffs {
                 None => return Err(Errno::ENOENT),
             }
         };
-        // Outside of the lock: this may end a link, which looks at other things.
+        // Outside of the lock: this may end a link, which takes other locks.
         drop(gone);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The caller of a command: its memory and its descriptors.
 //!
 //! The kernel takes both from the current task. Here they come through [`Caller`], so that the
-//! caller may be a supervised process, a guest, or ([`Process`]) our own API.
+//! caller may be a supervised process, a guest, or ([`Process`]) the API of this process.
 
 use std::collections::BTreeMap;
 

@@ -191,7 +191,7 @@ impl Objects {
 }
 
 const ETH_HLEN: u32 = 14;
-/// More than any frame has.
+/// Largest size that is accepted, more than any frame has.
 const FRAME_BYTES_MAX: u32 = 1 << 17;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`
 pub(crate) const LIVE_FRAMES: u32 = 2;

@@ -140,8 +140,8 @@ impl LiveRun<'_> {
     }
 }
 
-/// The kernel stops at a signal; here there is none.
+/// Longest time of a test run. The kernel stops one at a signal, which does not exist here.
 pub const TIME_MAX: Duration = Duration::from_secs(2);
-/// Traffic does not wait much longer for a test run.
+/// Time of one piece of a test run: traffic does not wait much longer.
 const PIECE_TIME: Duration = Duration::from_micros(50);
 const PIECE_MAX: u32 = 1 << 16;

@@ -504,5 +504,5 @@ fn cast<R: Runtime>(runtime: &mut R, insn: Insn, value: u64) -> u64 {
 /// Immediate of a cast to user space: destination address space 0, source address space 1, which is
 /// in the upper half.
 const CAST_TO_USER: i32 = 1 << 16;
-/// Number of instructions between two checks whether the run may go on.
+/// Number of instructions between two checks whether the run may continue.
 const LOOK_PERIOD: u64 = 1024;

@@ -151,7 +151,8 @@ impl Call<'_> {
         })
     }
 
-    /// Does something for each element until it fails, and tells how often it didn't.
+    /// Calls a function for each element until it fails, and reports the number of successful
+    /// calls.
     fn each(
         &mut self,
         mut change: impl FnMut(&mut Self, u32) -> Result<(), Errno>,

@@ -1,4 +1,4 @@
-//! Functions and source lines that come with a program.
+//! Records of functions and source lines that come with a program.
 //!
 //! Kernel counterpart: `check_btf_info` and what it calls.
 
@@ -69,7 +69,7 @@ impl Call<'_> {
         Ok(info)
     }
 
-    /// Records of the caller's size, cut to ours.
+    /// Records of the caller's size, truncated to the size known here.
     fn records(&mut self, of: &Records) -> Result<Vec<u8>, Refusal> {
         let (count, size) = (self.u32(of.count) as usize, self.u32(of.size) as usize);
         if count == 0 {

@@ -72,7 +72,7 @@ impl Call<'_> {
     }
 }
 
-/// The netlink door.
+/// Entry points for netlink.
 impl Objects {
     /// `RTM_SETLINK` with `IFLA_XDP`: attaches, replaces or detaches a program by descriptor. The
     /// rules and their order are the kernel's.
@@ -108,9 +108,9 @@ impl Objects {
         exists.then(|| self.attachments.state(ifindex))
     }
 
-    /// Tells that a device is gone: its programs are given up, its links stay and hold nothing,
-    /// entries of device maps that lead to it are removed, and programs bound to it are bound to
-    /// nothing.
+    /// Notes that a device is gone: its programs are released, its links stay and hold nothing,
+    /// entries of device maps that lead to it are removed, and programs bound to it are bound to no
+    /// device.
     pub fn device_removed(&self, ifindex: u32) {
         for id in self.attachments.forget_device(ifindex) {
             if let Some(link) = self.links.get(id) {

@@ -8,7 +8,7 @@ use towpath_bpf::Errno;
 
 use crate::caller::Caller;
 
-/// The reason why something isn't loaded: a number for programs, and a text for people.
+/// The reason why an object isn't loaded: an error number for programs, and a text for people.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) errno: Errno,

@@ -1,6 +1,7 @@
 //! `BPF_PROG_TEST_RUN` as it comes from a caller's memory.
 //!
-//! Kernel counterpart: the ends of `bpf_prog_test_run_xdp`; its middle is in [`crate::run`].
+//! Kernel counterpart: the start and the end of `bpf_prog_test_run_xdp`; the part between them is
+//! in [`crate::run`].
 
 use towpath_bpf::Errno;
 

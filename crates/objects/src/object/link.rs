@@ -21,7 +21,7 @@ pub struct LinkObject {
 #[derive(Debug)]
 struct State {
     program: Arc<ProgramObject>,
-    /// None when it was detached, or the device is gone.
+    /// `None` if it was detached, or the device is gone.
     ifindex: Option<u32>,
 }
 

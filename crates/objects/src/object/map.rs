@@ -457,7 +457,7 @@ impl MapObject {
 }
 
 impl MapUse {
-    /// One more user.
+    /// Notes one more user.
     pub fn new(map: Arc<MapObject>) -> MapUse {
         map.users.fetch_add(1, Ordering::Relaxed);
         MapUse(map)

@@ -98,7 +98,7 @@ impl Mode {
         }
     }
 
-    /// Whether contents may be looked at.
+    /// Whether contents may be read.
     pub fn may_read(self) -> bool {
         self != Mode::Write
     }

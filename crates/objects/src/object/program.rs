@@ -23,7 +23,8 @@ pub struct ProgramObject {
     program: Program,
     shared: Shared,
     about: About,
-    /// Since the program was loaded, or bound later; each lives as long as it does.
+    /// The maps used since the program was loaded, or bound later; each lives as long as the
+    /// program.
     maps: Mutex<Vec<Arc<MapObject>>>,
     /// The device it is bound to; 0 when that is gone.
     device: AtomicU32,

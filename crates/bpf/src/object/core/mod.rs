@@ -1,9 +1,9 @@
 //! CO-RE: instructions that depend on the layout of kernel types, completed for one kernel.
 //!
 //! The compiler records what an immediate or offset stands for ("the byte offset of `task->pid`").
-//! For each record we find the same type in the kernel's BTF, follow the same path through it,
-//! compute the value there and patch the instruction. All rules are libbpf's (`relo_core.c`), so
-//! that a program means here what it means there.
+//! For each record, the linker finds the same type in the kernel's BTF, follow the same path
+//! through it, compute the value there and patch the instruction. All rules are libbpf's
+//! (`relo_core.c`), so that a program means here what it means there.
 
 mod compat;
 mod patch;

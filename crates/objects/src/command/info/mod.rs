@@ -1,4 +1,4 @@
-//! `BPF_OBJ_GET_INFO_BY_FD`: what is known of an object.
+//! `BPF_OBJ_GET_INFO_BY_FD`: information about an object.
 
 mod btf;
 mod link;
