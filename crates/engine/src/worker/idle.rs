@@ -1,4 +1,4 @@
-//! Idle time of a worker.
+//! Idle state of a worker. `sleep.rs` decides how long an idle worker polls before it sleeps.
 
 use std::time::Instant;
 

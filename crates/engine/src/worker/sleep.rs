@@ -1,4 +1,4 @@
-//! Sleep of idle workers.
+//! Sleep of idle workers: how long a worker without work polls before it sleeps, and for how long.
 
 use std::time::{Duration, Instant};
 
