@@ -51,17 +51,17 @@ fn invalid(what: &str) -> Error {
     Error::new(Errno::EINVAL, &what)
 }
 
-/// What a pointer of C's leads to.
+/// A reference to the value behind a pointer from C.
 ///
 /// # Safety
 ///
-/// It is null, or leads to a value that stays as it is for `'a`.
+/// It is null, or points to a value that does not change during `'a`.
 unsafe fn at<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     // SAFETY: as the caller says.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid("a pointer is NULL"))
 }
 
-/// The same of one that is written to.
+/// As [`at`], for a value that is written to.
 ///
 /// # Safety
 ///
@@ -71,22 +71,22 @@ unsafe fn at_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid("a pointer is NULL"))
 }
 
-/// A text of C's.
+/// A text from C.
 ///
 /// # Safety
 ///
-/// It is null, or ends with a NUL and stays as it is for `'a`.
+/// It is null, or points to a text that ends with a NUL and does not change during `'a`.
 unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Error> {
     // SAFETY: as the caller says, and not null.
     let text = unsafe { CStr::from_ptr(at(pointer)?) };
     text.to_str().map_err(|error| invalid(&error.to_string()))
 }
 
-/// Bytes of C's. Where there are none the pointer does not matter.
+/// Bytes from C. If there are none, the pointer does not matter.
 ///
 /// # Safety
 ///
-/// It is null, or leads to `size` bytes that stay as they are for `'a`.
+/// It is null, or points to `size` bytes that do not change during `'a`.
 unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Result<&'a [u8], Error> {
     match (size, pointer.is_null()) {
         (0, _) => Ok(&[]),
@@ -96,7 +96,7 @@ unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Result<&'a [u8], Err
     }
 }
 
-/// The same of bytes that are written to.
+/// As [`bytes`], for bytes that are written to.
 ///
 /// # Safety
 ///
@@ -120,7 +120,8 @@ pub(crate) extern "C" fn towpath_last_error() -> *const c_char {
 ///
 /// # Safety
 ///
-/// As the header says: pointers are null or lead to what it says they lead to. So of all functions.
+/// Each pointer is null, or points to the kind of value that the header describes. This is true for
+/// all functions of this file.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn towpath_object__open(
     path: *const c_char,
@@ -316,7 +317,7 @@ pub(crate) unsafe extern "C" fn towpath_program__run(
         let packet = frame.to_vec();
         run.data_size_out = packet.len() as u32;
         let fits = packet.len().min(room);
-        // SAFETY: as the header says; the packet that came in is not used any more.
+        // SAFETY: as the header says; the input packet is not used any more.
         let out = unsafe { bytes_mut(run.data_out, fits) }?;
         out.copy_from_slice(&packet[..fits]);
         if !run.data_out.is_null() && fits < packet.len() {
@@ -364,7 +365,7 @@ pub(crate) unsafe extern "C" fn towpath_map__info(map: *const Map, info: *mut Ma
     }))
 }
 
-/// Copies an element to C; with `is_taken` it goes from the map.
+/// Copies an element to C; with `is_taken` it is removed from the map.
 ///
 /// # Safety
 ///
@@ -480,7 +481,7 @@ pub(crate) unsafe extern "C" fn towpath_map__get_next_key(
         if found.len() != key_size {
             return Err(invalid(&format!("a key has {} bytes, not {key_size}", found.len())));
         }
-        // SAFETY: as the header says; `key` may be the same place and is not used any more.
+        // SAFETY: as the header says; `key` may be the same memory and is not used any more.
         unsafe { bytes_mut(next, key_size) }?.copy_from_slice(&found);
         Ok(())
     }))

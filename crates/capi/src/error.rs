@@ -1,4 +1,4 @@
-//! Error numbers for C, and what they mean for the thread that got one.
+//! Error numbers for C, and a message for the thread that got one.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use towpath::{Errno, LoadError};
 
-/// A negative error number's positive number, and a text.
+/// An error number (positive), and a text.
 pub(crate) struct Error {
     errno: Errno,
     text: String,
@@ -18,7 +18,7 @@ impl Error {
     }
 }
 
-/// What a map says has no more to it than its number.
+/// An error of a map has only a number.
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Error {
         Error::new(errno, &errno)
@@ -40,16 +40,16 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// 0, or the negative number of an error whose text is kept for the thread.
+/// Returns 0, or the negative number of an error, whose text is kept for the thread.
 pub(crate) fn status(result: Result<(), Error>) -> c_int {
     let Err(Error { errno, text }) = result else { return 0 };
-    // A text with a NUL in it is cut there.
+    // A text is cut at its first NUL.
     let bytes = text.into_bytes().into_iter().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
     LAST.set(CString::new(bytes).unwrap_or_default());
     -errno.0
 }
 
-/// The thread's last text; valid until the next that is kept.
+/// The thread's last text; valid until the next error.
 pub(crate) fn last() -> *const c_char {
     LAST.with_borrow(|text| CStr::as_ptr(text))
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// `struct towpath_map`
 pub(crate) struct Map {
     map: Arc<towpath::maps::Map>,
-    /// Taken out of the ring, not by C yet.
+    /// Records that were taken out of the ring, and not yet returned to C.
     records: Mutex<VecDeque<Vec<u8>>>,
 }
 
@@ -25,7 +25,7 @@ impl Map {
         &self.map
     }
 
-    /// How many values an element has.
+    /// Number of values of an element.
     pub(crate) fn cpus(&self) -> usize {
         if self.map.is_percpu() { self.map.cpus() } else { 1 }
     }
@@ -45,7 +45,7 @@ impl Map {
         Err(Error::new(Errno::EINVAL, &text))
     }
 
-    /// Copies an element to `out`; with `is_taken` it goes from the map.
+    /// Copies an element to `out`; with `is_taken` it is removed from the map.
     pub(crate) fn lookup(
         &self,
         key: &[u8],
@@ -85,7 +85,7 @@ impl Map {
         Ok(self.map.user().next_key(key)?)
     }
 
-    /// Copies the oldest record to `room`, and gives its size. One that has no room stays.
+    /// Copies the oldest record to `room`, and returns its size. A record that does not fit stays.
     pub(crate) fn record(&self, room: &mut [u8]) -> Result<usize, (usize, Error)> {
         let mut records = self.records.lock();
         if records.is_empty() {

@@ -19,7 +19,7 @@ pub(crate) struct Object(Mutex<State>);
 
 struct State {
     stage: Stage,
-    /// What C has pointers to: boxes stay where they are.
+    /// Objects to which C has pointers: boxes never move.
     programs: BTreeMap<String, Box<Program>>,
     maps: BTreeMap<String, Box<Map>>,
     printed: VecDeque<String>,
@@ -30,7 +30,7 @@ enum Stage {
     Loaded(Box<Loader<'static>>, Workers),
 }
 
-/// By CPU: a run has one to itself.
+/// Workers by CPU: each is used by one run at a time.
 type Workers = Arc<[Mutex<Worker>]>;
 
 /// `struct towpath_program`
@@ -39,7 +39,7 @@ pub(crate) struct Program {
     workers: Workers,
 }
 
-/// Where a packet arrives.
+/// The place where a packet arrives.
 pub(crate) struct Arrival {
     pub(crate) ifindex: u32,
     pub(crate) queue_index: u32,
@@ -96,20 +96,20 @@ impl Object {
         Ok(())
     }
 
-    /// Gives a pointer that is valid until the object goes.
+    /// Returns a pointer that is valid until the object is closed.
     pub(crate) fn program(&self, name: Option<&str>) -> Result<*mut Program, Error> {
         let mut state = self.0.lock();
         let (loader, workers) = state.loaded()?;
         let program = loader.program(name.map_or(Select::Only, Select::Name))?;
         program.wait_for_tier2(TIER2_TIMEOUT);
         let (name, workers) = (program.name().to_owned(), Arc::clone(workers));
-        // What C has already stays; both are the same program.
+        // A program to which C has a pointer stays; both are the same program.
         let program =
             state.programs.entry(name).or_insert_with(|| Box::new(Program { program, workers }));
         Ok(&raw mut **program)
     }
 
-    /// Gives a pointer that is valid until the object goes.
+    /// Returns a pointer that is valid until the object is closed.
     pub(crate) fn map(&self, name: &str) -> Result<*mut Map, Error> {
         let mut state = self.0.lock();
         let (loader, _workers) = state.loaded()?;
@@ -165,7 +165,7 @@ impl Program {
     }
 }
 
-/// The device that a verdict leads to, or 0.
+/// The ifindex of a verdict's target, or 0.
 pub(crate) fn ifindex(verdict: &Verdict) -> u32 {
     match &verdict.target {
         Some(RedirectTarget::Interface { ifindex }) => *ifindex,
@@ -174,7 +174,7 @@ pub(crate) fn ifindex(verdict: &Verdict) -> u32 {
     }
 }
 
-/// As many CPUs as per-CPU maps may have values for.
+/// Most CPUs: per-CPU maps have values for as many.
 const CPUS_MAX: u32 = 1024;
 const PERF_RING_BYTES: usize = 1 << 20;
 const TIER2_TIMEOUT: Duration = Duration::from_secs(60);

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use towpath_bpf::suggest;
 
-/// Why a file can't be read, with its name, and the name that was meant if one there is nearly it.
+/// The reason why a file can't be read, with its name, and a suggestion if another file has a
+/// similar name.
 pub fn unreadable(path: &Path, error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -29,7 +30,7 @@ fn neighbour(path: &Path) -> Option<String> {
     Some(format!("; did you mean \"{near}\"?"))
 }
 
-/// More are not looked at.
+/// Most names that are compared.
 const NAMES_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Documents of users: configurations, cases, tables, also through the API. It is checked as JSON;
-//! what is wrong is named by its path ([`Problem`]), and a [`Document`] knows each path's line.
+//! Documents of users: configurations, cases, tables, also through the API. Documents are checked
+//! as JSON; a mistake is reported by its path ([`Problem`]), and a [`Document`] knows the line of
+//! each path.
 
 #![forbid(unsafe_code)]
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// One thing that is wrong, and where: in a configuration file or in a JSON document.
+/// A mistake and its place in a configuration file or a JSON document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, e.g. `port[2].mtu`; empty for the whole.
+    /// Path of the place, e.g. `port[2].mtu`; empty for the whole document.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The mistake and a remedy.
     pub message: String,
 }
 
@@ -17,7 +17,7 @@ impl Problem {
         Problem { path: path.into(), message: message.into() }
     }
 
-    /// The same inside of something at `outer`.
+    /// The same problem, with `outer` in front of its path.
     pub fn inside(mut self, outer: &str) -> Problem {
         self.path = match (outer, self.path.as_str()) {
             (outer, "" | ".") => outer.to_owned(),

@@ -1,4 +1,4 @@
-//! How long something takes, as people write it.
+//! Durations as people write them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// What is none, and what would be one.
+/// Fails if the text is not a duration; the message shows valid ones.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?}: expected a time, like 10s, 500ms or 2m");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! A TOML text as JSON that remembers where everything stood.
+//! A TOML text as JSON, with the place of each key.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 /// A parsed text.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// What it says.
+    /// The contents.
     pub json: Map<String, Json>,
     text: String,
     /// Offset of each key in the text; line and column are computed on demand.
@@ -30,7 +30,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// What is no TOML, and where.
+    /// Fails if the text is not TOML, with the place of the mistake.
     pub fn parse(text: &str) -> Result<Document, (Option<Position>, String)> {
         let failed = |error: &toml::de::Error| {
             let place = error.span().map(|span| place(text, span.start));
@@ -42,7 +42,7 @@ impl Document {
         Ok(Document { json, text: text.to_owned(), offsets: reader.offsets })
     }
 
-    /// Where something stands, or else what it is in.
+    /// The place of the value at a path, or else of the innermost known value around it.
     pub fn place(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
@@ -67,7 +67,7 @@ impl Reader<'_> {
         for (key, value) in table {
             let name = key.get_ref().to_string();
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            // Tables have no text of their own that would be worth pointing to, but keys have.
+            // A table has no text of its own to point to, so its key is recorded.
             self.offsets.insert(path.clone(), key.span().start);
             map.insert(name, self.value(&path, value)?);
         }

@@ -1,4 +1,4 @@
-//! JSON as a type, and what does not fit in the words of who wrote it.
+//! Conversion of JSON to a type, with mistakes described in the terms of the document.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -8,11 +8,11 @@ use towpath_bpf::suggest;
 use crate::problem::Problem;
 use crate::toml::{Document, Position};
 
-/// JSON as a type; what does not fit is named by its path, with what would fit.
+/// Converts JSON to a type. A mistake is reported by its path, with the expected value.
 ///
 /// # Errors
 ///
-/// The first key or value that does not fit.
+/// Fails with the first key or value that does not fit.
 pub fn typed<T: DeserializeOwned>(json: Json) -> Result<T, Problem> {
     let (path, error) = match read(json.clone()) {
         Ok(value) => return Ok(value),
@@ -34,11 +34,11 @@ pub fn typed<T: DeserializeOwned>(json: Json) -> Result<T, Problem> {
     Err(Problem::new(if path == "." { String::new() } else { path }, message))
 }
 
-/// A text as a type: TOML, or JSON where it begins as an object does.
+/// Converts a text to a type: JSON if it begins like an object, else TOML.
 ///
 /// # Errors
 ///
-/// What is wrong, and if known the line.
+/// Fails with the mistake, and with its line if that is known.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let told = |place: Option<Position>, message: String| match place {
         Some(Position { line, column }) => format!("line {line}, column {column}: {message}"),
@@ -53,14 +53,14 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
         .map_err(|problem| told(document.place(&problem.path), problem.to_string()))
 }
 
-/// The value, or where it does not fit, and what serde says.
+/// The value, or the path of a mistake and serde's message.
 fn read<T: DeserializeOwned>(json: Json) -> Result<T, (Path, String)> {
     let mut track = Track::new();
     let read = T::deserialize(Deserializer::new(json, &mut track));
     read.map_err(|error| (track.path(), error.to_string()))
 }
 
-/// The words that may stand at a path: what is said of one that can't be one.
+/// The words that are valid at a path, taken from serde's message about an invalid word.
 fn words<T: DeserializeOwned>(mut json: Json, path: &Path) -> Option<Vec<String>> {
     let mut at = &mut json;
     for segment in path {
@@ -76,7 +76,7 @@ fn words<T: DeserializeOwned>(mut json: Json, path: &Path) -> Option<Vec<String>
     what.contains(NO_WORD).then(|| known.split('`').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// What serde says, in the words of who wrote the document.
+/// Translates a message of serde into the terms of the document.
 fn said(message: &str) -> String {
     if let Some(key) = message.strip_prefix("missing field `") {
         return format!("the key \"{}\" is missing", key.trim_end_matches('`'));
@@ -100,7 +100,7 @@ fn said(message: &str) -> String {
     slip(what, wanted).unwrap_or_else(|| message.to_owned())
 }
 
-/// ``unknown field `x` ``, with those that there are.
+/// Translates ``unknown field `x` ``, and lists the existing fields.
 fn slip(what: &str, known: &str) -> Option<String> {
     let mut quoted = what.split('`');
     let (kind, wanted) = (quoted.next()?, quoted.next()?);
@@ -109,7 +109,7 @@ fn slip(what: &str, known: &str) -> Option<String> {
     (!known.is_empty()).then(|| format!("{kind} \"{wanted}\"{}", suggest::among(wanted, known)))
 }
 
-/// What is there, of serde's words for it.
+/// The value that was found, from serde's description of it.
 fn found(what: &str) -> String {
     match what.split_once(' ') {
         Some(("string", text)) => format!("the text {text}"),
@@ -123,7 +123,7 @@ fn found(what: &str) -> String {
     }
 }
 
-/// What is wanted, of serde's words for it.
+/// The expected value, from serde's description of it.
 fn expected(wanted: &str) -> String {
     let bits = |digits: &str| digits.parse::<u32>().ok().filter(|bits| *bits < 64);
     if let Some(bits) = wanted.strip_prefix('u').and_then(bits) {
@@ -152,7 +152,8 @@ fn quoted(words: &[String]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// How serde ends where a word is to stand, of which it tells the others only when it is a word.
+/// Ends of serde's messages where a word is expected but another type was found: serde lists the
+/// valid words only if it finds a word.
 const NO_WORDS: [&str; 2] = [", expected string or map", ", expected map with a single key"];
 /// A text that is no word of any enumeration.
 const NO_WORD: &str = "\u{1}";

@@ -95,7 +95,7 @@ fn tx_sg(maker: &dyn Maker) -> io::Result<Outcome> {
     }
 }
 
-/// Whether just this packet came out.
+/// Whether exactly this packet came out.
 fn same(got: &[Got], sent: &[u8]) -> io::Result<Outcome> {
     match got {
         [] => fails("the packet did not leave"),
@@ -270,7 +270,7 @@ fn mtu(maker: &dyn Maker) -> io::Result<Outcome> {
     programs::refuses_longer(maker, mtu)
 }
 
-/// A packet with something left to do arrives with that said, or done.
+/// A packet with offload work arrives with this work recorded, or done.
 fn rx_offload(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
     let mut line = Line::new(maker, 1500, std::slice::from_ref(&sent.bytes))?;
     if !line.receives() {
@@ -306,7 +306,7 @@ fn rx_offload(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
     }
 }
 
-/// A large packet comes out as one that says so, or as its pieces.
+/// A large packet comes out as one packet marked as such, or as its pieces.
 fn tx_large(maker: &dyn Maker, sent: &Packet) -> io::Result<Outcome> {
     let mut line = Line::new(maker, 1500, &[packets::udp(9, 0, 64)])?;
     let frame = line.frame(sent)?;

@@ -39,7 +39,7 @@ pub struct Wire {
     _device: Box<dyn Device>,
 }
 
-/// Something that arrived at the other end.
+/// A packet that arrived at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Got {
     /// The packet, with its offload.

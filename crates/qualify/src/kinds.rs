@@ -212,7 +212,7 @@ pub(crate) fn listener(name: &str) -> io::Result<Far> {
     Far::port(packet_port(name)?)
 }
 
-/// The place where ports are tried: a network namespace of our own, and a folder. Both are removed
+/// The place where ports are tried: a separate network namespace, and a folder. Both are removed
 /// with this.
 #[derive(Debug)]
 pub struct Lab {

@@ -185,7 +185,7 @@ pub trait Subject {
     fn try_feature(&self, feature: Feature) -> io::Result<Outcome>;
 }
 
-/// A device of ours, with something at its other end.
+/// A device of Towpath, with the peer at its other end.
 pub struct Setup {
     /// The port.
     pub device: Box<dyn Device>,

@@ -1,5 +1,5 @@
-//! The running kernel's network devices, tried with its own XDP: programs of ours in the driver,
-//! and AF_XDP sockets by our port over the interface.
+//! The running kernel's network devices, tried with its own XDP: test programs in the driver, and
+//! AF_XDP sockets by Towpath's port over the interface.
 
 use std::io;
 use std::rc::Rc;
@@ -204,7 +204,7 @@ impl Netdev {
         }
     }
 
-    /// The outcome of a feature for our port over the device.
+    /// The outcome of a feature for Towpath's port over the device.
     fn by_socket(&self, rx_hints: RxHintsFrom, feature: Feature) -> io::Result<Outcome> {
         let port = Port {
             kind: Kind::Afxdp(rx_hints),

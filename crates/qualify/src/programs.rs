@@ -30,7 +30,7 @@ pub(crate) fn try_feature(maker: &dyn Maker, feature: Feature) -> io::Result<Out
     }
 }
 
-/// The device as a port of an engine, and another port in our hands.
+/// The device as a port of an engine, and another port that the test controls.
 struct Rig {
     engine: Engine,
     dut: PortId,

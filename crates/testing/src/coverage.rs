@@ -1,4 +1,4 @@
-//! C lines and branches, as the instructions say that were made of them.
+//! Coverage of C lines and branches, derived from the instructions that were compiled from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use towpath_bpf::Linked;
 use crate::watch::{Reached, Watch, is_conditional};
 use crate::{lcov, page};
 
-/// What all runs reached, by C file. As a document it goes from one process to another, which adds
-/// it to its own ([`Coverage::merge`]).
+/// Coverage of all runs, by C file. It can be passed as a document to another process, which merges
+/// it into its own ([`Coverage::merge`]).
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
     pub(crate) files: BTreeMap<Arc<str>, SourceFile>,
 }
 
-/// One C file: what was made into instructions of programs that ran.
+/// The lines of a C file that were compiled into instructions of programs that ran.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SourceFile {
-    /// By number.
+    /// Lines by number.
     pub(crate) lines: BTreeMap<u32, SourceLine>,
 }
 
@@ -27,30 +27,31 @@ pub(crate) struct SourceFile {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SourceLine {
     pub(crate) text: Arc<str>,
-    /// How often it was reached.
+    /// Number of times that it was reached.
     pub(crate) hits: u64,
-    /// Of each of its conditional jumps, how often it fell through, and how often it was taken.
+    /// For each of its conditional jumps, the number of times that it fell through, and that it was
+    /// taken.
     #[serde(serialize_with = "as_pairs", deserialize_with = "of_pairs")]
     pub(crate) branches: Branches,
 }
 
-/// By program and instruction.
+/// Counts of conditional jumps, by program and instruction.
 type Branches = BTreeMap<(Arc<str>, usize), [u64; 2]>;
 
-/// A file at a glance.
+/// Summary of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its name, without folders.
     pub file: String,
-    /// `41 of 50 (82 %)` of its lines.
+    /// Covered lines, as `41 of 50 (82 %)`.
     pub lines: String,
-    /// Of the ways out of its conditional jumps.
+    /// Covered outcomes of its conditional jumps, in the same form.
     pub branches: String,
 }
 
 impl Coverage {
-    /// Adds what was seen of a program, and of those it went on to. Of one that was not seen at
-    /// all, all lines count as not reached.
+    /// Adds the observations of a program, and of the programs that it called. If no program was
+    /// observed, all lines of `program` count as not reached.
     pub fn add(&mut self, program: Option<&Arc<Linked>>, watch: &Watch) {
         let mut programs = watch.take();
         if programs.is_empty() {
@@ -78,7 +79,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what others reached.
+    /// Adds the coverage of another process.
     pub fn merge(&mut self, other: Coverage) {
         for (path, file) in other.files {
             let known = self.files.entry(path).or_default();
@@ -90,12 +91,13 @@ impl Coverage {
         }
     }
 
-    /// Whether nothing is known, for there is no line information in what ran: `clang -g` makes it.
+    /// Whether there is no coverage, because the programs that ran have no line information (`clang
+    /// -g`).
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// All files at a glance.
+    /// Summaries of all files.
     pub fn rows(&self) -> Vec<Row> {
         let row = |(path, file): (&Arc<str>, &SourceFile)| Row {
             file: file_name(path).to_owned(),
@@ -105,7 +107,7 @@ impl Coverage {
         self.files.iter().map(row).collect()
     }
 
-    /// The lines that nothing reached: `filter.c:12  return XDP_DROP;`.
+    /// The lines that no run reached: `filter.c:12  return XDP_DROP;`.
     pub fn unreached(&self) -> impl Iterator<Item = String> {
         self.files.iter().flat_map(|(path, file)| {
             let lines = file.lines.iter().filter(|(_, line)| line.hits == 0);
@@ -118,7 +120,7 @@ impl Coverage {
         lcov::tracefile(self)
     }
 
-    /// A page, with the source where it is still there.
+    /// An HTML page, with the source of files that still exist.
     pub fn page(&self) -> String {
         page::page(self)
     }
@@ -133,12 +135,12 @@ impl SourceFile {
         })
     }
 
-    /// Of so many.
+    /// Number of reached lines, and of all lines.
     pub(crate) fn lines_reached(&self) -> (usize, usize) {
         (self.lines.values().filter(|line| line.hits > 0).count(), self.lines.len())
     }
 
-    /// Ways out of conditional jumps, of so many.
+    /// Number of taken outcomes of conditional jumps, and of all outcomes.
     pub(crate) fn branches_reached(&self) -> (usize, usize) {
         let ways = || self.lines.values().flat_map(|line| line.branches.values().flatten());
         (ways().filter(|&&count| count > 0).count(), ways().count())
@@ -164,7 +166,7 @@ fn share((some, all): (usize, usize)) -> String {
     }
 }
 
-/// Documents have no keys of two parts.
+/// A list of pairs, because documents have no keys of two parts.
 fn as_pairs<S: Serializer>(branches: &Branches, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(branches)
 }

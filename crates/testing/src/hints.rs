@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use towpath_xdp::Frame;
 use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 
-/// What the port knows of the packet.
+/// Hints of the port about a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hints {
@@ -18,14 +18,14 @@ pub struct Hints {
     timestamp: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vlan_tci: Option<u16>,
-    /// 0x8100 unless it is said.
+    /// 0x8100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vlan_proto: Option<u16>,
 }
 
 impl Hints {
-    /// Has the frame say so, as one of a port that tells everything, but not of each frame. Without
-    /// a hint nothing is done: then the port tells none.
+    /// Sets the hints of a frame, as from a port that supports all hints, but not for each frame.
+    /// Without any hint, the frame stays as from a port that supports none.
     pub fn put_on(&self, frame: &mut Frame) {
         if *self == Hints::default() {
             return;

@@ -55,11 +55,11 @@ impl From<Protocol> for Transport {
 }
 
 impl SocketDocument {
-    /// It, or what is wrong with it.
+    /// The converted value, or a description of the mistake.
     ///
     /// # Errors
     ///
-    /// An end that is no address and port, and ends of two families.
+    /// Fails if an end is not an address and port, or if the ends have different families.
     pub fn into_socket(self) -> Result<Socket, String> {
         let local = end("local", &self.local)?;
         let remote = self.remote.as_deref().map(|text| end("remote", text)).transpose()?;
@@ -77,11 +77,12 @@ impl SocketDocument {
 }
 
 impl ConnectionDocument {
-    /// It, or what is wrong with it.
+    /// The converted value, or a description of the mistake.
     ///
     /// # Errors
     ///
-    /// An end that is no address and port, ends of two families, a timeout that is no time.
+    /// Fails if an end is not an address and port, if the ends have different families, or if the
+    /// timeout is not a duration.
     pub fn into_connection(self) -> Result<KnownConnection, String> {
         let source = end("source", &self.source)?;
         let destination = end("destination", &self.destination)?;
@@ -114,7 +115,7 @@ fn one_family(one: (&str, SocketAddr), other: (&str, SocketAddr)) -> Result<(), 
     is_one.then_some(()).ok_or_else(message)
 }
 
-/// Why a connection can't be entered ([`towpath_xdp::Program::enter_connection`]).
+/// The reason why a connection can't be entered ([`towpath_xdp::Program::enter_connection`]).
 pub fn why_not_entered(errno: Errno) -> &'static str {
     match errno {
         Errno::EEXIST => "one before it has these ends, in one direction or the other",
@@ -122,5 +123,6 @@ pub fn why_not_entered(errno: Errno) -> &'static str {
     }
 }
 
-/// How long an established connection of TCP is known (`nf_conntrack_tcp_timeout_established`).
+/// Default timeout of a connection: that of an established TCP connection
+/// (`nf_conntrack_tcp_timeout_established`).
 const TIMEOUT: Duration = Duration::from_secs(432_000);

@@ -1,6 +1,6 @@
-//! Pages of HTML that need nothing else.
+//! HTML pages that need no other files.
 
-/// Text as it stands in an element or in a quoted attribute.
+/// Text in the form for an element or a quoted attribute.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

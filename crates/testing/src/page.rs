@@ -1,12 +1,12 @@
-//! Coverage as a page: all files at a glance, and each C file with its lines, where the source is
-//! still there. The style is in `page.css`.
+//! Coverage as a page: a summary of all files, and the lines of each C file whose source still
+//! exists. The style is in `page.css`.
 
 use std::fmt::Write as _;
 
 use crate::coverage::{Coverage, SourceFile, SourceLine, file_name};
 use crate::html::escaped;
 
-/// A page without scripts and without anything from elsewhere.
+/// A page without scripts and without references to other files.
 pub(crate) fn page(coverage: &Coverage) -> String {
     let mut html = format!("{HEAD}<style>{STYLE}</style></head><body><h1>Coverage</h1>");
     let _written = write!(
@@ -85,7 +85,7 @@ fn class(line: &SourceLine) -> &'static str {
     }
 }
 
-/// `3/4`: ways out that were taken.
+/// `3/4`: outcomes that were taken.
 fn ways(line: &SourceLine) -> String {
     let ways = || line.branches.values().flatten();
     match ways().count() {

@@ -1,4 +1,4 @@
-//! Which instructions runs reached, and which ways they took.
+//! Instructions that runs reached, and the outcomes of their jumps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ struct Seen {
 #[derive(Debug)]
 pub(crate) struct Reached {
     pub(crate) linked: Arc<Linked>,
-    /// How often each was reached.
+    /// Number of times that each was reached.
     pub(crate) hits: Vec<u64>,
-    /// How often a conditional jump was not taken, and how often it was.
+    /// Number of times that a conditional jump was not taken, and that it was.
     pub(crate) branches: BTreeMap<usize, [u64; 2]>,
 }
 
@@ -42,12 +42,12 @@ impl Reached {
     }
 }
 
-/// The way that a run took: of each program, by its name, the instructions that were reached, and
-/// which ways were taken at conditional jumps. How often does not count.
+/// The path of a run: for each program, by its name, the instructions that were reached and the
+/// outcomes of conditional jumps, without their numbers.
 pub type Way = Vec<(String, Vec<bool>, Vec<(usize, [bool; 2])>)>;
 
 impl Watch {
-    /// The way that was taken.
+    /// The path since the last call.
     pub fn way(&self) -> Way {
         let way = |reached: Reached| {
             let taken =
@@ -58,7 +58,7 @@ impl Watch {
         self.take().into_iter().map(way).collect()
     }
 
-    /// What was seen since the last call.
+    /// The observations since the last call.
     pub(crate) fn take(&self) -> Vec<Reached> {
         std::mem::take(&mut *self.seen.lock()).programs
     }
