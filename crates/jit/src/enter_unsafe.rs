@@ -14,7 +14,7 @@ use std::ptr;
 use crate::fault_unsafe::CodeFault;
 use crate::machine_unsafe::Machine;
 
-/// Return point for compiled code that cannot go on.
+/// Return point for compiled code that cannot continue.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReturnPoint {

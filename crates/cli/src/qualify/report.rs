@@ -58,7 +58,7 @@ fn rows(reports: &[Report]) -> impl Iterator<Item = (&Report, &Row)> {
     reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)))
 }
 
-/// What is said of a feature that passed at the second try only.
+/// The note on a feature that passed only at the second try.
 fn second_try(row: &Row) -> Option<String> {
     let why = row.first_failure.as_ref()?;
     Some(format!("passed at the second try; at the first: {why}"))

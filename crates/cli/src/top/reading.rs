@@ -17,7 +17,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Asks the daemon for all of these.
+    /// Requests all of these from the daemon.
     pub(super) fn take(client: &Client) -> Result<Reading, ClientError> {
         Ok(Reading {
             status: client.get("/v1/status")?,

@@ -11,7 +11,7 @@ use super::reading::{Rates, Reading, Total};
 use super::sheet::Sheet;
 use super::views::View;
 
-/// Everything that is on the screen.
+/// The contents of the screen.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) now: Reading,

@@ -1,7 +1,7 @@
 //! The batch entry: one call for a whole burst.
 //!
 //! The loop over the frames is compiled around the program, or around a direct call of it, and the
-//! runtime looks at a frame only if a helper asks.
+//! runtime reads a frame only if a helper needs it.
 
 use std::mem::offset_of;
 

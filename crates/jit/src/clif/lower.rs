@@ -227,7 +227,7 @@ pub(super) struct EntryParams {
 }
 
 impl Lowering<'_, '_> {
-    /// Whether this is the program's first function: callers of other functions go on with the
+    /// Whether this is the program's first function: callers of other functions continue with the
     /// program when these return.
     pub(super) fn is_entry(&self) -> bool {
         let forms = self.module.functions.first().into_iter().chain(&self.module.own);

@@ -12,7 +12,7 @@ use crate::slots::{Slot, Slots};
 use crate::xir::{Function, Jump, MapMeta, Value};
 
 impl Lowering<'_, '_> {
-    /// Jumps to the program in a slot, if there is one and the run may go on.
+    /// Jumps to the program in a slot, if there is one and the run may continue.
     pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
         let slot = Slots::of(self.environment).slot(self.function, map, index);
         let [found, go, miss] = std::array::from_fn(|_| self.builder.create_block());
@@ -88,7 +88,7 @@ impl Lowering<'_, '_> {
         self.branch(target, [(found, &[target.into()]), (miss, &[])]);
     }
 
-    /// Enters a program, with the stack below our callers'.
+    /// Enters a program, with its stack below that of the callers.
     fn enter(&mut self, target: ir::Value, count: ir::Value) {
         // Only an entry function can be left for good: for callers of other functions, this program
         // is the running one again when they continue.

@@ -247,7 +247,7 @@ pub(crate) fn fatal() -> Option<&'static str> {
 }
 
 /// Handler of fatal errors, after which LLVM would end the process. The thread stays here instead,
-/// so that packets go on; threads that wait for it check [`fatal`].
+/// so that packets are still processed; threads that wait for it check [`fatal`].
 unsafe extern "C" fn stay_here(reason: *const c_char) {
     // SAFETY: LLVM passes a C string.
     let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();

@@ -12,8 +12,8 @@ use crate::slots::Slot;
 use crate::xir::{Alias, Jump, MapMeta, Value};
 
 impl Lowering<'_> {
-    /// Enters the program in a slot, if there is one and the run may go on. Targets of tail calls
-    /// run on tier 1 and leave no frame behind, so the one here is the only one.
+    /// Enters the program in a slot, if there is one and the run may continue. Targets of tail
+    /// calls run on tier 1 and leave no frame behind, so the one here is the only one.
     pub(super) fn tail_call(&mut self, map: Value, index: Value, otherwise: &Jump) {
         let (found, miss) = (self.new_label(), self.new_label());
         let target = match self.slots.slot(self.function, map, index) {
@@ -68,7 +68,7 @@ impl Lowering<'_> {
         target
     }
 
-    /// Enters a program, with the stack below our callers'.
+    /// Enters a program, with its stack below that of the callers.
     fn enter(&mut self, target: &str, count: &str) {
         // For callers of any function but the entry, this program is the running one again.
         let running = offset_of!(Machine, target);

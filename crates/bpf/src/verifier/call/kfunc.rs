@@ -84,8 +84,8 @@ impl Verifier<'_> {
         Ok(kfunc)
     }
 
-    /// Forks the path where a resilient lock fails: that path goes on without the lock and with an
-    /// error in r0.
+    /// Forks the path where a resilient lock fails: that path continues without the lock and with
+    /// an error in r0.
     fn fork_failed_lock(&mut self, kfunc: KfuncId) -> Result<()> {
         if !takes_resilient_lock(kfunc) {
             return Ok(());
