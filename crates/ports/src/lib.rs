@@ -1,8 +1,8 @@
 //! Port kinds: devices by which frames arrive and leave.
 //!
 //! A kind's folder has `mod.rs` (the device and its options), and `rx.rs` and `tx.rs` if frames
-//! arrive or leave by it. `bond` has its own layout; `host`, `rss`, `stream` and [`wrap`] are shared
-//! by kinds. [`wrap`] adds faults, limits, hints and recordings to any port.
+//! arrive or leave by it. `bond` has its own layout; `host`, `rss`, `stream` and [`wrap`] are
+//! shared by kinds. [`wrap`] adds faults, limits, hints and recordings to any port.
 
 #![deny(unsafe_code)]
 
