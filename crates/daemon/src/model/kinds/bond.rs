@@ -79,7 +79,7 @@ static OPTIONS: &[OptionDoc] = &[
     doc(
         "packets_per_slave",
         "1",
-        "balance-rr: frames in a row by one member; 0: a random member for each frame",
+        "balance-rr: consecutive frames that one member sends; 0: a random member for each frame",
     ),
     doc(
         "min_links",
