@@ -40,6 +40,35 @@ impl Body {
         Ok(())
     }
 
+    /// Replaces all metadata by `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Body::adjust_meta`], with the frame unchanged.
+    #[inline]
+    pub fn replace_metadata<const N: usize>(&mut self, bytes: &[u8; N]) -> Result<(), Errno> {
+        self.adjust_meta(self.metadata_len() as i32 - N as i32)?;
+        let from = self.data_meta as usize;
+        match self.is_external() {
+            true => self.head.shared_mut().part(from..from + N).write(bytes),
+            // One or two instructions.
+            false => self.head.bytes_mut()[from..from + N].copy_from_slice(bytes),
+        }
+        Ok(())
+    }
+
+    /// Bytes by which [`Body::adjust_head`] can grow the packet.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.data_meta as usize - FRAME_HEADER_BYTES
+    }
+
+    /// Bytes by which [`Body::adjust_tail`] can grow a packet without frags.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.head.len().saturating_sub(TAILROOM_BYTES + self.data_end as usize)
+    }
+
     /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta`.
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Errno> {
         if self.has_frags() {

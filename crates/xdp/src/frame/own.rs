@@ -46,6 +46,12 @@ impl<'f> OwnFrame<'f> {
 }
 
 impl<'f> OwnFrameMut<'f> {
+    /// The part of the packet between `data` and `data_end`.
+    #[inline]
+    pub fn linear(self) -> &'f mut [u8] {
+        &mut self.0.head.bytes_mut()[self.0.data as usize..self.0.data_end as usize]
+    }
+
     /// [`Body::room`] as a slice.
     #[inline]
     pub fn room(self) -> &'f mut [u8] {
