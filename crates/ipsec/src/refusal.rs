@@ -148,6 +148,11 @@ impl Counters {
         self.0[reason as usize] += 1;
     }
 
+    /// Adds the counts of others.
+    pub fn merge(&mut self, others: &Counters) {
+        self.0.iter_mut().zip(&others.0).for_each(|(count, more)| *count += more);
+    }
+
     /// The count of one reason.
     pub fn get(&self, reason: Refusal) -> u64 {
         self.0[reason as usize]

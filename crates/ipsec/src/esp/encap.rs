@@ -202,8 +202,9 @@ impl<S: Handle> Locked<'_, S> {
         match self.sa.sizes.iv {
             0 => Iv::Block(0),
             8 => {
-                put(bytes, at, &sequence.to_be_bytes());
-                Iv::Counter(sequence)
+                let counter = sequence ^ self.sa.iv_mask;
+                put(bytes, at, &counter.to_be_bytes());
+                Iv::Counter(counter)
             }
             _ => {
                 let iv = self.sa.iv(sequence);

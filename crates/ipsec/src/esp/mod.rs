@@ -174,8 +174,10 @@ impl<B: Buffer, S: Handle> Job<B, S> {
 }
 
 impl<S: Handle> Locked<'_, S> {
+    /// Refuses a packet that cannot be given to [`Locked::encap`] or [`Locked::decap`]; the SA
+    /// counts it.
     #[cold]
-    fn refuse<B>(&mut self, buffer: B, reason: Refusal) -> Refused<B, S> {
+    pub fn refuse<B>(&mut self, buffer: B, reason: Refusal) -> Refused<B, S> {
         self.count(reason);
         Refused { buffer, sa: self.sa.clone(), reason }
     }

@@ -54,6 +54,9 @@ pub struct Sa {
     added: u64,
     /// Encrypts sequence numbers to IVs that nobody can foresee; of CBC only.
     iv_key: Option<Box<Aes128>>,
+    /// The IV of an AEAD is the sequence number XOR this random number. Sequence numbers begin again
+    /// after a restart, and under the same key they make other nonces then.
+    pub(crate) iv_mask: u64,
     /// [`Events`] that nobody took yet, and those that ended the SA.
     events: AtomicU8,
     state: Mutex<State>,
@@ -151,6 +154,10 @@ impl Sa {
             (16, Direction::Outbound) => Some(Box::new(iv_key(suite)?)),
             _ => None,
         };
+        let iv_mask = match (suite.iv_len(), direction) {
+            (8, Direction::Outbound) => u64::from_ne_bytes(random(suite)?),
+            _ => 0,
+        };
         let peer = match direction {
             Direction::Inbound => encapsulation.map(|it| (source, it.source_port)),
             Direction::Outbound => None,
@@ -189,6 +196,7 @@ impl Sa {
             hard,
             added: now,
             iv_key,
+            iv_mask,
             events: AtomicU8::new(0),
             state: Mutex::new(state),
         })
@@ -383,6 +391,12 @@ pub struct Locked<'a, S = Arc<Sa>> {
 }
 
 impl<'a, S: Handle> Locked<'a, S> {
+    /// The SA.
+    #[inline]
+    pub fn sa(&self) -> &S {
+        self.sa
+    }
+
     /// As [`Sa::lock`], by any handle.
     #[inline]
     pub fn new(sa: &'a S, now: u64) -> Locked<'a, S> {
@@ -450,9 +464,14 @@ impl<'a, S: Handle> Locked<'a, S> {
 }
 
 fn iv_key(suite: Suite) -> Result<Aes128, KeyError> {
-    let mut key = Zeroizing::new([0; 16]);
-    aws_lc_rs::rand::fill(&mut *key).map_err(|_unspecified| KeyError::Library(suite))?;
+    let key: Zeroizing<[u8; 16]> = Zeroizing::new(random(suite)?);
     Ok(Aes128::new(&(*key).into()))
+}
+
+fn random<const N: usize>(suite: Suite) -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_unspecified| KeyError::Library(suite))?;
+    Ok(bytes)
 }
 
 /// Seven eighths of the numbers of 32 bits: there is time left for new keys.

@@ -79,6 +79,8 @@ struct Contents {
     inbound: HashMap<(u128, u32, bool), Arc<Sa>, FxBuildHasher>,
     /// Outbound SAs of a reqid, the newest last.
     outbound: HashMap<u32, Vec<Arc<Sa>>, FxBuildHasher>,
+    /// Number of inbound SAs with UDP encapsulation.
+    inbound_udp: usize,
     policies: Classifier,
     last_id: u32,
 }
@@ -146,7 +148,10 @@ impl Table {
             Direction::Inbound if contents.inbound.contains_key(&key) => {
                 return Err(TableError::SpiInUse { spi, destination });
             }
-            Direction::Inbound => drop(contents.inbound.insert(key, Arc::clone(&sa))),
+            Direction::Inbound => {
+                contents.inbound.insert(key, Arc::clone(&sa));
+                contents.inbound_udp += usize::from(sa.encapsulation.is_some());
+            }
             Direction::Outbound => {
                 contents.outbound.entry(sa.reqid).or_default().push(Arc::clone(&sa));
             }
@@ -162,6 +167,7 @@ impl Table {
         match sa.direction {
             Direction::Inbound => {
                 contents.inbound.remove(&inbound_key(sa.spi, sa.destination));
+                contents.inbound_udp -= usize::from(sa.encapsulation.is_some());
             }
             Direction::Outbound => {
                 if let Some(same) = contents.outbound.get_mut(&sa.reqid) {
@@ -179,6 +185,7 @@ impl Table {
     pub fn flush(&self) -> Vec<Arc<Sa>> {
         let mut contents = self.contents.write();
         contents.inbound.clear();
+        contents.inbound_udp = 0;
         contents.outbound.clear();
         contents.by_id.drain().map(|(_, sa)| sa).collect()
     }
@@ -267,6 +274,12 @@ impl View<'_> {
     #[inline]
     pub fn inbound(&self, esp: &Esp) -> Result<&Arc<Sa>, Refusal> {
         self.0.inbound.get(&esp.key()).ok_or(Refusal::UnknownSpi)
+    }
+
+    /// Whether any inbound SA has UDP encapsulation.
+    #[inline]
+    pub fn expects_udp(&self) -> bool {
+        self.0.inbound_udp > 0
     }
 
     /// What becomes of a packet that is to be sent.

@@ -131,3 +131,30 @@ fn the_hop_limit_is_the_tunnels() {
         assert_eq!(receive(&inbound, &sent), Ok(packet));
     }
 }
+
+/// A key with the same nonce twice gives AES-GCM away. IVs of one SA differ, and so do those of the
+/// next one with the same key, whose sequence numbers begin again.
+#[test]
+fn an_iv_never_comes_again() {
+    for suite in [Suite::Aead(Aead::Aes128Gcm), Suite::Aead(Aead::ChaCha20Poly1305)] {
+        let mut random = Rng::with_seed(10);
+        let case = Case {
+            suite,
+            is_tunnel: true,
+            is_outer_v6: false,
+            is_inner_v6: false,
+            is_udp: false,
+            esn: false,
+        };
+        let keys = keys(suite, &mut random);
+        let packet = frame(&ip(&case, 253, b"x"));
+        let mut seen = std::collections::HashSet::new();
+        for _restart in 0..100 {
+            let sender = sa(case.config(Direction::Outbound, keys.clone()));
+            for _ in 0..50 {
+                let sent = send(&sender, &packet).expect("it can be sent");
+                assert!(seen.insert(sent[14 + 20 + 8..][..8].to_vec()));
+            }
+        }
+    }
+}
