@@ -9,8 +9,10 @@
 pub mod afxdp;
 pub mod bond;
 mod error;
+mod frame_ring;
 pub mod generator;
 mod host;
+pub mod ipsec;
 pub mod netdev;
 pub mod pace;
 pub mod packet;

@@ -4,23 +4,22 @@
 mod rx;
 mod tx;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
-use towpath_xdp::{Arena, Frame};
+use towpath_xdp::Arena;
+
+use crate::frame_ring::FrameRing;
 
 /// One end of a pair.
 #[derive(Debug)]
 pub struct Pair {
     /// Arriving frames, by queue.
-    inward: Arc<[Ring]>,
+    inward: Arc<[FrameRing]>,
     /// Frames that arrive at the other end.
-    outward: Arc<[Ring]>,
+    outward: Arc<[FrameRing]>,
     /// Whether this end and the other end are up.
     up: [Arc<AtomicBool>; 2],
     options: Options,
@@ -49,8 +48,8 @@ impl Default for Options {
 impl Pair {
     /// Makes both ends.
     pub fn new(options: Options) -> (Pair, Pair) {
-        let rings = || -> Arc<[Ring]> {
-            (0..options.queues.max(1)).map(|_| Ring::new(options.ring)).collect()
+        let rings = || -> Arc<[FrameRing]> {
+            (0..options.queues.max(1)).map(|_| FrameRing::new(options.ring)).collect()
         };
         let (a, b) = (rings(), rings());
         let up = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true))];
@@ -108,56 +107,5 @@ impl Device for Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         self.set_up(false);
-    }
-}
-
-/// A queue of frames from one end to the other.
-#[derive(Debug)]
-struct Ring {
-    frames: Mutex<VecDeque<Frame>>,
-    /// Their number, readable without the lock.
-    len: AtomicUsize,
-    capacity: usize,
-    /// Waker of the worker that polls the queue.
-    waker: Mutex<Option<Arc<Waker>>>,
-}
-
-impl Ring {
-    fn new(capacity: usize) -> Ring {
-        Ring {
-            frames: Mutex::new(VecDeque::with_capacity(capacity)),
-            len: AtomicUsize::new(0),
-            capacity: capacity.max(1),
-            waker: Mutex::default(),
-        }
-    }
-
-    /// Number of frames that fit.
-    fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.len.load(Ordering::Acquire))
-    }
-
-    /// Takes the frames that fit, from the front.
-    fn push(&self, frames: &mut Vec<Frame>) {
-        let mut ring = self.frames.lock();
-        let fits = frames.len().min(self.capacity - ring.len());
-        ring.extend(frames.drain(..fits));
-        self.len.store(ring.len(), Ordering::Release);
-        drop(ring);
-        if let Some(waker) = &*self.waker.lock() {
-            waker.wake();
-        }
-    }
-
-    /// Appends up to `limit` frames to `out`; returns their number.
-    fn pop(&self, limit: usize, out: &mut Vec<Frame>) -> usize {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
-        let mut ring = self.frames.lock();
-        let count = limit.min(ring.len());
-        out.extend(ring.drain(..count));
-        self.len.store(ring.len(), Ordering::Release);
-        count
     }
 }

@@ -2,21 +2,20 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use towpath_engine::Waker;
 use towpath_engine::port::{Rx, Wake};
 use towpath_xdp::{Frame, Pool};
 
-use super::Ring;
+use crate::frame_ring::FrameRing;
 
 pub(super) struct Queue {
-    rings: Arc<[Ring]>,
+    rings: Arc<[FrameRing]>,
     queue: usize,
 }
 
 impl Queue {
-    pub(super) fn new(rings: &Arc<[Ring]>, queue: usize) -> Queue {
+    pub(super) fn new(rings: &Arc<[FrameRing]>, queue: usize) -> Queue {
         Queue { rings: Arc::clone(rings), queue }
     }
 }
@@ -35,14 +34,10 @@ impl Rx for Queue {
     }
 
     fn arm(&mut self) -> Wake<'_> {
-        match self.rings[self.queue].len.load(Ordering::Acquire) {
-            0 => Wake::Waker,
-            _ => Wake::Now,
-        }
+        if self.rings[self.queue].is_empty() { Wake::Waker } else { Wake::Now }
     }
 
     fn set_waker(&mut self, waker: &Arc<Waker>) {
-        let mut known = self.rings[self.queue].waker.lock();
-        *known = Some(Arc::clone(waker));
+        self.rings[self.queue].set_waker(waker);
     }
 }

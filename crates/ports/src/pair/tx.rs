@@ -6,15 +6,15 @@ use std::sync::Arc;
 use towpath_engine::port::Tx;
 use towpath_xdp::{Frame, Pool};
 
-use super::Ring;
+use crate::frame_ring::FrameRing;
 
 pub(super) struct Transmitter {
-    rings: Arc<[Ring]>,
+    rings: Arc<[FrameRing]>,
     queue: usize,
 }
 
 impl Transmitter {
-    pub(super) fn new(rings: &Arc<[Ring]>, queue: usize) -> Transmitter {
+    pub(super) fn new(rings: &Arc<[FrameRing]>, queue: usize) -> Transmitter {
         Transmitter { rings: Arc::clone(rings), queue }
     }
 }

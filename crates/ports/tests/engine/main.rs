@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod ending;
+mod ipsec;
 mod wire;
 
 use std::time::Duration;

@@ -1,0 +1,276 @@
+//! `bench/ipsec`: what a frame costs from memory through a program, the accelerator and the program
+//! at its completion, beside the cryptography alone.
+//!
+//! The opponent is the engine by itself: the same library with the same keys over packets in cache,
+//! whose headers somebody else has written. No other software runs XDP programs around ESP.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use towpath_bench::{attach, load, median, ns_per_frame, spread, thread_cpu_ns};
+use towpath_engine::{Engine, Mode, Options, PortId, PortOptions, WorkerOptions};
+use towpath_ipsec::{
+    Action, Aead, Buffer, Cipher, Config, Direct, Engine as Cryptography, Esp, Finished, Hmac, Job,
+    Keys, Null, OwnedBuffer, Policy, Prefix, Replay, Sa, Selector, Suite, Table, TableLimits,
+    finish_all,
+};
+use towpath_ports::generator::{self, Generator};
+use towpath_ports::ipsec::{self, EngineKind, Ipsec, now};
+use towpath_workload::small;
+
+/// Options.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Rounds; the sides take turns.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Milliseconds of each measurement.
+    #[arg(long, default_value_t = 200)]
+    window: u64,
+    /// Only cases whose name begins so.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let window = Duration::from_millis(args.window);
+    println!(
+        "one core, frames from memory: program, accelerator, program; ns a frame: median (least .. \
+         most)\n"
+    );
+    let mut cases = cases()?;
+    cases.retain(|case| case.name().starts_with(&args.only));
+    let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
+    for _ in 0..args.rounds {
+        for (case, (port, bare)) in cases.iter().zip(&mut figures) {
+            port.push(case.port_ns(1, window)?.0);
+            bare.push(case.bare_ns(window)?);
+        }
+    }
+    for (case, (port, bare)) in cases.iter().zip(&figures) {
+        let (ns, bare_ns) = (median(port).0, median(bare).0);
+        let gbps = (case.payload + HEADERS) as f64 * 8.0 / ns;
+        println!(
+            "  {:34} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns",
+            case.name(),
+            spread(port),
+            bare_ns / ns,
+            ns - bare_ns
+        );
+    }
+    if args.only.is_empty() && std::thread::available_parallelism()?.get() > 1 {
+        two_cores(&args, &cases, window)?;
+    }
+    Ok(())
+}
+
+/// The accelerator's queue on a core of its own: frames a second, over those of one core.
+fn two_cores(args: &Args, cases: &[Case], window: Duration) -> anyhow::Result<()> {
+    println!("\ncryptography on a second core: frames a second over those of one core\n");
+    for case in cases.iter().filter(|case| case.payload > 1000 && case.engine != EngineKind::Null) {
+        let mut ratios = Vec::new();
+        for _ in 0..args.rounds {
+            let (one, two) = (case.port_ns(1, window)?.1, case.port_ns(2, window)?.1);
+            ratios.push(two / one);
+        }
+        println!("  {:34} {}x", case.name(), spread(&ratios));
+    }
+    Ok(())
+}
+
+/// One thing to measure.
+struct Case {
+    suite: &'static str,
+    keys: (Suite, Keys),
+    engine: EngineKind,
+    is_inbound: bool,
+    /// Bytes in UDP.
+    payload: usize,
+    /// Packets that the generator sends.
+    templates: Vec<Vec<u8>>,
+}
+
+fn cases() -> anyhow::Result<Vec<Case>> {
+    let cbc = Suite::CipherThenHmac(Cipher::Aes128Cbc, Hmac::Sha1_96);
+    let (gcm, chacha) = (Suite::Aead(Aead::Aes128Gcm), Suite::Aead(Aead::ChaCha20Poly1305));
+    let suites = [
+        ("AES-GCM-128", gcm, Keys::new(vec![7; 20], Vec::new()), EngineKind::Direct),
+        ("AES-CBC-128 + HMAC-SHA1", cbc, Keys::new(vec![7; 16], vec![9; 20]), EngineKind::Direct),
+        ("ChaCha20-Poly1305", chacha, Keys::new(vec![7; 36], Vec::new()), EngineKind::Direct),
+        ("null engine", gcm, Keys::new(vec![7; 20], Vec::new()), EngineKind::Null),
+    ];
+    let mut cases = Vec::new();
+    for (name, suite, keys, engine) in suites {
+        for (payload, is_inbound) in [(1386, false), (1386, true), (22, false), (22, true)] {
+            let keys = (suite, keys.clone());
+            let mut case =
+                Case { suite: name, keys, engine, is_inbound, payload, templates: Vec::new() };
+            case.templates = case.make_templates()?;
+            cases.push(case);
+        }
+    }
+    Ok(cases)
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let direction = if self.is_inbound { "in" } else { "out" };
+        format!("{}, {} B {direction}", self.suite, self.payload + HEADERS)
+    }
+
+    fn config(&self, is_inbound: bool) -> Config {
+        let (near, far) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let (suite, keys) = self.keys.clone();
+        match is_inbound {
+            // The generator sends the same packets again and again.
+            true => Config {
+                replay: Replay { window: 0, ..Replay::default() },
+                ..Config::inbound(0x1000, near, far, suite, keys)
+            },
+            false => Config { reqid: 1, ..Config::outbound(0x1000, near, far, suite, keys) },
+        }
+    }
+
+    fn cryptography(&self) -> Box<dyn Cryptography<Job<OwnedBuffer>>> {
+        match self.engine {
+            EngineKind::Null => Box::new(Null::new(BURST)),
+            _ => Box::new(Direct::new(BURST)),
+        }
+    }
+
+    /// The packets that arrive: plain ones, or those in ESP.
+    fn make_templates(&self) -> anyhow::Result<Vec<Vec<u8>>> {
+        let plain: Vec<Vec<u8>> = (0..BURST).map(|number| packet(number, self.payload)).collect();
+        if !self.is_inbound {
+            return Ok(plain);
+        }
+        let sa = Arc::new(Sa::new(1, self.config(false), now())?);
+        let mut engine = self.cryptography();
+        let mut jobs = begin(&sa, plain.iter().map(|packet| OwnedBuffer::new(packet)), false);
+        engine.submit(&mut jobs);
+        engine.complete(&mut jobs);
+        let mut packets = Vec::new();
+        finish_all(&mut jobs, now(), |result| {
+            packets.extend(result.ok().map(|it| it.buffer.bytes().to_vec()));
+        });
+        anyhow::ensure!(packets.len() == BURST, "an SA refuses packets of its own");
+        Ok(packets)
+    }
+
+    /// Nanoseconds of processor time a frame, and frames a second.
+    fn port_ns(&self, workers: usize, window: Duration) -> anyhow::Result<(f64, f64)> {
+        let cpus = std::thread::available_parallelism()?.get();
+        let worker = |number| WorkerOptions { cpu: Some(cpus - 1 - number), mode: Mode::Busy };
+        let workers = (0..workers).map(worker).collect();
+        let engine = Engine::start(&Options { workers, frames: 8192 })?;
+        let (from, esp) = self.ports(&engine)?;
+        std::thread::sleep(Duration::from_millis(20));
+        let received = || towpath_bench::received(&engine, esp);
+        let (start, before) = (Instant::now(), received());
+        let ns = ns_per_frame(&engine, &[from], window)?;
+        let rate = (received() - before) as f64 / start.elapsed().as_secs_f64();
+        engine.stop();
+        let conservation = engine.conservation();
+        anyhow::ensure!(conservation.missing() == 0, "frames are missing: {conservation:?}");
+        anyhow::ensure!(rate > 0.0, "nothing arrives");
+        Ok((ns, rate))
+    }
+
+    fn ports(&self, engine: &Engine) -> anyhow::Result<(PortId, PortId)> {
+        let table = Arc::new(Table::new(TableLimits::default()));
+        table.add(self.config(self.is_inbound), now())?;
+        if !self.is_inbound {
+            table.add_policy(everything())?;
+        }
+        let workers = engine.workers();
+        let options = ipsec::Options { engine: self.engine, ..ipsec::Options::default() };
+        let last = PortOptions {
+            ifindex: Some(ESP),
+            workers: vec![workers - 1],
+            ..PortOptions::new("esp")
+        };
+        let esp = engine.add_port(last, Box::new(Ipsec::new(options, table)))?;
+        let templates = self.templates.clone();
+        let options = generator::Options { templates, ..generator::Options::new(packet(0, 22)) };
+        let first = PortOptions { workers: vec![0], ..PortOptions::new("gen") };
+        let from = engine.add_port(first, Box::new(Generator::new(options)?))?;
+        let (sends, drops) =
+            (load(small::redirect(ESP), workers)?, load(small::returns(1), workers)?);
+        engine.change(|config| {
+            attach(config, esp, &[drops], workers, 0)?;
+            attach(config, from, &[sends], workers, 0)
+        })?;
+        Ok((from, esp))
+    }
+
+    /// The same packets, headers written by somebody else: only the cryptography counts.
+    fn bare_ns(&self, window: Duration) -> anyhow::Result<f64> {
+        let sa = Arc::new(Sa::new(1, self.config(self.is_inbound), now())?);
+        let mut engine = self.cryptography();
+        let (start, mut ns, mut count) = (Instant::now(), 0, 0);
+        while start.elapsed() < window {
+            let buffers = self.templates.iter().map(|packet| OwnedBuffer::new(packet));
+            let mut jobs = begin(&sa, buffers, self.is_inbound);
+            let before = thread_cpu_ns();
+            engine.submit(&mut jobs);
+            engine.complete(&mut jobs);
+            ns += thread_cpu_ns() - before;
+            finish_all(&mut jobs, now(), |result: Result<Finished<_>, _>| {
+                count += usize::from(result.is_ok());
+            });
+        }
+        anyhow::ensure!(count > 0, "the SA refuses all packets");
+        Ok(ns as f64 / count as f64)
+    }
+}
+
+fn begin(
+    sa: &Arc<Sa>,
+    buffers: impl Iterator<Item = OwnedBuffer>,
+    is_inbound: bool,
+) -> Vec<Job<OwnedBuffer>> {
+    let mut locked = sa.lock(now());
+    let mut jobs = Vec::new();
+    for buffer in buffers {
+        // A refused packet is missed by whoever counts what comes out.
+        let _refused = match (is_inbound, Esp::of_frame(buffer.bytes())) {
+            (true, Ok(esp)) => locked.decap(buffer, &esp, &mut jobs),
+            _ => locked.encap(buffer, &mut jobs),
+        };
+    }
+    jobs
+}
+
+fn everything() -> Policy {
+    let all = Prefix { address: IpAddr::from([0, 0, 0, 0]), len: 0 };
+    let (protocol, source_port, destination_port) = (None, None, None);
+    let selector =
+        Selector { source: all, destination: all, protocol, source_port, destination_port };
+    Policy { selector, priority: 1, action: Action::Protect(1) }
+}
+
+/// A packet of UDP with this many bytes in it.
+fn packet(number: usize, payload: usize) -> Vec<u8> {
+    let len = (payload + 28) as u16;
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    packet.extend(len.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39, 0, 99]);
+    packet.extend((len - 20).to_be_bytes());
+    packet.extend([0, 0, number as u8]);
+    packet.resize(14 + usize::from(len), 0x5a);
+    let sum: u32 =
+        packet[14..34].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[24..26].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// Bytes of Ethernet, IPv4 and UDP.
+const HEADERS: usize = 42;
+const BURST: usize = 64;
+const ESP: u32 = 77;

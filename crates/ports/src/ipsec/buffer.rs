@@ -1,0 +1,74 @@
+//! A frame as [`towpath_ipsec`] sees packets.
+
+use towpath_ipsec::Buffer;
+use towpath_xdp::{Frame, Pool};
+
+use super::meta::EspMeta;
+
+/// A frame in one piece, in memory that only this process writes.
+#[derive(Debug)]
+pub(super) struct Packet(Frame);
+
+impl Packet {
+    /// Makes it so, if it was not.
+    #[inline]
+    pub(super) fn new(mut frame: Frame, pool: &mut Pool) -> Packet {
+        if !frame.is_plain() {
+            pool.linearize(&mut frame);
+        }
+        pool.own(&mut frame);
+        Packet(frame)
+    }
+
+    #[inline]
+    pub(super) fn into_frame(self) -> Frame {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn frame(&self) -> &Frame {
+        &self.0
+    }
+
+    /// The metadata in front.
+    #[inline]
+    pub(super) fn metadata(&self) -> &[u8] {
+        self.0.own().map_or(&[], |own| own.metadata())
+    }
+}
+
+impl Buffer for Packet {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.0.own().map_or(&[], |own| own.linear())
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.own_mut().map_or(&mut [], |own| own.linear())
+    }
+
+    /// Without the room for the record that the frame arrives with.
+    #[inline]
+    fn headroom(&self) -> usize {
+        self.0.headroom().saturating_sub(EspMeta::LEN)
+    }
+
+    #[inline]
+    fn tailroom(&self) -> usize {
+        self.0.tailroom()
+    }
+
+    /// The room was checked, and metadata was taken off.
+    #[inline]
+    fn adjust_head(&mut self, delta: isize) {
+        let moved = i32::try_from(delta).map(|delta| self.0.adjust_head(delta));
+        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
+    }
+
+    #[inline]
+    fn adjust_tail(&mut self, delta: isize) {
+        let moved = i32::try_from(delta).map(|delta| self.0.adjust_tail(delta));
+        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
+    }
+}

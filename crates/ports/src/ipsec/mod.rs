@@ -1,0 +1,216 @@
+//! `ipsec`: an accelerator for ESP (RFC 4303). Frames sent to it are encapsulated or decapsulated,
+//! and then arrive at it: its `rx` hook is where a program decides what becomes of them.
+//!
+//! The worker that sends finds a frame's SA ([`tx`]). The worker that polls the receive queue does
+//! the rest ([`rx`]), so that one option, `workers`, moves all cryptography to other cores. All
+//! frames of one SA go through one queue, which keeps their order.
+
+mod buffer;
+mod meta;
+mod rx;
+mod tx;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
+use towpath_ipsec::{Counters, Direct, Engine, Job, Null, Refusal, Table};
+use towpath_xdp::{Arena, Frame};
+
+use crate::frame_ring::FrameRing;
+use buffer::Packet;
+pub use meta::{Direction, EspMeta, Status};
+
+/// A port of kind `ipsec`.
+pub struct Ipsec {
+    shared: Arc<Shared>,
+    options: Options,
+}
+
+/// Options of the port.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Receive queues. SAs are spread over them.
+    pub queues: u32,
+    /// Most frames that wait in a queue, and most that its engine holds.
+    pub ring: usize,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Ethernet address.
+    pub mac: [u8; 6],
+    /// What runs the cryptography.
+    pub engine: EngineKind,
+    /// Refused frames arrive at the port, with the reason in their metadata, instead of being
+    /// dropped. A gateway needs this to tell senders that their packets are too big.
+    pub deliver_refused: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            queues: 1,
+            ring: 1024,
+            mtu: 1500,
+            mac: [0x02, 0, 0, 0, 0, 0xe],
+            engine: EngineKind::Direct,
+            deliver_refused: false,
+        }
+    }
+}
+
+/// What runs the cryptography.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// AWS-LC, packet by packet, on the worker that polls the queue.
+    Direct,
+    /// None: payloads are neither encrypted nor authenticated. For measurements.
+    Null,
+}
+
+type Engines = Box<dyn Engine<Job<Packet>> + Send>;
+
+impl EngineKind {
+    fn open(self, capacity: usize) -> Engines {
+        match self {
+            EngineKind::Direct => Box::new(Direct::new(capacity)),
+            EngineKind::Null => Box::new(Null::new(capacity)),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            EngineKind::Direct => "aws-lc",
+            EngineKind::Null => "null",
+        }
+    }
+}
+
+/// A frame on its way from a transmitter to a queue.
+struct Chosen {
+    frame: Frame,
+    /// Number of the SA; 0 if none is needed, or the frame was refused.
+    sa: u32,
+    direction: Direction,
+    status: Status,
+}
+
+/// What all queues and transmitters of a port share.
+struct Shared {
+    table: Arc<Table>,
+    rings: Box<[FrameRing<Chosen>]>,
+    /// Frames that were refused before their SA was known, by reason.
+    refused: Mutex<Counters>,
+    deliver_refused: bool,
+}
+
+impl Shared {
+    /// Counts what one burst refused.
+    fn count(&self, refused: &mut Counters) {
+        if refused.total() > 0 {
+            self.refused.lock().merge(refused);
+            *refused = Counters::default();
+        }
+    }
+}
+
+impl Ipsec {
+    /// A port that works by the SAs and policies of `table`, which may change at any time. Times in
+    /// the table are those of [`now`].
+    pub fn new(options: Options, table: Arc<Table>) -> Ipsec {
+        let ring = || FrameRing::new(options.ring);
+        let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
+        let deliver_refused = options.deliver_refused;
+        let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused };
+        Ipsec { shared: Arc::new(shared), options }
+    }
+
+    /// Frames that were refused before their SA was known, by reason. Others are counted by their
+    /// SA.
+    pub fn refused(&self) -> Counters {
+        self.shared.refused.lock().clone()
+    }
+}
+
+impl fmt::Debug for Ipsec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ipsec").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Device for Ipsec {
+    fn kind(&self) -> &'static str {
+        "ipsec"
+    }
+
+    fn queues(&self) -> u32 {
+        self.shared.rings.len() as u32
+    }
+
+    /// Checksums and segments are completed before a frame comes here, because nobody can do so
+    /// behind the encryption.
+    fn features(&self) -> Features {
+        let rx_hints = RxHints { timestamp: true, ..RxHints::NONE };
+        Features {
+            tx_checksum: false,
+            tx_tso: false,
+            tx_uso: false,
+            rx_hints,
+            ..Features::IN_PROCESS
+        }
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.options.mac
+    }
+
+    fn mtu(&self) -> u32 {
+        self.options.mtu
+    }
+
+    fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
+        let engine = self.options.engine.open(self.options.ring.max(1));
+        Ok(Box::new(rx::Queue::new(&self.shared, queue as usize, engine)))
+    }
+
+    fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
+        Ok(Box::new(tx::Transmitter::new(&self.shared)))
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let sas = self.shared.table.list().len();
+        let policies = self.shared.table.policies().len();
+        let engine = self.options.engine.name();
+        let mut details = vec![
+            ("engine", engine.to_owned()),
+            ("sas", sas.to_string()),
+            ("policies", policies.to_string()),
+        ];
+        let refused = self.refused();
+        details.extend(refused.iter().map(|(why, count)| (why.name(), count.to_string())));
+        details
+    }
+}
+
+/// Seconds since the machine was started, with the time that it slept: the clock of SAs' lifetimes.
+pub fn now() -> u64 {
+    rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec.unsigned_abs()
+}
+
+/// The status that a program reads for a reason.
+fn status_of(reason: Refusal) -> Status {
+    match reason {
+        Refusal::TooBig | Refusal::TooLong => Status::TooBig,
+        Refusal::UnknownSpi | Refusal::NoSa | Refusal::ReservedSpi => Status::NoSa,
+        Refusal::NoPolicy | Refusal::PolicyDiscard => Status::NoPolicy,
+        Refusal::Expired | Refusal::SequenceExhausted => Status::Expired,
+        Refusal::Replayed | Refusal::OutsideWindow => Status::Replayed,
+        Refusal::BadIcv => Status::BadIcv,
+        Refusal::EngineFailed => Status::EngineFailed,
+        _ => Status::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Transmission: a frame's SA is found, and the frame waits in the SA's queue.
+
+use std::io;
+use std::sync::Arc;
+
+use towpath_engine::port::Tx;
+use towpath_ipsec::{Buffer, Counters, Esp, Flow, Outbound, Refusal, View};
+use towpath_xdp::{Frame, Pool};
+
+use super::buffer::Packet;
+use super::meta::{Direction, EspMeta, Status};
+use super::{Chosen, Shared, status_of};
+
+pub(super) struct Transmitter {
+    shared: Arc<Shared>,
+    /// Frames for each queue; empty between calls.
+    lanes: Vec<Vec<Chosen>>,
+    refused: Counters,
+}
+
+/// What was found for a frame: the number of an SA, or 0, and what it does.
+type Choice = (u32, Direction);
+
+impl Transmitter {
+    pub(super) fn new(shared: &Arc<Shared>) -> Transmitter {
+        let lanes = shared.rings.iter().map(|_| Vec::new()).collect();
+        Transmitter { shared: Arc::clone(shared), lanes, refused: Counters::default() }
+    }
+
+    /// Puts a frame into its lane, or back into the pool if it is refused.
+    #[inline]
+    fn deal(
+        &mut self,
+        choice: Result<Choice, (Direction, Refusal)>,
+        frame: Frame,
+        pool: &mut Pool,
+    ) {
+        let chosen = match choice {
+            Ok((sa, direction)) => Chosen { frame, sa, direction, status: Status::Done },
+            Err((direction, reason)) => {
+                self.refused.count(reason);
+                if !self.shared.deliver_refused {
+                    return pool.give(frame);
+                }
+                Chosen { frame, sa: 0, direction, status: status_of(reason) }
+            }
+        };
+        let lanes = self.lanes.len();
+        let lane = if lanes == 1 { 0 } else { chosen.sa as usize % lanes };
+        self.lanes[lane].push(chosen);
+    }
+}
+
+/// The SA for a frame: the one that a program chose, else the one of its SPI, else the one of its
+/// policy. `last` is the flow before it and what was found for that.
+#[inline]
+fn choose(
+    view: &View<'_>,
+    packet: &Packet,
+    last: &mut Option<(Flow, Choice)>,
+) -> Result<Choice, (Direction, Refusal)> {
+    let metadata = packet.metadata();
+    if let Some((sa, spi)) = EspMeta::chosen(metadata) {
+        // Never another SA than the one that was chosen: that could be one for another peer.
+        let sa = view.by_id(sa).filter(|sa| sa.spi() == spi);
+        return sa.map(|sa| of(sa)).ok_or((Direction::Out, Refusal::NoSa));
+    }
+    let bytes = packet.bytes();
+    let flow = Flow::of_frame(bytes).map_err(|reason| (Direction::Out, reason))?;
+    if let Some((_, choice)) = last.filter(|(known, _)| *known == flow) {
+        return Ok(choice);
+    }
+    let is_esp = flow.protocol == IPPROTO_ESP;
+    let mut unknown = None;
+    if is_esp || flow.protocol == IPPROTO_UDP && view.expects_udp() {
+        match Esp::of_frame(bytes).and_then(|esp| view.inbound(&esp)) {
+            Ok(sa) => return Ok(of(sa)),
+            Err(reason) => unknown = is_telling(reason, is_esp).then_some(reason),
+        }
+    }
+    match (view.outbound(&flow), unknown) {
+        (Ok(found), _) => {
+            let choice = match found {
+                Outbound::Protect(sa) => of(sa),
+                Outbound::Bypass => (0, Direction::Bypass),
+            };
+            // Packets of one flow may be ESP of several SAs, or in UDP.
+            *last = (!is_esp && !view.expects_udp()).then_some((flow, choice));
+            Ok(choice)
+        }
+        (Err(Refusal::NoPolicy), Some(reason)) => Err((Direction::In, reason)),
+        (Err(reason), _) => Err((Direction::Out, reason)),
+    }
+}
+
+/// Whether the reason says more about a packet without a policy than that it has none. Any packet
+/// of UDP looks like ESP of an unknown SA.
+fn is_telling(reason: Refusal, is_esp: bool) -> bool {
+    is_esp || matches!(reason, Refusal::Keepalive | Refusal::Ike)
+}
+
+fn of(sa: &towpath_ipsec::Sa) -> Choice {
+    let direction = match sa.direction() {
+        towpath_ipsec::Direction::Inbound => Direction::In,
+        towpath_ipsec::Direction::Outbound => Direction::Out,
+    };
+    (sa.id(), direction)
+}
+
+impl Tx for Transmitter {
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let view = shared.table.read();
+        let mut last = None;
+        for frame in frames.drain(..) {
+            let packet = Packet::new(frame, pool);
+            let choice = choose(&view, &packet, &mut last);
+            self.deal(choice, packet.into_frame(), pool);
+        }
+        drop(view);
+        shared.count(&mut self.refused);
+        for (ring, lane) in shared.rings.iter().zip(&mut self.lanes) {
+            if !lane.is_empty() {
+                ring.push(lane);
+                // What does not fit.
+                frames.extend(lane.drain(..).map(|chosen| chosen.frame));
+            }
+        }
+        Ok(())
+    }
+
+    /// One SA may get all frames, so the fullest queue counts.
+    fn credit(&mut self) -> usize {
+        self.shared.rings.iter().map(|ring| ring.room()).min().unwrap_or(0)
+    }
+}
+
+const IPPROTO_ESP: u8 = 50;
+const IPPROTO_UDP: u8 = 17;
