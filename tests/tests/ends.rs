@@ -61,7 +61,7 @@ fn each_tie_has_a_thing() {
 
 /// Objects of the kernel's that are references and nothing else: found or not, there are none here;
 /// `tests/data/calls` has their programs. The last ones are in `OF_CALLS`, or in 6.18 need a
-/// program that may sleep.
+/// program that may sleep (crypto contexts: `tests/data/calls/syscalls.c`).
 const ELSEWHERE: &[&str] = &[
     "bpf_skc_to_tcp6_sock",
     "bpf_skc_to_tcp_timewait_sock",
@@ -86,4 +86,6 @@ const ELSEWHERE: &[&str] = &[
     "bpf_user_ringbuf_drain",
     "bpf_iter_task_next",
     "bpf_iter_css_next",
+    "bpf_crypto_ctx_create",
+    "bpf_crypto_ctx_acquire",
 ];
