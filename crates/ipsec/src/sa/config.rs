@@ -22,8 +22,9 @@ pub struct Config {
     pub mode: Mode,
     /// Algorithms.
     pub suite: Suite,
-    /// Keys. Two SAs never have the same ones. An SA that begins again under the same keys, as static
-    /// ones do after a restart, makes other nonces, but its peer takes its packets for replays.
+    /// Keys. Two SAs never have the same ones. An SA that begins again under the same keys, as
+    /// static ones do after a restart, makes other nonces, but its peer takes its packets for
+    /// replays.
     pub keys: Keys,
     /// UDP encapsulation (RFC 3948).
     pub encapsulation: Option<Encapsulation>,

@@ -54,8 +54,8 @@ pub struct Sa {
     added: u64,
     /// Encrypts sequence numbers to IVs that nobody can foresee; of CBC only.
     iv_key: Option<Box<Aes128>>,
-    /// The IV of an AEAD is the sequence number XOR this random number. Sequence numbers begin again
-    /// after a restart, and under the same key they make other nonces then.
+    /// The IV of an AEAD is the sequence number XOR this random number. Sequence numbers begin
+    /// again after a restart, and under the same key they make other nonces then.
     pub(crate) iv_mask: u64,
     /// [`Events`] that nobody took yet, and those that ended the SA.
     events: AtomicU8,
