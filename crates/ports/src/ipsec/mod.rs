@@ -1,8 +1,8 @@
 //! `ipsec`: an accelerator for ESP (RFC 4303). Frames sent to it are encapsulated or decapsulated,
 //! and then arrive at it: its `rx` hook is where a program decides what becomes of them.
 //!
-//! The worker that sends finds a frame's SA ([`tx`]). The worker that polls the receive queue does
-//! the rest ([`rx`]), so that one option, `workers`, moves all cryptography to other cores. All
+//! The worker that sends finds a frame's SA (`tx.rs`). The worker that polls the receive queue does
+//! the rest (`rx.rs`), so that one option, `workers`, moves all cryptography to other cores. All
 //! frames of one SA go through one queue, which keeps their order.
 
 mod buffer;
