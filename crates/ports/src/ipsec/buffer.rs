@@ -10,7 +10,7 @@ use super::meta::EspMeta;
 pub(super) struct Packet(Frame);
 
 impl Packet {
-    /// Makes it so, if it was not.
+    /// Linearises the frame, and copies it if its memory is an application's.
     #[inline]
     pub(super) fn new(mut frame: Frame, pool: &mut Pool) -> Packet {
         if !frame.is_plain() {
@@ -25,15 +25,20 @@ impl Packet {
         self.0
     }
 
-    #[inline]
-    pub(super) fn frame(&self) -> &Frame {
-        &self.0
-    }
-
     /// The metadata in front.
     #[inline]
     pub(super) fn metadata(&self) -> &[u8] {
         self.0.own().map_or(&[], |own| own.metadata())
+    }
+
+    /// Removes all metadata.
+    #[inline]
+    pub(super) fn strip_metadata(&mut self) {
+        let len = self.0.metadata_len() as i32;
+        if len > 0 {
+            let stripped = self.0.adjust_meta(len);
+            debug_assert_eq!(stripped, Ok(()), "all of it can be taken off");
+        }
     }
 }
 

@@ -8,7 +8,7 @@ pub struct EspMeta {
     pub sa: u32,
     /// The SA's SPI, as a number of this machine.
     pub spi: u32,
-    /// What was done, or what is to be done.
+    /// Operation on the frame.
     pub direction: Direction,
     /// How it ended. A program that chooses the SA writes [`Status::Chosen`].
     pub status: Status,
@@ -18,7 +18,7 @@ pub struct EspMeta {
     pub ingress_ifindex: u32,
 }
 
-/// What is done to a frame.
+/// Operation on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Direction {
@@ -29,6 +29,16 @@ pub enum Direction {
     In = 1,
     /// Encapsulated.
     Out = 2,
+}
+
+impl From<towpath_ipsec::Direction> for Direction {
+    #[inline]
+    fn from(direction: towpath_ipsec::Direction) -> Direction {
+        match direction {
+            towpath_ipsec::Direction::Inbound => Direction::In,
+            towpath_ipsec::Direction::Outbound => Direction::Out,
+        }
+    }
 }
 
 /// How a frame's processing ended.

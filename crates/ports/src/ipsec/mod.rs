@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_ipsec::{Counters, Direct, Engine, Job, Null, Refusal, Table};
-use towpath_xdp::{Arena, Frame};
+use towpath_xdp::Arena;
 
 use crate::frame_ring::FrameRing;
 use buffer::Packet;
@@ -89,14 +89,14 @@ impl EngineKind {
 
 /// A frame on its way from a transmitter to a queue.
 struct Chosen {
-    frame: Frame,
+    packet: Packet,
     /// Number of the SA; 0 if none is needed, or the frame was refused.
     sa: u32,
     direction: Direction,
     status: Status,
 }
 
-/// What all queues and transmitters of a port share.
+/// State that all queues and transmitters of a port share.
 struct Shared {
     table: Arc<Table>,
     rings: Box<[FrameRing<Chosen>]>,
@@ -106,7 +106,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Counts what one burst refused.
+    /// Adds the refusals of one burst, and clears them.
     fn count(&self, refused: &mut Counters) {
         if refused.total() > 0 {
             self.refused.lock().merge(refused);
@@ -179,8 +179,7 @@ impl Device for Ipsec {
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
-        let sas = self.shared.table.list().len();
-        let policies = self.shared.table.policies().len();
+        let (sas, policies) = self.shared.table.counts();
         let engine = self.options.engine.name();
         let mut details = vec![
             ("engine", engine.to_owned()),

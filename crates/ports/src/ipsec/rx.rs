@@ -12,7 +12,7 @@ use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Frame, Pool};
 
 use super::buffer::Packet;
-use super::meta::{Direction, EspMeta, Status};
+use super::meta::{Direction, EspMeta};
 use super::{Chosen, Engines, Shared, now, status_of};
 
 pub(super) struct Queue {
@@ -27,109 +27,114 @@ pub(super) struct Queue {
     missed: u64,
 }
 
+/// Where the frames of one call of `receive` go.
+struct Arrivals<'a> {
+    shared: &'a Shared,
+    pool: &'a mut Pool,
+    frames: &'a mut Vec<Frame>,
+    missed: &'a mut u64,
+}
+
 impl Queue {
     pub(super) fn new(shared: &Arc<Shared>, queue: usize, engine: Engines) -> Queue {
         let (waiting, jobs, ready) = (Vec::new(), Vec::new(), VecDeque::new());
         Queue { shared: Arc::clone(shared), queue, engine, waiting, jobs, ready, missed: 0 }
     }
 
-    /// Gives waiting frames to the engine; those that need none arrive at once.
-    fn submit(&mut self, count: usize, pool: &mut Pool, out: &mut Vec<Frame>, now: u64) {
-        self.shared.rings[self.queue].pop(count, &mut self.waiting);
-        let shared = Arc::clone(&self.shared);
-        let view = shared.table.read();
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let mut frames = waiting.drain(..).peekable();
-        while let Some(chosen) = frames.next() {
+    /// Gives up to `count` waiting frames to the engine, and takes finished ones from it. Frames
+    /// that need no engine arrive at once.
+    fn run(&mut self, count: usize, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        let Queue { shared, queue, engine, waiting, jobs, missed, .. } = self;
+        let mut arrivals = Arrivals { shared, pool, frames, missed };
+        let now = now();
+        if shared.rings[*queue].pop(count, waiting) > 0 {
+            arrivals.begin(waiting, jobs, now);
+            engine.submit(jobs);
+            debug_assert!(jobs.is_empty(), "no more than there is room for");
+            engine.flush();
+        }
+        engine.complete(jobs);
+        finish_all(jobs, now, |result| match result {
+            Ok(Finished { buffer, sa, moved }) => arrivals.arrive(buffer, meta(&sa, moved)),
+            Err(refused) => arrivals.refuse(refused),
+        });
+    }
+}
+
+impl Arrivals<'_> {
+    /// Does the work on the headers of frames; locks each SA once for its frames in a row.
+    fn begin(&mut self, waiting: &mut Vec<Chosen>, jobs: &mut Vec<Job<Packet>>, now: u64) {
+        let view = self.shared.table.read();
+        let mut waiting = waiting.drain(..).peekable();
+        while let Some(chosen) = waiting.next() {
             let number = chosen.sa;
             let Some(sa) = view.by_id(number) else {
-                self.without_sa(chosen, pool, out);
+                self.without_sa(chosen);
                 continue;
             };
             let mut locked = sa.lock(now);
-            self.begin(&mut locked, chosen.frame, pool, out);
-            while let Some(chosen) = frames.next_if(|next| next.sa == number) {
-                self.begin(&mut locked, chosen.frame, pool, out);
+            self.begin_one(&mut locked, chosen.packet, jobs);
+            while let Some(chosen) = waiting.next_if(|next| next.sa == number) {
+                self.begin_one(&mut locked, chosen.packet, jobs);
             }
         }
-        drop(frames);
-        self.waiting = waiting;
-        self.engine.submit(&mut self.jobs);
-        debug_assert!(self.jobs.is_empty(), "no more than there is room for");
-        self.engine.flush();
     }
 
-    /// Does the work on a frame's headers.
     #[inline]
-    fn begin(
-        &mut self,
-        sa: &mut Locked<'_>,
-        mut frame: Frame,
-        pool: &mut Pool,
-        out: &mut Vec<Frame>,
-    ) {
-        let metadata = frame.metadata_len() as i32;
-        if metadata > 0 {
-            let stripped = frame.adjust_meta(metadata);
-            debug_assert_eq!(stripped, Ok(()), "all of it can be taken off");
-        }
-        let packet = Packet::new(frame, pool);
+    fn begin_one(&mut self, sa: &mut Locked<'_>, mut packet: Packet, jobs: &mut Vec<Job<Packet>>) {
+        packet.strip_metadata();
         let begun = match sa.sa().direction() {
-            towpath_ipsec::Direction::Outbound => sa.encap(packet, &mut self.jobs),
+            towpath_ipsec::Direction::Outbound => sa.encap(packet, jobs),
             towpath_ipsec::Direction::Inbound => match Esp::of_frame(packet.bytes()) {
-                Ok(esp) => sa.decap(packet, &esp, &mut self.jobs),
+                Ok(esp) => sa.decap(packet, &esp, jobs),
                 Err(reason) => Err(sa.refuse(packet, reason)),
             },
         };
         if let Err(refused) = begun {
-            self.refuse(refused, pool, out);
+            self.refuse(refused);
         }
     }
 
     /// A frame that its policy lets by, or that was refused before, or whose SA is gone.
     #[cold]
-    fn without_sa(&mut self, chosen: Chosen, pool: &mut Pool, out: &mut Vec<Frame>) {
-        let Chosen { frame, sa, direction, status } = chosen;
-        let ingress_ifindex = frame.rx.ifindex;
-        let meta = EspMeta { sa, direction, status, ingress_ifindex, ..EspMeta::default() };
+    fn without_sa(&mut self, chosen: Chosen) {
+        let Chosen { packet, sa, direction, status } = chosen;
+        let meta = EspMeta { sa, direction, status, ..EspMeta::default() };
         if sa == 0 {
-            return self.arrive(frame, meta, pool, out);
+            return self.arrive(packet, meta);
         }
         self.shared.refused.lock().count(Refusal::NoSa);
-        let status = status_of(Refusal::NoSa);
-        self.deliver_refused(frame, EspMeta { status, ..meta }, pool, out);
+        self.deliver_refused(packet, EspMeta { status: status_of(Refusal::NoSa), ..meta });
     }
 
     #[cold]
-    fn refuse(&mut self, refused: Refused<Packet>, pool: &mut Pool, out: &mut Vec<Frame>) {
+    fn refuse(&mut self, refused: Refused<Packet>) {
         let Refused { buffer, sa, reason } = refused;
-        let meta = EspMeta { status: status_of(reason), ..meta(&sa, buffer.frame(), 0) };
-        self.deliver_refused(buffer.into_frame(), meta, pool, out);
+        self.deliver_refused(buffer, EspMeta { status: status_of(reason), ..meta(&sa, 0) });
     }
 
-    fn deliver_refused(
-        &mut self,
-        frame: Frame,
-        meta: EspMeta,
-        pool: &mut Pool,
-        out: &mut Vec<Frame>,
-    ) {
+    fn deliver_refused(&mut self, packet: Packet, meta: EspMeta) {
         if self.shared.deliver_refused {
-            self.arrive(frame, meta, pool, out);
+            self.arrive(packet, meta);
         } else {
-            self.missed += 1;
-            pool.give(frame);
+            self.miss(packet.into_frame());
         }
+    }
+
+    fn miss(&mut self, frame: Frame) {
+        *self.missed += 1;
+        self.pool.give(frame);
     }
 
     /// Lets a frame arrive with its record.
     #[inline]
-    fn arrive(&mut self, mut frame: Frame, meta: EspMeta, pool: &mut Pool, out: &mut Vec<Frame>) {
+    fn arrive(&mut self, packet: Packet, meta: EspMeta) {
+        let mut frame = packet.into_frame();
+        let meta = EspMeta { ingress_ifindex: frame.rx.ifindex, ..meta };
         if frame.replace_metadata(&meta.to_bytes()).is_err() {
-            self.missed += 1;
-            return pool.give(frame);
+            return self.miss(frame);
         }
-        // Hints of the packet that it was say nothing about the one that it is.
+        // Other hints describe the packet before the operation.
         if meta.direction != Direction::Bypass
             && let Some(known) = frame.rx_metadata()
         {
@@ -137,37 +142,19 @@ impl Queue {
             frame.set_rx_metadata(&RxMetadata { timestamp_ns, ..RxMetadata::default() });
         }
         frame.cross();
-        out.push(frame);
-    }
-
-    /// Takes finished frames from the engine.
-    fn complete(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: u64) {
-        let mut jobs = std::mem::take(&mut self.jobs);
-        self.engine.complete(&mut jobs);
-        finish_all(&mut jobs, now, |result| match result {
-            Ok(Finished { buffer, sa, moved }) => {
-                let meta = meta(&sa, buffer.frame(), moved);
-                self.arrive(buffer.into_frame(), meta, pool, out);
-            }
-            Err(refused) => self.refuse(refused, pool, out),
-        });
-        self.jobs = jobs;
+        self.frames.push(frame);
     }
 }
 
+/// The record of a frame that an SA worked on, without its ingress.
 #[inline]
-fn meta(sa: &Sa, frame: &Frame, moved: isize) -> EspMeta {
-    let direction = match sa.direction() {
-        towpath_ipsec::Direction::Inbound => Direction::In,
-        towpath_ipsec::Direction::Outbound => Direction::Out,
-    };
+fn meta(sa: &Sa, moved: isize) -> EspMeta {
     EspMeta {
         sa: sa.id(),
         spi: sa.spi(),
-        direction,
-        status: Status::Done,
+        direction: sa.direction().into(),
         moved: moved as i16,
-        ingress_ifindex: frame.rx.ifindex,
+        ..EspMeta::default()
     }
 }
 
@@ -185,16 +172,12 @@ impl Rx for Queue {
             return Ok(count);
         }
         let room = limit.min(self.engine.room());
-        let waits = !self.shared.rings[self.queue].is_empty() && room > 0;
+        let waits = room > 0 && !self.shared.rings[self.queue].is_empty();
         if !waits && self.engine.in_flight() == 0 {
             return Ok(0);
         }
-        let now = now();
-        if waits {
-            self.submit(room, pool, frames, now);
-        }
-        self.complete(pool, frames, now);
-        // What an engine held back for a while comes all at once.
+        self.run(room, pool, frames);
+        // Frames that an engine held back come all at once.
         if frames.len() - start > limit {
             self.ready.extend(frames.drain(start + limit..));
         }

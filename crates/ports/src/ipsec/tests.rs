@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use towpath_ipsec::{Action, Aead, Config, Keys, Policy, Prefix, Sa, Selector, Suite, TableLimits};
-use towpath_xdp::Pool;
+use towpath_xdp::{Frame, Pool};
 
 use super::*;
 

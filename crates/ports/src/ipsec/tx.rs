@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use towpath_engine::port::Tx;
-use towpath_ipsec::{Buffer, Counters, Esp, Flow, Outbound, Refusal, View};
+use towpath_ipsec::{Buffer, Counters, Esp, Flow, Outbound, Refusal, Sa, View};
 use towpath_xdp::{Frame, Pool};
 
 use super::buffer::Packet;
@@ -18,7 +18,7 @@ pub(super) struct Transmitter {
     refused: Counters,
 }
 
-/// What was found for a frame: the number of an SA, or 0, and what it does.
+/// The decision for a frame: the number of an SA, or 0 for none, and its direction.
 type Choice = (u32, Direction);
 
 impl Transmitter {
@@ -26,33 +26,10 @@ impl Transmitter {
         let lanes = shared.rings.iter().map(|_| Vec::new()).collect();
         Transmitter { shared: Arc::clone(shared), lanes, refused: Counters::default() }
     }
-
-    /// Puts a frame into its lane, or back into the pool if it is refused.
-    #[inline]
-    fn deal(
-        &mut self,
-        choice: Result<Choice, (Direction, Refusal)>,
-        frame: Frame,
-        pool: &mut Pool,
-    ) {
-        let chosen = match choice {
-            Ok((sa, direction)) => Chosen { frame, sa, direction, status: Status::Done },
-            Err((direction, reason)) => {
-                self.refused.count(reason);
-                if !self.shared.deliver_refused {
-                    return pool.give(frame);
-                }
-                Chosen { frame, sa: 0, direction, status: status_of(reason) }
-            }
-        };
-        let lanes = self.lanes.len();
-        let lane = if lanes == 1 { 0 } else { chosen.sa as usize % lanes };
-        self.lanes[lane].push(chosen);
-    }
 }
 
 /// The SA for a frame: the one that a program chose, else the one of its SPI, else the one of its
-/// policy. `last` is the flow before it and what was found for that.
+/// policy. `last` is the previous flow with its decision.
 #[inline]
 fn choose(
     view: &View<'_>,
@@ -99,31 +76,38 @@ fn is_telling(reason: Refusal, is_esp: bool) -> bool {
     is_esp || matches!(reason, Refusal::Keepalive | Refusal::Ike)
 }
 
-fn of(sa: &towpath_ipsec::Sa) -> Choice {
-    let direction = match sa.direction() {
-        towpath_ipsec::Direction::Inbound => Direction::In,
-        towpath_ipsec::Direction::Outbound => Direction::Out,
-    };
-    (sa.id(), direction)
+fn of(sa: &Sa) -> Choice {
+    (sa.id(), sa.direction().into())
 }
 
 impl Tx for Transmitter {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
+        let Transmitter { shared, lanes, refused } = self;
         let view = shared.table.read();
         let mut last = None;
         for frame in frames.drain(..) {
             let packet = Packet::new(frame, pool);
-            let choice = choose(&view, &packet, &mut last);
-            self.deal(choice, packet.into_frame(), pool);
+            let chosen = match choose(&view, &packet, &mut last) {
+                Ok((sa, direction)) => Chosen { packet, sa, direction, status: Status::Done },
+                Err((direction, reason)) => {
+                    refused.count(reason);
+                    if !shared.deliver_refused {
+                        pool.give(packet.into_frame());
+                        continue;
+                    }
+                    Chosen { packet, sa: 0, direction, status: status_of(reason) }
+                }
+            };
+            let lane = if lanes.len() == 1 { 0 } else { chosen.sa as usize % lanes.len() };
+            lanes[lane].push(chosen);
         }
         drop(view);
-        shared.count(&mut self.refused);
-        for (ring, lane) in shared.rings.iter().zip(&mut self.lanes) {
+        shared.count(refused);
+        for (ring, lane) in shared.rings.iter().zip(lanes) {
             if !lane.is_empty() {
                 ring.push(lane);
-                // What does not fit.
-                frames.extend(lane.drain(..).map(|chosen| chosen.frame));
+                // Frames beyond the ring's room.
+                frames.extend(lane.drain(..).map(|chosen| chosen.packet.into_frame()));
             }
         }
         Ok(())
