@@ -8,8 +8,13 @@
 use std::cell::Cell;
 
 use aes::cipher::consts::U16;
-use aes::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
+use aes::cipher::{
+    Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt,
+    BlockSizeUser, InnerIvInit, IvState, KeyInit, StreamCipher, StreamCipherCoreWrapper,
+};
 use aes::{Aes128, Aes192, Aes256};
+use ctr::CtrCore;
+use ctr::flavors::Ctr128BE;
 use towpath_bpf::Errno;
 
 /// A cipher with its key, which is wiped when the cipher is dropped.
@@ -142,48 +147,26 @@ where
         (Mode::Ecb, Direction::Encrypt) => aes.encrypt_blocks(blocks),
         (Mode::Ecb, Direction::Decrypt) => aes.decrypt_blocks(blocks),
         (Mode::Cbc, Direction::Encrypt) => {
-            for block in blocks {
-                xor(block, iv);
-                aes.encrypt_block(block);
-                iv.copy_from_slice(block);
-            }
+            let mut cbc = cbc::Encryptor::inner_iv_init(aes, &(*iv).into());
+            cbc.encrypt_blocks(blocks);
+            *iv = cbc.iv_state().into();
         }
         (Mode::Cbc, Direction::Decrypt) => {
-            for group in blocks.chunks_mut(GROUP_BLOCKS) {
-                let mut before = [Block::<C>::default(); GROUP_BLOCKS];
-                before[..group.len()].copy_from_slice(group);
-                aes.decrypt_blocks(group);
-                for (block, before) in group.iter_mut().zip(&before) {
-                    xor(block, iv);
-                    iv.copy_from_slice(before);
-                }
-            }
+            let mut cbc = cbc::Decryptor::inner_iv_init(aes, &(*iv).into());
+            cbc.decrypt_blocks(blocks);
+            *iv = cbc.iv_state().into();
         }
         (Mode::Ctr, _) => {
-            for group in bytes.chunks_mut(GROUP_BLOCKS * BLOCK_BYTES) {
-                let mut stream = [Block::<C>::default(); GROUP_BLOCKS];
-                let stream = &mut stream[..group.len().div_ceil(BLOCK_BYTES)];
-                for block in &mut *stream {
-                    block.copy_from_slice(iv);
-                    *iv = u128::from_be_bytes(*iv).wrapping_add(1).to_be_bytes();
-                }
-                aes.encrypt_blocks(stream);
-                for (bytes, block) in group.chunks_mut(BLOCK_BYTES).zip(&*stream) {
-                    xor(bytes, block);
-                }
-            }
+            let used = bytes.len().div_ceil(BLOCK_BYTES) as u128;
+            let ctr = CtrCore::<_, Ctr128BE>::inner_iv_init(aes, &(*iv).into());
+            StreamCipherCoreWrapper::from_core(ctr).apply_keystream(bytes);
+            *iv = u128::from_be_bytes(*iv).wrapping_add(used).to_be_bytes();
         }
     }
 }
 
-fn xor(bytes: &mut [u8], with: &[u8]) {
-    bytes.iter_mut().zip(with).for_each(|(byte, with)| *byte ^= with);
-}
-
 /// Bytes of a block of AES.
 pub(crate) const BLOCK_BYTES: usize = 16;
-/// Blocks that are worked on together.
-const GROUP_BLOCKS: usize = 8;
 
 #[cfg(test)]
 mod tests;
