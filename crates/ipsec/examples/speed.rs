@@ -1,5 +1,5 @@
-//! What a packet costs: headers by the engine `null`, whole packets by `aws-lc`, and beside each
-//! the bare cryptography of the same bytes.
+//! Measures the cost of a packet: of its headers with the engine `null`, and of the whole packet
+//! with `aws-lc` beside the bare cryptography of the same bytes.
 //!
 //! ```console
 //! $ cargo run --release -p towpath-ipsec --example speed

@@ -51,7 +51,10 @@ mod table;
 mod wire;
 
 pub use buffer::{Buffer, OwnedBuffer};
-pub use engine::{Direct, Engine, Fault, Faults, Null, Operation, Status, Task, Work};
+pub use engine::{
+    AtOnce, AwsLc, Cryptography, Direct, Engine, Fault, Faults, Nothing, Null, Operation, Status,
+    Task, Work,
+};
 pub use esp::{Esp, Finished, Job, Refused, finish, finish_all};
 pub use refusal::{Counters, Refusal};
 pub use sa::{

@@ -81,13 +81,18 @@ impl Schedule {
         u32::from_be_bytes(*self.salt)
     }
 
-    /// Encrypts the range and writes the ICV.
-    pub(crate) fn seal(&self, work: &Work, bytes: &mut [u8]) -> Status {
+    /// The ranges of the encrypted part and of the ICV, if they are in order and within `len`.
+    #[inline]
+    fn ranges(&self, work: &Work, len: usize) -> Option<(Range<usize>, Range<usize>)> {
         let tag = work.tag as usize..work.tag as usize + self.suite.icv_len();
         let cipher = range(&work.cipher);
-        if cipher.start > cipher.end || cipher.end > tag.start || tag.end > bytes.len() {
-            return Status::Failed;
-        }
+        let is_right = cipher.start <= cipher.end && cipher.end <= tag.start && tag.end <= len;
+        is_right.then_some((cipher, tag))
+    }
+
+    /// Encrypts the range and writes the ICV.
+    pub(crate) fn seal(&self, work: &Work, bytes: &mut [u8]) -> Status {
+        let Some((cipher, tag)) = self.ranges(work, bytes.len()) else { return Status::Failed };
         match &self.prepared {
             Prepared::Aead(key) => {
                 let aad = Aad::from(work.extra());
@@ -110,11 +115,7 @@ impl Schedule {
 
     /// Checks the ICV and decrypts the range. If the ICV is wrong, the range has no plaintext.
     pub(crate) fn open(&self, work: &Work, bytes: &mut [u8]) -> Status {
-        let tag = work.tag as usize..work.tag as usize + self.suite.icv_len();
-        let cipher = range(&work.cipher);
-        if cipher.start > cipher.end || cipher.end > tag.start || tag.end > bytes.len() {
-            return Status::Failed;
-        }
+        let Some((cipher, tag)) = self.ranges(work, bytes.len()) else { return Status::Failed };
         match &self.prepared {
             Prepared::Aead(key) => {
                 if cipher.end != tag.start {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Engine, Status, Task};
 
-/// What goes wrong. The default is nothing.
+/// The faults of an engine. By default it has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// Each task of this number fails after it was run: 3 is every third. 0 is none.
@@ -45,7 +45,7 @@ impl<E, T> Fault<E, T> {
 }
 
 impl<E: Engine<T>, T: Task> Fault<E, T> {
-    /// Takes what the inner engine has finished, and decides its fate.
+    /// Takes the finished tasks of the inner engine, and applies the faults to them.
     fn collect(&mut self) {
         self.inner.complete(&mut self.finished);
         for mut task in self.finished.drain(..) {
@@ -89,7 +89,7 @@ impl<E: Engine<T>, T: Task> Engine<T> for Fault<E, T> {
         self.inner.flush();
     }
 
-    /// What waits here keeps its place in the inner engine.
+    /// The room of the inner engine, less the tasks that wait here.
     fn room(&self) -> usize {
         self.inner.room().saturating_sub(self.waiting.len())
     }

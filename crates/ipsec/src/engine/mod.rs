@@ -4,17 +4,15 @@
 //! work on headers is done before [`Engine::submit`] and after [`Engine::complete`], so that an
 //! engine can work on the tasks of many SAs at once, later, or on another core.
 
-mod direct;
+mod at_once;
 mod fault;
-mod null;
 
 use aws_lc_rs::aead::Nonce;
 
 use crate::schedule::Schedule;
 
-pub use direct::Direct;
+pub use at_once::{AtOnce, AwsLc, Cryptography, Direct, Nothing, Null};
 pub use fault::{Fault, Faults};
-pub use null::Null;
 
 use std::ops::Range;
 
@@ -50,10 +48,10 @@ pub trait Task {
     fn set_status(&mut self, status: Status);
 }
 
-/// One operation with a key on the bytes of a packet.
+/// A cryptographic operation and the ranges of the packet that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
     /// IV of a block cipher, or in its first 12 bytes the nonce of an AEAD.
     pub iv: [u8; 16],
@@ -88,7 +86,7 @@ impl Work {
     }
 }
 
-/// What is to be done with a packet.
+/// A cryptographic operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Encrypt, and write the ICV.

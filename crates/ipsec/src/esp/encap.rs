@@ -1,13 +1,15 @@
 //! Encapsulation.
 
+use aes::cipher::BlockCipherEncrypt;
+
 use super::{ESP_LEN, Iv, Job, Layout, Refused, TRAILER_LEN};
 use crate::buffer::Buffer;
 use crate::engine::{Operation, Status};
 use crate::refusal::Refusal;
-use crate::sa::{Direction, Handle, Inner, Locked, Mode};
+use crate::sa::{Direction, Handle, Inner, IvSource, Locked, Mode};
 use crate::wire::{self, IPPROTO_ESP, IPPROTO_UDP, Ip, Sum, Version, Walk};
 
-/// What is to be done to a packet; everything is checked.
+/// The checked plan of an encapsulation.
 #[derive(Debug)]
 struct Plan {
     ip: Ip,
@@ -199,15 +201,17 @@ impl<S: Handle> Locked<'_, S> {
     /// Writes the IV of a packet.
     #[inline]
     fn write_iv(&self, sequence: u64, bytes: &mut [u8], at: usize) -> Iv {
-        match self.sa.sizes.iv {
-            0 => Iv::Block(0),
-            8 => {
-                let counter = sequence ^ self.sa.iv_mask;
+        match &self.sa.iv_source {
+            IvSource::None => Iv::Block(0),
+            IvSource::Masked(mask) => {
+                let counter = sequence ^ mask;
                 put(bytes, at, &counter.to_be_bytes());
                 Iv::Counter(counter)
             }
-            _ => {
-                let iv = self.sa.iv(sequence);
+            IvSource::Encrypted(key) => {
+                let mut block = (u128::from(sequence) << 64).to_be_bytes().into();
+                key.encrypt_block(&mut block);
+                let iv = block.into();
                 put(bytes, at, &iv);
                 Iv::Block(u128::from_be_bytes(iv))
             }

@@ -1,4 +1,4 @@
-//! What describes an SA, and what is wrong with it.
+//! The description of an SA, and its mistakes.
 
 use std::net::IpAddr;
 

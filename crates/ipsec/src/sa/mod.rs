@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use aes::Aes128;
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aes::cipher::KeyInit;
 use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
@@ -52,17 +52,25 @@ pub struct Sa {
     soft: Ends,
     hard: Ends,
     added: u64,
-    /// Encrypts sequence numbers to IVs that nobody can foresee; of CBC only.
-    iv_key: Option<Box<Aes128>>,
-    /// The IV of an AEAD is the sequence number XOR this random number. Sequence numbers begin
-    /// again after a restart, and under the same key they make other nonces then.
-    pub(crate) iv_mask: u64,
-    /// [`Events`] that nobody took yet, and those that ended the SA.
+    pub(crate) iv_source: IvSource,
+    /// [`Events`] not taken yet, and flags of reached limits.
     events: AtomicU8,
     state: Mutex<State>,
 }
 
-/// What each packet of an SA has, in bytes.
+/// Makes the IVs of sent packets from their sequence numbers.
+#[derive(Debug)]
+pub(crate) enum IvSource {
+    /// Packets have no IV, or the SA only receives.
+    None,
+    /// The sequence number XOR a random number, for an AEAD. Sequence numbers begin again after a
+    /// restart, and under the same key they make other nonces then.
+    Masked(u64),
+    /// The sequence number encrypted with a random key, for CBC, whose IVs must be unpredictable.
+    Encrypted(Box<Aes128>),
+}
+
+/// Sizes in each packet of an SA, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) is_aead: bool,
@@ -91,7 +99,7 @@ pub(crate) struct State {
     refused: Counters,
 }
 
-/// What an SA did until now.
+/// Counters and state of an SA.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -113,7 +121,7 @@ pub struct Statistics {
     pub refused: Counters,
 }
 
-/// What happened to an SA since somebody asked.
+/// Events of an SA since the last call of [`Sa::take_events`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {
     /// A soft limit was reached, or few sequence numbers are left: time for new keys.
@@ -150,13 +158,9 @@ impl Sa {
             block: suite.block_len(),
             front: outer.ip_len + outer.udp_len + ESP_LEN + suite.iv_len(),
         };
-        let iv_key = match (suite.iv_len(), direction) {
-            (16, Direction::Outbound) => Some(Box::new(iv_key(suite)?)),
-            _ => None,
-        };
-        let iv_mask = match (suite.iv_len(), direction) {
-            (8, Direction::Outbound) => u64::from_ne_bytes(random(suite)?),
-            _ => 0,
+        let iv_source = match direction {
+            Direction::Inbound => IvSource::None,
+            Direction::Outbound => IvSource::new(suite)?,
         };
         let peer = match direction {
             Direction::Inbound => encapsulation.map(|it| (source, it.source_port)),
@@ -195,8 +199,7 @@ impl Sa {
             soft,
             hard,
             added: now,
-            iv_key,
-            iv_mask,
+            iv_source,
             events: AtomicU8::new(0),
             state: Mutex::new(state),
         })
@@ -257,7 +260,7 @@ impl Sa {
         &self.schedule
     }
 
-    /// What the SA did until now.
+    /// Counters and state of the SA.
     pub fn statistics(&self) -> Statistics {
         let state = self.state.lock();
         Statistics {
@@ -287,7 +290,7 @@ impl Sa {
         }
     }
 
-    /// What happened since the last call.
+    /// The events since the last call.
     pub fn take_events(&self) -> Events {
         if self.events.load(Ordering::Relaxed) & EVENTS == 0 {
             return Events::default();
@@ -316,19 +319,6 @@ impl Sa {
     #[inline]
     pub fn lock<'a>(self: &'a Arc<Self>, now: u64) -> Locked<'a> {
         Locked::new(self, now)
-    }
-
-    /// An IV of CBC.
-    #[inline]
-    pub(crate) fn iv(&self, sequence: u64) -> [u8; 16] {
-        let mut iv = [0; 16];
-        iv[..8].copy_from_slice(&sequence.to_be_bytes());
-        if let Some(key) = &self.iv_key {
-            let mut block = iv.into();
-            key.encrypt_block(&mut block);
-            iv = block.into();
-        }
-        iv
     }
 
     /// Notes limits that were reached; returns whether the SA goes on.
@@ -463,9 +453,17 @@ impl<'a, S: Handle> Locked<'a, S> {
     }
 }
 
-fn iv_key(suite: Suite) -> Result<Aes128, KeyError> {
-    let key: Zeroizing<[u8; 16]> = Zeroizing::new(random(suite)?);
-    Ok(Aes128::new(&(*key).into()))
+impl IvSource {
+    fn new(suite: Suite) -> Result<IvSource, KeyError> {
+        Ok(match suite.iv_len() {
+            0 => IvSource::None,
+            8 => IvSource::Masked(u64::from_ne_bytes(random(suite)?)),
+            _ => {
+                let key: Zeroizing<[u8; 16]> = Zeroizing::new(random(suite)?);
+                IvSource::Encrypted(Box::new(Aes128::new(&(*key).into())))
+            }
+        })
+    }
 }
 
 fn random<const N: usize>(suite: Suite) -> Result<[u8; N], KeyError> {

@@ -225,6 +225,12 @@ impl Table {
         sas
     }
 
+    /// Numbers of SAs and of policies.
+    pub fn counts(&self) -> (usize, usize) {
+        let contents = self.contents.read();
+        (contents.by_id.len(), contents.policies.len())
+    }
+
     /// Notes limits of time that have passed, and returns what happened to SAs since the last call.
     pub fn expire(&self, now: u64) -> Vec<(Arc<Sa>, Events)> {
         let sas = self.list().into_iter();
