@@ -69,7 +69,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One thing to measure.
+/// Programs, packets and targets to measure.
 struct Case {
     name: &'static str,
     programs: Vec<Program>,

@@ -83,7 +83,7 @@ fn two_cores(args: &Args, cases: &[Case], window: Duration) -> anyhow::Result<()
     Ok(())
 }
 
-/// One thing to measure.
+/// A suite, a direction and a size of packets to measure.
 struct Case {
     suite: &'static str,
     keys: (Suite, Keys),
@@ -237,7 +237,7 @@ fn begin(
     let mut locked = sa.lock(now());
     let mut jobs = Vec::new();
     for buffer in buffers {
-        // A refused packet is missed by whoever counts what comes out.
+        // The callers count the finished packets, so a refusal is not overlooked.
         let _refused = match (is_inbound, Esp::of_frame(buffer.bytes())) {
             (true, Ok(esp)) => locked.decap(buffer, &esp, &mut jobs),
             _ => locked.encap(buffer, &mut jobs),

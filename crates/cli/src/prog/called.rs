@@ -61,5 +61,6 @@ fn of_file(args: &ProgRunArgs, context: Vec<u8>) -> Result<(u32, Vec<u8>), CliEr
     Session::call(&opened, name, context, &args.surroundings)
 }
 
-/// One byte more than a program takes, which says so.
+/// Limit for reading a context's file: one byte more than a program takes, so that a longer file
+/// reaches the call, which refuses it.
 const CONTEXT_BYTES_MAX: u64 = 65_536;
