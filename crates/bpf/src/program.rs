@@ -90,11 +90,11 @@ pub enum AttachType {
     Devmap,
     /// An entry of a cpumap (`BPF_XDP_CPUMAP`).
     Cpumap,
-    /// A port's dequeue hook: for programs of another type, which get no frame and take one out of
-    /// a queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
+    /// A port's dequeue hook. Its programs have a type of their own: they get no frame, and take
+    /// one out of a queue (`BPF_PROG_TYPE_DEQUEUE` of the proposal that `docs/queueing.md` names).
     Dequeue,
-    /// None: for programs of another type, which get no frame and run when a user calls them, on
-    /// bytes of the user's (`BPF_PROG_TYPE_SYSCALL`). They may sleep.
+    /// No hook. Its programs have a type of their own (`BPF_PROG_TYPE_SYSCALL`): they get no frame,
+    /// run when a user calls them, on the user's bytes, and may sleep.
     Syscall,
 }
 

@@ -1,8 +1,8 @@
 //! Ciphers behind the kernel's crypto kfuncs.
 //!
 //! Kernel counterparts: `crypto/bpf_crypto_skcipher.c`, and the templates `ecb`, `cbc` and `ctr`.
-//! A cipher works on whole blocks in place. As in the kernel, the caller keeps the initialisation
-//! vector, which each call replaces by the one for the bytes that follow.
+//! A cipher works in place, ECB and CBC on whole blocks only. As in the kernel, the caller keeps
+//! the initialisation vector, and each call replaces it with the vector for the bytes that follow.
 
 #[cfg(test)]
 use std::cell::Cell;
@@ -32,11 +32,11 @@ pub(crate) enum Direction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Each block on its own.
+    /// Encrypts each block on its own.
     Ecb,
-    /// Each block with the encrypted one before it.
+    /// Encrypts each block combined with the encrypted block before it.
     Cbc,
-    /// A stream: the encrypted numbers of the blocks.
+    /// Combines the bytes with a stream: the encrypted numbers of the blocks.
     Ctr,
 }
 
@@ -52,7 +52,7 @@ impl Cipher {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: no such cipher. `EINVAL`: no key of it has this length.
+    /// `EOPNOTSUPP` if no cipher has this name, and `EINVAL` if AES has no keys of this length.
     pub(crate) fn new(name: &[u8], key: &[u8]) -> Result<Cipher, Errno> {
         let mode = Mode::of(name).ok_or(Errno::EOPNOTSUPP)?;
         let aes = match key.len() {
@@ -71,7 +71,7 @@ impl Cipher {
         Mode::of(name).is_some()
     }
 
-    /// Bytes of its initialisation vector.
+    /// Length in bytes of the initialisation vector; 0 if the mode has none.
     pub(crate) fn iv_bytes(&self) -> usize {
         match self.mode {
             Mode::Ecb => 0,
@@ -79,7 +79,7 @@ impl Cipher {
         }
     }
 
-    /// Number of the first bytes of `len` that it can work on: all, or those of whole blocks.
+    /// Number of bytes, out of `len`, that one call can work on: all, or only whole blocks.
     pub(crate) fn takes(&self, len: usize) -> usize {
         match self.mode {
             Mode::Ecb | Mode::Cbc => len - len % BLOCK_BYTES,
@@ -87,11 +87,12 @@ impl Cipher {
         }
     }
 
-    /// Encrypts or decrypts bytes in place; `iv` is then the vector for the bytes that follow.
+    /// Encrypts or decrypts bytes in place, and replaces `iv` with the vector for the bytes that
+    /// follow.
     ///
     /// # Panics
     ///
-    /// If the cipher does not take that number of bytes ([`Cipher::takes`]).
+    /// Panics if the cipher can't work on this number of bytes ([`Cipher::takes`]).
     pub(crate) fn apply(&self, direction: Direction, bytes: &mut [u8], iv: &mut [u8; BLOCK_BYTES]) {
         assert_eq!(self.takes(bytes.len()), bytes.len(), "whole blocks");
         match &self.aes {
@@ -102,7 +103,7 @@ impl Cipher {
     }
 }
 
-/// Ciphers of the calling thread that are alive.
+/// Number of ciphers that exist in the calling thread.
 #[cfg(test)]
 pub(crate) fn live() -> usize {
     LIVE.with(Cell::get)
@@ -132,7 +133,7 @@ impl Mode {
 }
 
 impl std::fmt::Debug for Cipher {
-    /// Says nothing about the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cipher").field("mode", &self.mode).finish_non_exhaustive()
     }
@@ -165,7 +166,7 @@ where
     }
 }
 
-/// Bytes of a block of AES.
+/// Size in bytes of an AES block.
 pub(crate) const BLOCK_BYTES: usize = 16;
 
 #[cfg(test)]

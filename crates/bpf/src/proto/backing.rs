@@ -9,14 +9,14 @@ pub enum Backing {
     Full,
     /// Behaves as in the kernel, with the stated difference.
     FullExcept(&'static str),
-    /// Results come from tables that Towpath owns; the text names them.
+    /// Results come from data that Towpath owns; the text names it.
     Tables(&'static str),
     /// Describes the process and thread that run the program.
     Process(&'static str),
-    /// Accepted and typed as in the kernel; the result is that of a kernel that finds nothing,
-    /// which the text gives.
+    /// Accepted and typed as in the kernel. The result, which the text gives, is the one that a
+    /// kernel returns if it finds nothing.
     NothingFound(&'static str),
-    /// Can't pass the verifier in an XDP program; the text says why.
+    /// Refused by the verifier in every XDP program; the text says why.
     Never(&'static str),
 }
 

@@ -37,8 +37,8 @@ impl KfuncProto {
         !self.is_for_setup() && !self.takes_from_queues()
     }
 
-    /// Whether programs that users call may call it: none that works on a frame, or on what is
-    /// found for one.
+    /// Whether programs that users call may call it. They may not call kfuncs that work on a frame,
+    /// or on an object that was found for a frame.
     pub fn is_for_syscalls(&self) -> bool {
         let is_of_frames = |param: &KParam| {
             const FOUND: [&str; 3] = ["nf_conn", "nf_conn___init", "xfrm_state"];
@@ -51,7 +51,7 @@ impl KfuncProto {
         self.is_for_setup() || !(is_for_packets || self.params.iter().any(is_of_frames))
     }
 
-    /// Whether it is for programs that users call, and for no others.
+    /// Whether only programs that users call may call it.
     pub fn is_for_setup(&self) -> bool {
         use KfuncId::*;
         matches!(self.id, CryptoCtxCreate | CryptoCtxAcquire | CryptoCtxRelease)

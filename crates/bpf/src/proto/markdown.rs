@@ -1,4 +1,4 @@
-//! `docs/helpers.md`, made from the tables so that it can't disagree with the code.
+//! `docs/helpers.md`, generated from the tables so that it never disagrees with the code.
 
 use std::fmt::Write as _;
 
@@ -73,13 +73,14 @@ fn kfunc_row(text: &mut String, kfunc: &KfuncProto) {
 const HEADER: &str = "\
 # Helpers and kfuncs
 
-What programs may call, and what each call does in Towpath. Made from the tables in
-`crates/bpf/src/proto`; a test fails when this page is out of date
+The helpers and kfuncs that programs may call, and the effect of each call in Towpath. This page is
+generated from the tables in `crates/bpf/src/proto`; a test fails when it is out of date
 (`TOWPATH_BLESS=1 cargo test -p towpath-bpf helpers_page` rewrites it).
 
-The verifier accepts every call below with the kernel's types. Calls that ask the host's stack
-answer from tables that Towpath owns, or as a kernel does that finds nothing. Notes say which calls
-[programs that users call](test.md#programs-that-users-call) (`SEC(\"syscall\")`) may not make.
+The verifier accepts every call below with the kernel's types. Calls that query the host's network
+stack answer from tables that Towpath owns, or as a kernel would if it found nothing. Notes mark the
+calls that [programs that users call](test.md#programs-that-users-call) (`SEC(\"syscall\")`) may not
+make.
 ";
 
 const NO_SYSCALLS: &str = "not from `syscall` programs";

@@ -41,7 +41,8 @@ pub struct HelperProto {
     pub changes_packet: bool,
     /// Whether it writes packet bytes only through arguments that are meant for output.
     pub keeps_packet: bool,
-    /// Whether it may sleep: never callable from XDP, which runs in softirq.
+    /// Whether it may sleep. If so, only `syscall` programs and work queue callbacks may call it,
+    /// because XDP programs run in softirq.
     pub might_sleep: bool,
     /// Its effect, in one sentence.
     pub summary: &'static str,
@@ -56,9 +57,9 @@ impl HelperProto {
         if self.id == id::TRACE_PRINTK { 5 } else { self.args.len() }
     }
 
-    /// Whether programs that users call may call it (`syscall_prog_func_proto`): not one that works
-    /// on a frame or its context, or on sockets that are found for a frame, nor the clock that
-    /// tracing programs lack.
+    /// Whether programs that users call may call it (`syscall_prog_func_proto`). They may not call
+    /// helpers that work on a frame, on its context or on sockets found for a frame, nor the coarse
+    /// clock, which tracing programs lack.
     pub fn is_for_syscalls(&self) -> bool {
         let is_missing = matches!(
             self.id,
@@ -95,12 +96,13 @@ pub fn helper(id: u32) -> Option<&'static HelperProto> {
     helpers().find(|helper| helper.id == id)
 }
 
-/// All helpers that programs may call: XDP programs all of them, others fewer.
+/// All helpers that programs may call. XDP programs may call all of them, others fewer
+/// ([`HelperProto::is_for_syscalls`]).
 pub fn helpers() -> impl Iterator<Item = &'static HelperProto> {
     helpers::TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// The name of any helper, also of those that XDP programs may not call.
+/// The name of any helper, including helpers that XDP programs may not call.
 pub fn helper_name(id: u32) -> Option<&'static str> {
     id::name(id)
 }

@@ -315,8 +315,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks an access to the context of a syscall program: bytes that the user gives, and so many
-    /// as the program accesses (`syscall_prog_is_valid_access`).
+    /// Checks an access to the context of a syscall program, which is as long as the program's
+    /// accesses require; the user provides its bytes (`syscall_prog_is_valid_access`).
     fn syscall_ctx_access(&mut self, m: &MemAccess, reg: &Reg, off: i64) -> Result<()> {
         self.forbid_stored_leak(m.access, m.value_regno, "into ctx")?;
         self.check_fixed_pointer(m.regno, reg)?;
@@ -562,7 +562,7 @@ impl Verifier<'_> {
 /// Offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i32 = 20;
 
-/// Most bytes of the context of a syscall program.
+/// Maximum size in bytes of the context of a syscall program.
 const CONTEXT_BYTES_MAX: i64 = 65535;
 
 /// Whether programs may not write to the values. The values of device maps are used by the map

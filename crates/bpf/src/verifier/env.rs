@@ -90,7 +90,7 @@ pub(crate) struct Learned {
     pub(crate) exception_callback: Option<usize>,
     /// Whether some path may change the packet's contents.
     pub(crate) changes_packet: bool,
-    /// Bytes of its context that a syscall program accesses (`max_ctx_offset`).
+    /// Size in bytes of the context that a syscall program accesses (`max_ctx_offset`).
     pub(crate) context_bytes: u32,
     /// Instruction that last computed the distance between two packet pointers, for hints.
     pub(crate) distance_at: Option<usize>,
@@ -138,7 +138,7 @@ impl<'p> Verifier<'p> {
         self.input.prog.attach == AttachType::Syscall
     }
 
-    /// Whether the program itself may sleep: each of that type may, and no other.
+    /// Whether the program itself may sleep: only programs that users call may.
     pub(crate) fn may_sleep(&self) -> bool {
         self.is_syscall()
     }

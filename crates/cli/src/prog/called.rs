@@ -1,4 +1,4 @@
-//! `towpath prog run` without a packet: a program that users call, with a context.
+//! `towpath prog run` without a packet: a call of a `syscall` program with a context.
 
 use serde::Serialize;
 use towpath_bpf::program::AttachType;
@@ -46,8 +46,8 @@ fn of_file(args: &ProgRunArgs, context: Vec<u8>) -> Result<(u32, Vec<u8>), CliEr
     let opened = Opened::new(args.object(), &args.program)?;
     let index = opened.select(&args.selection)?;
     if opened.object.programs()[index].attach != AttachType::Syscall {
-        let message = "--data-in: the program needs a packet; only those in section \"syscall\" \
-                       are called without";
+        let message = "--data-in: the program needs a packet; only programs in section \
+                       \"syscall\" are called without one";
         return Err(CliError::Usage(message.to_owned()));
     }
     let name = opened.program_name(index);
@@ -61,6 +61,6 @@ fn of_file(args: &ProgRunArgs, context: Vec<u8>) -> Result<(u32, Vec<u8>), CliEr
     Session::call(&opened, name, context, &args.surroundings)
 }
 
-/// Limit for reading a context's file: one byte more than a program takes, so that a longer file
-/// reaches the call, which refuses it.
+/// Maximum number of bytes read from a context's file: one more than a program accepts, so that the
+/// call sees and refuses a longer context.
 const CONTEXT_BYTES_MAX: u64 = 65_536;

@@ -11,8 +11,8 @@ use crate::daemon;
 use crate::error::CliError;
 use crate::events::Events;
 
-/// Whether the words choose a program of the daemon, not an object file; fails if options do not
-/// fit the choice.
+/// Whether the arguments choose a program of the daemon, not an object file. Fails if options do
+/// not fit the choice.
 pub(super) fn is_meant(args: &ProgRunArgs) -> Result<bool, CliError> {
     let names_running = daemon::is_word(&args.words[0]);
     let RunningArgs { live, port, .. } = &args.running;
@@ -46,7 +46,7 @@ fn is_about_file(args: &ProgRunArgs) -> bool {
         || args.surroundings.sanitize != Sanitize::Off
 }
 
-/// Calls a program that users call; gives its result, and the context as it left it.
+/// Calls a `syscall` program; returns its result, and the context as the program left it.
 pub(super) fn call(args: &ProgRunArgs, context: &[u8]) -> Result<(u32, Vec<u8>), CliError> {
     let client = daemon::client(&args.running.daemon)?;
     let program = daemon::chosen_program(&client, &args.words)?;

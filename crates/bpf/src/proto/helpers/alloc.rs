@@ -7,17 +7,17 @@ pub(super) const TABLE: &[HelperProto] = &[
         .keeps_packet()
         .cap_bpf()
         .ret(VOID),
-    helper(id::SPIN_UNLOCK, LOCK, "Gives the lock back.").keeps_packet().cap_bpf().ret(VOID),
+    helper(id::SPIN_UNLOCK, LOCK, "Releases the lock in a map value or object.")
+        .keeps_packet()
+        .cap_bpf()
+        .ret(VOID),
     helper(id::TIMER_INIT, &[TIMER, MAP, ANY], "Prepares the timer in a map value.")
         .gpl()
         .cap_bpf(),
-    helper(id::TIMER_SET_CALLBACK, &[TIMER, FUNC], "Says what runs when a timer fires.")
-        .gpl()
-        .cap_bpf(),
-    helper(id::TIMER_START, &[TIMER, ANY, ANY], "Arms a timer.")
-        .gpl()
-        .cap_bpf()
-        .backed(Backing::FullExcept("it fires on the worker that is next between frames")),
+    helper(id::TIMER_SET_CALLBACK, &[TIMER, FUNC], "Sets the callback of a timer.").gpl().cap_bpf(),
+    helper(id::TIMER_START, &[TIMER, ANY, ANY], "Arms a timer.").gpl().cap_bpf().backed(
+        Backing::FullExcept("the callback runs on the first worker that is between bursts"),
+    ),
     helper(id::TIMER_CANCEL, &[TIMER], "Disarms a timer and waits for its callback.")
         .gpl()
         .cap_bpf(),
@@ -32,11 +32,11 @@ pub(super) const TABLE: &[HelperProto] = &[
     .ties(Ties::OWN)
     .cap_bpf()
     .ret(Ret::new(RetKind::BtfId("")).with(Flags::NULL)),
-    helper(id::PER_CPU_PTR, &[PERCPU, ANY], "A per-cpu variable, of the given CPU.")
+    helper(id::PER_CPU_PTR, &[PERCPU, ANY], "A per-CPU variable of the given CPU.")
         .ties(Ties::RCU)
         .cap_bpf()
         .ret(Ret::new(RetKind::MemOrBtfId).with(Flags::NULL).with(Flags::RDONLY)),
-    helper(id::THIS_CPU_PTR, &[PERCPU], "A per-cpu variable, of this CPU.")
+    helper(id::THIS_CPU_PTR, &[PERCPU], "A per-CPU variable of this CPU.")
         .ties(Ties::RCU)
         .cap_bpf()
         .ret(Ret::new(RetKind::MemOrBtfId).with(Flags::RDONLY)),

@@ -27,9 +27,13 @@ pub(super) const TABLE: &[HelperProto] = &[
     helper(id::GET_CURRENT_CGROUP_ID, &[], "Id of the current task's cgroup.")
         .cap_bpf()
         .backed(Backing::NothingFound("0")),
-    helper(id::GET_CURRENT_ANCESTOR_CGROUP_ID, &[ANY], "Id of an ancestor of that cgroup.")
-        .cap_bpf()
-        .backed(Backing::NothingFound("0")),
+    helper(
+        id::GET_CURRENT_ANCESTOR_CGROUP_ID,
+        &[ANY],
+        "Id of an ancestor of the current task's cgroup.",
+    )
+    .cap_bpf()
+    .backed(Backing::NothingFound("0")),
     helper(
         id::CURRENT_TASK_UNDER_CGROUP,
         &[MAP, ANY],

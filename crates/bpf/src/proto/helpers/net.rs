@@ -10,7 +10,9 @@ pub(super) const TABLE: &[HelperProto] = &[
     )
     .keeps_packet()
     .gpl()
-    .backed(Backing::Tables("the routes, rules and neighbours of `--fib`")),
+    .backed(Backing::Tables(
+        "the host tables of the daemon (`[host]`, or the running host's) or of `--fib`",
+    )),
     helper(
         id::CHECK_MTU,
         &[CTX, ANY, Arg::fixed(4).with(Flags::WRITE).with(Flags::ALIGNED), ANY, ANY],

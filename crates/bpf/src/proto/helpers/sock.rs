@@ -15,12 +15,16 @@ pub(super) const TABLE: &[HelperProto] = &[
         .pkt()
         .ret(Ret::new(RetKind::Socket).with(Flags::NULL))
         .backed(SOCKETS),
-    helper(id::SKC_LOOKUP_TCP, LOOKUP, "As `bpf_sk_lookup_tcp`, also finding request sockets.")
-        .keeps_packet()
-        .ties(Ties::OWN)
-        .pkt()
-        .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
-        .backed(SOCKETS),
+    helper(
+        id::SKC_LOOKUP_TCP,
+        LOOKUP,
+        "Finds a TCP socket or request socket by addresses and ports.",
+    )
+    .keeps_packet()
+    .ties(Ties::OWN)
+    .pkt()
+    .ret(Ret::new(RetKind::SockCommon).with(Flags::NULL))
+    .backed(SOCKETS),
     helper(id::SK_RELEASE, &[SOCK.with(Flags::RELEASE)], "Releases a looked-up socket.")
         .keeps_packet(),
     helper(
@@ -31,7 +35,9 @@ pub(super) const TABLE: &[HelperProto] = &[
     .keeps_packet()
     .gpl()
     .pkt()
-    .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),
+    .backed(Backing::FullExcept(
+        "it returns -ENOENT for a listener, because no listener's queue is ever full",
+    )),
     helper(
         id::TCP_GEN_SYNCOOKIE,
         &[SOCK, MEM_READ, SIZE, MEM_READ, SIZE],
@@ -40,7 +46,9 @@ pub(super) const TABLE: &[HelperProto] = &[
     .keeps_packet()
     .gpl()
     .pkt()
-    .backed(Backing::FullExcept("no listener's queue is ever full: -ENOENT")),
+    .backed(Backing::FullExcept(
+        "it returns -ENOENT for a listener, because no listener's queue is ever full",
+    )),
     convert(id::SKC_TO_TCP6_SOCK, "tcp6_sock", "Socket as `struct tcp6_sock`, if it is one."),
     convert(id::SKC_TO_TCP_SOCK, "tcp_sock", "Socket as `struct tcp_sock`, if it is one."),
     convert(
@@ -75,5 +83,5 @@ const fn convert(id: u32, btf: &'static str, summary: &'static str) -> HelperPro
 
 const SOCK: Arg = Arg::new(ArgKind::BtfIdSockCommon);
 const LOOKUP: &[Arg] = &[CTX, MEM_READ, SIZE, ANY, ANY];
-const SOCKETS: Backing = Backing::Tables("a test case's sockets: elsewhere there are none");
+const SOCKETS: Backing = Backing::Tables("a test case's sockets; elsewhere none exist");
 const NO_SOCKET: Backing = Backing::NothingFound("a null pointer");

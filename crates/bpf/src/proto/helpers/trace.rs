@@ -92,15 +92,15 @@ pub(super) const TABLE: &[HelperProto] = &[
 ];
 
 const fn probe(id: u32, summary: &'static str) -> HelperProto {
-    helper(id, &[MEM_UNINIT, SIZE_OR_ZERO, ANY], summary)
-        .gpl()
-        .cap_perfmon()
-        .backed(Backing::FullExcept("only memory that the program could reach is there"))
+    helper(id, &[MEM_UNINIT, SIZE_OR_ZERO, ANY], summary).gpl().cap_perfmon().backed(OWN_MEMORY)
 }
 
 const TASK: Arg = Arg::btf("task_struct");
 const LOG: Backing = Backing::FullExcept("the text goes to the program's log");
 const SLEEPS: Backing = Backing::NothingFound(
-    "-EFAULT, the memory zeroed; as it may sleep, only work queue callbacks may call it",
+    "-EFAULT, the memory zeroed; as it may sleep, only work queue callbacks and `syscall` \
+     programs may call it",
 );
+const OWN_MEMORY: Backing =
+    Backing::FullExcept("it reads only memory that the program could access itself");
 const NO_USER: Backing = Backing::NothingFound("-EFAULT, the memory zeroed");

@@ -5,9 +5,13 @@ use super::*;
 pub(super) const TABLE: &[HelperProto] = &[
     helper(id::XDP_ADJUST_HEAD, &[CTX, ANY], "Moves the start of the frame by a signed delta.")
         .changes_packet(),
-    helper(id::XDP_ADJUST_META, &[CTX, ANY], "Moves the start of the metadata in front of it.")
-        .changes_packet(),
-    helper(id::XDP_ADJUST_TAIL, &[CTX, ANY], "Moves the end of the frame, over frags too.")
+    helper(
+        id::XDP_ADJUST_META,
+        &[CTX, ANY],
+        "Moves the start of the metadata in front of the packet.",
+    )
+    .changes_packet(),
+    helper(id::XDP_ADJUST_TAIL, &[CTX, ANY], "Moves the end of the frame, across frags.")
         .changes_packet(),
     helper(id::XDP_GET_BUFF_LEN, &[CTX], "Total length of the frame, frags included.")
         .keeps_packet(),
@@ -32,7 +36,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     helper(
         id::CSUM_DIFF,
         &[MEM_READ.with(Flags::NULL), SIZE_OR_ZERO, MEM_READ.with(Flags::NULL), SIZE_OR_ZERO, ANY],
-        "Checksum difference of two byte ranges, onto a seed.",
+        "Checksum difference of two byte ranges, added to a seed.",
     )
     .keeps_packet()
     .pkt(),
@@ -45,7 +49,7 @@ pub(super) const TABLE: &[HelperProto] = &[
     .gpl(),
     helper(id::GET_SMP_PROCESSOR_ID, &[], "Number of the CPU.")
         .keeps_packet()
-        .backed(Backing::FullExcept("it is the number of the worker")),
+        .backed(Backing::FullExcept("it returns the number of the worker")),
     helper(id::TAIL_CALL, &[CTX, MAP, ANY], "Continues in another program, without returning.")
         .ret(VOID)
         .changes_packet(),

@@ -44,7 +44,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::ResSpinUnlock,
         &[p("lock", KArg::ResSpinLock)],
         KRet::Void,
-        "Gives a resilient lock back.",
+        "Releases a resilient lock.",
     ),
     kfunc(
         KfuncId::ResSpinLockIrqsave,
@@ -57,7 +57,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::ResSpinUnlockIrqrestore,
         &[p("lock", KArg::ResSpinLock), p("flags__irq_flag", KArg::IrqFlag)],
         KRet::Void,
-        "Gives it back and restores interrupts.",
+        "Releases a resilient lock and restores the state of interrupts.",
     ),
     kfunc(
         KfuncId::WqInit,
@@ -74,14 +74,14 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("aux__prog", KArg::Prog),
         ],
         KRet::Scalar,
-        "Says what runs when work is due.",
+        "Sets the callback of a work queue.",
     )
     .backed(LATER),
     kfunc(
         KfuncId::WqStart,
         &[p("wq", KArg::Workqueue), p("flags", KArg::Scalar)],
         KRet::Scalar,
-        "Queues the work.",
+        "Queues the callback of a work queue.",
     )
     .backed(LATER),
     kfunc(
@@ -94,7 +94,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::MapSumElemCount,
         &[p("map", KArg::Object("bpf_map"))],
         KRet::Scalar,
-        "How many elements a map has.",
+        "Number of elements in a map.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS]),
     kfunc(
@@ -120,23 +120,24 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("flags", KArg::Scalar),
         ],
         KRet::Scalar,
-        "Changes the pages of an arena, from work queue callbacks.",
+        "Allocates pages of an arena, from work queue callbacks and `syscall` programs.",
     )
     .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
     kfunc(
         KfuncId::ArenaFreePages,
         &[p("p__map", KArg::Map), p("ptr__ign", KArg::Ignored), p("page_cnt", KArg::Scalar)],
         KRet::Void,
-        "Changes the pages of an arena, from work queue callbacks.",
+        "Frees pages of an arena, from work queue callbacks and `syscall` programs.",
     )
     .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
     kfunc(
         KfuncId::ArenaReservePages,
         &[p("p__map", KArg::Map), p("ptr__ign", KArg::Ignored), p("page_cnt", KArg::Scalar)],
         KRet::Scalar,
-        "Changes the pages of an arena, from work queue callbacks.",
+        "Reserves pages of an arena, from work queue callbacks and `syscall` programs.",
     )
     .flags(&[KfuncFlags::SLEEPABLE, KfuncFlags::TRUSTED_ARGS]),
 ];
 
-const LATER: Backing = Backing::FullExcept("it runs on the worker that is next between frames");
+const LATER: Backing =
+    Backing::FullExcept("the callback runs on the first worker that is between bursts");

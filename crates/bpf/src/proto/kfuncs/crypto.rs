@@ -12,7 +12,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("err", KArg::Mem(4)),
         ],
         KRet::Object("bpf_crypto_ctx"),
-        "Makes a context: a cipher with its key.",
+        "Makes a cipher context from the name of a cipher and a key.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL, KfuncFlags::SLEEPABLE])
     .backed(CIPHERS),
@@ -20,28 +20,28 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::CryptoCtxAcquire,
         &[p("ctx", KArg::Object("bpf_crypto_ctx"))],
         KRet::Object("bpf_crypto_ctx"),
-        "Takes another reference to a context.",
+        "Takes another reference to a cipher context.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RCU, KfuncFlags::RET_NULL]),
     kfunc(
         KfuncId::CryptoCtxRelease,
         &[p("ctx", KArg::Object("bpf_crypto_ctx"))],
         KRet::Void,
-        "Releases a context.",
+        "Releases a cipher context.",
     )
     .flags(&[KfuncFlags::RELEASE]),
     kfunc(
         KfuncId::CryptoEncrypt,
         CRYPT,
         KRet::Scalar,
-        "Encrypts bytes with a context that a `syscall` program made.",
+        "Encrypts bytes with a cipher context that a `syscall` program made.",
     )
     .flags(&[KfuncFlags::RCU]),
     kfunc(
         KfuncId::CryptoDecrypt,
         CRYPT,
         KRet::Scalar,
-        "Decrypts bytes with a context that a `syscall` program made.",
+        "Decrypts bytes with a cipher context that a `syscall` program made.",
     )
     .flags(&[KfuncFlags::RCU]),
 ];
@@ -53,5 +53,4 @@ const CRYPT: &[KParam] = &[
     p("siv__nullable", KArg::DynptrOrNull),
 ];
 
-const CIPHERS: Backing =
-    Backing::FullExcept("the ciphers are these ([differences](differences.md#ciphers))");
+const CIPHERS: Backing = Backing::FullExcept("only [these ciphers](differences.md#ciphers) exist");

@@ -12,7 +12,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("buffer__szk", KArg::Size { constant: true }),
         ],
         KRet::Slice { writable: false },
-        "A readable pointer to bytes, copied to the buffer if need be.",
+        "A readable pointer to bytes, which are copied to the buffer if necessary.",
     )
     .ties(Ties::DYNPTR.with(Ties::BUFFER))
     .flags(&[KfuncFlags::RET_NULL]),
@@ -33,7 +33,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::DynptrAdjust,
         &[p("p", KArg::Dynptr), p("start", KArg::Scalar), p("end", KArg::Scalar)],
         KRet::Scalar,
-        "Narrows a dynptr.",
+        "Narrows the range of a dynptr.",
     ),
     kfunc(
         KfuncId::DynptrIsNull,
@@ -51,13 +51,13 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::DynptrSize,
         &[p("p", KArg::Dynptr)],
         KRet::Scalar,
-        "How many bytes a dynptr covers.",
+        "Number of bytes that a dynptr covers.",
     ),
     kfunc(
         KfuncId::DynptrClone,
         &[p("p", KArg::Dynptr), p("clone__uninit", KArg::DynptrUninit)],
         KRet::Scalar,
-        "Makes a second view of the same memory.",
+        "Makes a second dynptr to the same memory.",
     )
     .ties(Ties::FIRST),
     kfunc(
@@ -94,7 +94,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Scalar,
         "Reads kernel memory into a dynptr.",
     )
-    .backed(Backing::FullExcept("only memory that the program could reach is there")),
+    .backed(OWN_MEMORY),
     kfunc(
         KfuncId::ProbeReadKernelStrDynptr,
         &[
@@ -104,9 +104,9 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("unsafe_ptr__ign", KArg::Ignored),
         ],
         KRet::Scalar,
-        "Reads kernel memory up to its zero into a dynptr.",
+        "Reads a string in kernel memory into a dynptr.",
     )
-    .backed(Backing::FullExcept("only memory that the program could reach is there")),
+    .backed(OWN_MEMORY),
     kfunc(
         KfuncId::ProbeReadUserDynptr,
         &[
@@ -118,7 +118,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KRet::Scalar,
         "Reads user memory into a dynptr.",
     )
-    .backed(Backing::FullExcept("only memory that the program could reach is there")),
+    .backed(Backing::NothingFound("-EFAULT")),
     kfunc(
         KfuncId::ProbeReadUserStrDynptr,
         &[
@@ -128,9 +128,9 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("unsafe_ptr__ign", KArg::Ignored),
         ],
         KRet::Scalar,
-        "Reads user memory up to its zero into a dynptr.",
+        "Reads a string in user memory into a dynptr.",
     )
-    .backed(Backing::FullExcept("only memory that the program could reach is there")),
+    .backed(Backing::NothingFound("-EFAULT")),
     kfunc(
         KfuncId::CopyFromUserStr,
         &[
@@ -140,7 +140,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("flags", KArg::Scalar),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads a string in user memory, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
@@ -153,7 +153,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("unsafe_ptr__ign", KArg::Ignored),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads user memory into a dynptr, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
@@ -166,7 +166,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("unsafe_ptr__ign", KArg::Ignored),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads a string in user memory into a dynptr, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
@@ -180,7 +180,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("flags", KArg::Scalar),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads a string in the memory of a task, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
@@ -194,7 +194,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("tsk", KArg::Object("task_struct")),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads the memory of a task into a dynptr, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
@@ -208,11 +208,12 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("tsk", KArg::Object("task_struct")),
         ],
         KRet::Scalar,
-        "Reads user memory, paging in.",
+        "Reads a string in the memory of a task into a dynptr, paging in.",
     )
     .flags(&[KfuncFlags::SLEEPABLE])
     .backed(SLEEPS),
 ];
 
-const SLEEPS: Backing =
-    Backing::NothingFound("-EFAULT; as it may sleep, only work queue callbacks may call it");
+const SLEEPS: Backing = Backing::NothingFound(
+    "-EFAULT; as it may sleep, only work queue callbacks and `syscall` programs may call it",
+);

@@ -19,7 +19,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterTaskNext,
         &[p("it", KArg::Iter(Iter::Task))],
         KRet::Object("task_struct"),
-        "The next of tasks or threads.",
+        "The next task or thread of the walk.",
     )
     .ties(Ties::RCU)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
@@ -47,7 +47,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterTaskVmaNext,
         &[p("it", KArg::Iter(Iter::TaskVma))],
         KRet::Object("vm_area_struct"),
-        "The next of mappings of a task.",
+        "The next mapping of the walk.",
     )
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
@@ -74,7 +74,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterCssNext,
         &[p("it", KArg::Iter(Iter::Css))],
         KRet::Object("cgroup_subsys_state"),
-        "The next of a cgroup hierarchy.",
+        "The next cgroup of the walk.",
     )
     .ties(Ties::RCU)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
@@ -102,7 +102,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterCssTaskNext,
         &[p("it", KArg::Iter(Iter::CssTask))],
         KRet::Object("task_struct"),
-        "The next of tasks of a cgroup.",
+        "The next task of the walk.",
     )
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL])
     .backed(Backing::NothingFound("a null pointer")),
@@ -124,7 +124,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterNumNext,
         &[p("it", KArg::Iter(Iter::Num))],
         KRet::Mem(4),
-        "The next integer.",
+        "The next integer of the walk.",
     )
     .ties(Ties::FIRST)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL]),
@@ -146,12 +146,12 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Starts a walk over the set bits of memory.",
     )
     .flags(&[KfuncFlags::ITER_NEW])
-    .backed(Backing::FullExcept("only memory that the program could reach is there")),
+    .backed(OWN_MEMORY),
     kfunc(
         KfuncId::IterBitsNext,
         &[p("it", KArg::Iter(Iter::Bits))],
         KRet::Mem(4),
-        "The next set bit.",
+        "Index of the next set bit of the walk.",
     )
     .ties(Ties::FIRST)
     .flags(&[KfuncFlags::ITER_NEXT, KfuncFlags::RET_NULL]),
@@ -159,7 +159,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::IterBitsDestroy,
         &[p("it", KArg::Iter(Iter::Bits))],
         KRet::Void,
-        "Ends a walk over bits.",
+        "Ends a walk over the set bits of memory.",
     )
     .flags(&[KfuncFlags::ITER_DESTROY]),
 ];

@@ -43,6 +43,12 @@ const fn kfunc(
     }
 }
 
+/// Kfuncs that read at addresses which the verifier does not check.
+const OWN_MEMORY: Backing =
+    Backing::FullExcept("it reads only memory that the program could access itself");
+/// Kfuncs that release an object of a kind that no other kfunc finds.
+const NOTHING_TO_RELEASE: Backing = Backing::FullExcept("there is never one to release");
+
 const fn p(name: &'static str, kind: KArg) -> KParam {
     KParam { name, kind }
 }

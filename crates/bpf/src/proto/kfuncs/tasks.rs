@@ -18,7 +18,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Releases a task.",
     )
     .flags(&[KfuncFlags::RELEASE])
-    .backed(Backing::NothingFound("nothing to release")),
+    .backed(NOTHING_TO_RELEASE),
     kfunc(
         KfuncId::TaskFromPid,
         &[p("pid", KArg::Scalar)],
@@ -66,7 +66,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Releases a cgroup.",
     )
     .flags(&[KfuncFlags::RELEASE])
-    .backed(Backing::NothingFound("nothing to release")),
+    .backed(NOTHING_TO_RELEASE),
     kfunc(
         KfuncId::CgroupAncestor,
         &[p("cgrp", KArg::Object("cgroup")), p("level", KArg::Scalar)],
@@ -123,7 +123,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Releases a keyring.",
     )
     .flags(&[KfuncFlags::RELEASE])
-    .backed(Backing::NothingFound("nothing to release")),
+    .backed(NOTHING_TO_RELEASE),
     kfunc(
         KfuncId::GetKmemCache,
         &[p("addr", KArg::Scalar)],
@@ -138,7 +138,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Crashes the kernel for a dump.",
     )
     .flags(&[KfuncFlags::DESTRUCTIVE])
-    .backed(Backing::Never("it is destructive, and its argument cannot be had in XDP")),
+    .backed(Backing::Never("it is destructive, and no XDP program can obtain its argument")),
     kfunc(
         KfuncId::TaskWorkScheduleSignalImpl,
         &[

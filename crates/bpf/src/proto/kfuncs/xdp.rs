@@ -20,7 +20,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::XdpMetadataRxTimestamp,
         &[p("ctx", KArg::Ctx), p("timestamp", KArg::Mem(8))],
         KRet::Scalar,
-        "When the device received the frame.",
+        "Time at which the device received the frame.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
     .backed(RX_METADATA),
@@ -28,7 +28,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::XdpMetadataRxHash,
         &[p("ctx", KArg::Ctx), p("hash", KArg::Mem(4)), p("rss_type", KArg::Mem(4))],
         KRet::Scalar,
-        "Receive hash of the frame and what it covers.",
+        "Receive hash of the frame, and the fields that it covers.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
     .backed(RX_METADATA),
@@ -49,7 +49,7 @@ pub(super) const TABLE: &[KfuncProto] = &[
             p("cksum_level", KArg::Mem(1)),
         ],
         KRet::Scalar,
-        "What the device found out about the checksum.",
+        "State of the frame's checksum that the device determined.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS, KfuncFlags::DEV_BOUND])
     .backed(PROPOSED),
@@ -57,28 +57,28 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::XdpStoreRxTs,
         &[p("ctx", KArg::Ctx), p("ts", KArg::Scalar)],
         KRet::Scalar,
-        "Says when the frame arrived, to those who get it next.",
+        "Sets the receive timestamp that later programs and sockets read.",
     )
     .backed(PROPOSED),
     kfunc(
         KfuncId::XdpStoreRxHash,
         &[p("ctx", KArg::Ctx), p("hash", KArg::Scalar), p("rss_type", KArg::Scalar)],
         KRet::Scalar,
-        "Says what the frame's hash is, to those who get it next.",
+        "Sets the receive hash that later programs and sockets read.",
     )
     .backed(PROPOSED),
     kfunc(
         KfuncId::XdpStoreRxVlan,
         &[p("ctx", KArg::Ctx), p("vlan_proto", KArg::Scalar), p("vlan_tci", KArg::Scalar)],
         KRet::Scalar,
-        "Says which VLAN tag was removed, to those who get the frame next.",
+        "Sets the removed VLAN tag that later programs and sockets read.",
     )
     .backed(PROPOSED),
     kfunc(
         KfuncId::XdpStoreTxChecksum,
         &[p("ctx", KArg::Ctx), p("csum_start", KArg::Scalar), p("csum_offset", KArg::Scalar)],
         KRet::Scalar,
-        "Asks the sender to complete a checksum.",
+        "Requests that the port which sends the frame complete a checksum.",
     )
     .backed(OWN),
     kfunc(
@@ -235,14 +235,14 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::ScheduleIfaceDequeue,
         &[p("ctx__ign", KArg::Ignored), p("ifindex", KArg::Scalar), p("flags", KArg::Scalar)],
         KRet::Scalar,
-        "Has the dequeue program of a port run as soon as the port has room.",
+        "Requests a run of a port's dequeue program as soon as the port has room.",
     )
     .backed(QUEUES),
     kfunc(
         KfuncId::PacketStoreLaunchTime,
         &[p("pkt", KArg::Packet), p("time_ns", KArg::Scalar)],
         KRet::Scalar,
-        "Has a packet that was taken out of a queue leave at a time, and not before.",
+        "Sets the earliest time at which a port may send a packet taken out of a queue.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
     .backed(LAUNCH),
@@ -250,21 +250,22 @@ pub(super) const TABLE: &[KfuncProto] = &[
         KfuncId::XdpStoreLaunchTime,
         &[p("ctx", KArg::Ctx), p("time_ns", KArg::Scalar)],
         KRet::Scalar,
-        "Has the frame leave at a time, and not before, if it leaves by a port.",
+        "Sets the earliest time at which a port may send the frame.",
     )
     .backed(LAUNCH),
     kfunc(
         KfuncId::XdpRequestTxTimestamp,
         &[p("ctx", KArg::Ctx), p("map__map", KArg::Map), p("cookie", KArg::Scalar)],
         KRet::Scalar,
-        "Has a ring buffer told when the frame was sent, or that it was not.",
+        "Requests a ring buffer record of when the frame was sent, or that it was not.",
     )
     .backed(TX_TIMESTAMP),
     kfunc(
         KfuncId::PacketRequestTxTimestamp,
         &[p("pkt", KArg::Packet), p("map__map", KArg::Map), p("cookie", KArg::Scalar)],
         KRet::Scalar,
-        "The same of a packet that was taken out of a queue.",
+        "Requests a ring buffer record of when a packet taken out of a queue was sent, or that \
+         it was not.",
     )
     .flags(&[KfuncFlags::TRUSTED_ARGS])
     .backed(TX_TIMESTAMP),
@@ -287,12 +288,12 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Releases an IPsec state.",
     )
     .flags(&[KfuncFlags::RELEASE])
-    .backed(Backing::NothingFound("nothing to release")),
+    .backed(NOTHING_TO_RELEASE),
 ];
 
 const RX_METADATA: Backing = Backing::FullExcept(
-    "-EOPNOTSUPP on a port that never tells it ([features](features.md)), -ENODATA for a frame \
-     without",
+    "-EOPNOTSUPP on a port that never has this hint ([features](features.md)), -ENODATA for a \
+     frame without it",
 );
 const QUEUES: Backing =
     Backing::Tables("the queue or port; no kernel has it ([queueing](queueing.md))");
@@ -307,4 +308,4 @@ const PROPOSED: Backing = Backing::Tables(
 const OWN: Backing =
     Backing::Tables("the frame; no kernel has it ([differences](differences.md#hints))");
 const CONNTRACK: Backing =
-    Backing::Tables("a table that programs fill themselves: no traffic does");
+    Backing::Tables("a table that only programs fill; traffic adds no entries");
