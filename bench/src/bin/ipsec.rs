@@ -1,8 +1,8 @@
-//! `bench/ipsec`: what a frame costs from memory through a program, the accelerator and the program
-//! at its completion, beside the cryptography alone.
+//! `bench/ipsec`: the cost of a frame that goes from memory through a program, the accelerator and
+//! the program at its completion, in comparison with the cryptography alone.
 //!
-//! The opponent is the engine by itself: the same library with the same keys over packets in cache,
-//! whose headers somebody else has written. No other software runs XDP programs around ESP.
+//! The opponent is the engine by itself: the same library with the same keys over packets in cache
+//! that have their headers already. No other software runs XDP programs around ESP.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -25,13 +25,13 @@ use towpath_workload::small;
 /// Options.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Rounds; the sides take turns.
+    /// Number of rounds, in each of which both sides are measured.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Milliseconds of each measurement.
+    /// Duration of each measurement in milliseconds.
     #[arg(long, default_value_t = 200)]
     window: u64,
-    /// Only cases whose name begins so.
+    /// Measure only cases whose names begin with this text.
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -69,7 +69,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The accelerator's queue on a core of its own: frames a second, over those of one core.
+/// Measures frames per second with the accelerator's queue on a core of its own, divided by those
+/// of one core.
 fn two_cores(args: &Args, cases: &[Case], window: Duration) -> anyhow::Result<()> {
     println!("\ncryptography on a second core: frames a second over those of one core\n");
     for case in cases.iter().filter(|case| case.payload > 1000 && case.engine != EngineKind::Null) {
@@ -89,7 +90,7 @@ struct Case {
     keys: (Suite, Keys),
     engine: EngineKind,
     is_inbound: bool,
-    /// Bytes in UDP.
+    /// Bytes of UDP payload.
     payload: usize,
     /// Packets that the generator sends.
     templates: Vec<Vec<u8>>,
@@ -143,7 +144,7 @@ impl Case {
         }
     }
 
-    /// The packets that arrive: plain ones, or those in ESP.
+    /// The packets that arrive: plain packets, or ESP packets for an inbound SA.
     fn make_templates(&self) -> anyhow::Result<Vec<Vec<u8>>> {
         let plain: Vec<Vec<u8>> = (0..BURST).map(|number| packet(number, self.payload)).collect();
         if !self.is_inbound {
@@ -162,7 +163,7 @@ impl Case {
         Ok(packets)
     }
 
-    /// Nanoseconds of processor time a frame, and frames a second.
+    /// Nanoseconds of processor time per frame, and frames per second.
     fn port_ns(&self, workers: usize, window: Duration) -> anyhow::Result<(f64, f64)> {
         let cpus = std::thread::available_parallelism()?.get();
         let worker = |number| WorkerOptions { cpu: Some(cpus - 1 - number), mode: Mode::Busy };
@@ -208,7 +209,8 @@ impl Case {
         Ok((from, esp))
     }
 
-    /// The same packets, headers written by somebody else: only the cryptography counts.
+    /// Nanoseconds of processor time per frame for the cryptography alone: the work on headers is
+    /// not measured.
     fn bare_ns(&self, window: Duration) -> anyhow::Result<f64> {
         let sa = Arc::new(Sa::new(1, self.config(self.is_inbound), now())?);
         let mut engine = self.cryptography();
@@ -237,7 +239,7 @@ fn begin(
     let mut locked = sa.lock(now());
     let mut jobs = Vec::new();
     for buffer in buffers {
-        // The callers count the finished packets, so a refusal is not overlooked.
+        // The callers count finished packets, which shows refusals.
         let _refused = match (is_inbound, Esp::of_frame(buffer.bytes())) {
             (true, Ok(esp)) => locked.decap(buffer, &esp, &mut jobs),
             _ => locked.encap(buffer, &mut jobs),
@@ -254,7 +256,7 @@ fn everything() -> Policy {
     Policy { selector, priority: 1, action: Action::Protect(1) }
 }
 
-/// A packet of UDP with this many bytes in it.
+/// A UDP packet with `payload` bytes of payload.
 fn packet(number: usize, payload: usize) -> Vec<u8> {
     let len = (payload + 28) as u16;
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];

@@ -1,29 +1,29 @@
-//! The memory of a packet, with room in front and behind.
+//! The memory of a packet, with room in front of the packet and after it.
 
 /// A packet from its Ethernet header on, in one piece of memory, that can grow at both ends.
 ///
 /// The caller checks the room before it moves an edge. The contents of added bytes are unspecified.
 pub trait Buffer {
-    /// The packet.
+    /// The bytes of the packet.
     fn bytes(&self) -> &[u8];
 
-    /// The packet, to be changed.
+    /// The bytes of the packet, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Bytes by which the packet can grow in front.
+    /// Number of bytes by which the packet can grow in front.
     fn headroom(&self) -> usize;
 
-    /// Bytes by which the packet can grow behind.
+    /// Number of bytes by which the packet can grow at its end.
     fn tailroom(&self) -> usize;
 
-    /// Moves the first byte, as `bpf_xdp_adjust_head`: a negative number grows the packet.
+    /// Moves the first byte, like `bpf_xdp_adjust_head`: a negative number grows the packet.
     fn adjust_head(&mut self, delta: isize);
 
-    /// Moves the end, as `bpf_xdp_adjust_tail`: a positive number grows the packet.
+    /// Moves the end, like `bpf_xdp_adjust_tail`: a positive number grows the packet.
     fn adjust_tail(&mut self, delta: isize);
 }
 
-/// An owning pointer: what moves with a job is small.
+/// An owning pointer, which keeps a job small.
 impl<B: Buffer + ?Sized> Buffer for Box<B> {
     #[inline]
     fn bytes(&self) -> &[u8] {
@@ -66,21 +66,21 @@ pub struct OwnedBuffer {
 
 impl OwnedBuffer {
     /// A copy of `packet` with [`OwnedBuffer::HEADROOM`] bytes in front and
-    /// [`OwnedBuffer::TAILROOM`] bytes behind.
+    /// [`OwnedBuffer::TAILROOM`] bytes after it.
     pub fn new(packet: &[u8]) -> OwnedBuffer {
         OwnedBuffer::with_room(packet, OwnedBuffer::HEADROOM, OwnedBuffer::TAILROOM)
     }
 
-    /// A copy of `packet` with the given room in bytes.
+    /// A copy of `packet` with the given room in front of it and after it, in bytes.
     pub fn with_room(packet: &[u8], headroom: usize, tailroom: usize) -> OwnedBuffer {
         let mut memory = vec![0; headroom + packet.len() + tailroom];
         memory[headroom..headroom + packet.len()].copy_from_slice(packet);
         OwnedBuffer { memory, data: headroom, data_end: headroom + packet.len() }
     }
 
-    /// Room in front, in bytes: the kernel's `XDP_PACKET_HEADROOM`.
+    /// Room in front of the packet, in bytes: the kernel's `XDP_PACKET_HEADROOM`.
     pub const HEADROOM: usize = 256;
-    /// Room behind, in bytes.
+    /// Room after the packet, in bytes.
     pub const TAILROOM: usize = 320;
 }
 

@@ -1,15 +1,15 @@
 //! IPsec ESP (RFC 4303) as a library: security associations, encapsulation and decapsulation of
 //! packets, and engines for the cryptography. It does no I/O and starts no threads; the caller
-//! gives the packets and the time.
+//! provides the packets and the time.
 //!
-//! A packet takes three steps, so that an engine can work on many packets at once:
+//! The work on a packet has three steps, so that an engine can work on many packets at once:
 //!
 //! 1. [`Locked::encap`] or [`Locked::decap`] checks the packet, does the work on headers, and makes
 //!    a [`Job`]: one operation with a key on ranges of bytes.
 //! 2. An [`Engine`] runs jobs, at once or later.
 //! 3. [`finish`] checks the result and completes the packet.
 //!
-//! A packet that is refused comes back with the reason, a [`Refusal`], which its SA counts.
+//! A refused packet is returned with the reason, a [`Refusal`], which its SA counts.
 //!
 //! ```
 //! use towpath_ipsec::{

@@ -1,10 +1,10 @@
-//! The reasons for which a packet is refused.
+//! Reasons for refusing a packet.
 
 use std::fmt;
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-/// The reason for which a packet was neither encapsulated nor decapsulated.
+/// Why a packet was neither encapsulated nor decapsulated.
 #[derive(
     Debug,
     Clone,
@@ -20,19 +20,20 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 #[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The frame ends before its headers do.
+    /// The frame ends before the end that its headers give.
     #[error("the packet is shorter than its headers say")]
     Truncated,
     /// The frame's ethertype is neither IPv4 nor IPv6.
     #[error("the packet is neither IPv4 nor IPv6")]
     NotIp,
-    /// Version, header length or total length of the IP header can't be right.
+    /// The version, header length or total length in the IP header is invalid.
     #[error("the IP header contradicts itself")]
     BadIpHeader,
     /// The checksum of the outer IPv4 header is wrong.
     #[error("the checksum of the outer IPv4 header is wrong")]
     BadIpChecksum,
-    /// A fragment has no complete ESP packet, and transport mode protects whole packets only.
+    /// The packet is a fragment, which holds no complete ESP packet and which transport mode does
+    /// not protect.
     #[error("the packet is a fragment")]
     Fragment,
     /// The IP protocol is neither ESP nor UDP.
@@ -41,26 +42,27 @@ pub enum Refusal {
     /// A NAT keepalive (RFC 3948): one byte, 0xff, in UDP.
     #[error("the packet is a NAT keepalive")]
     Keepalive,
-    /// A message of IKE, behind the non-ESP marker (RFC 3948).
-    #[error("the packet is a message of IKE")]
+    /// An IKE message, after the non-ESP marker (RFC 3948).
+    #[error("the packet is an IKE message")]
     Ike,
-    /// SPIs 0 to 255 are reserved.
-    #[error("the SPI is one of the reserved ones, 0 to 255")]
+    /// The SPI is 0 to 255, which are reserved.
+    #[error("the SPI is reserved (0 to 255)")]
     ReservedSpi,
     /// No SA has this SPI and destination.
     #[error("no SA has this SPI and destination")]
     UnknownSpi,
-    /// An inbound SA can't send, and an outbound SA can't receive.
+    /// The SA is inbound and the packet is to be sent, or the other way round.
     #[error("the SA is for the other direction")]
     WrongDirection,
-    /// The packet came in UDP and the SA has none, or the other way round, or the port is another.
-    #[error("the packet's UDP encapsulation is not the one of its SA")]
+    /// The packet is UDP-encapsulated and the SA is not, or the other way round, or the ports
+    /// differ.
+    #[error("the packet's UDP encapsulation differs from the SA's")]
     WrongEncapsulation,
     /// A hard lifetime of the SA has ended.
     #[error("the SA has expired")]
     Expired,
-    /// The length can't be the one of an ESP packet of this SA.
-    #[error("the length can't be the one of an ESP packet of this SA")]
+    /// The length is impossible for an ESP packet of this SA.
+    #[error("the length is impossible for an ESP packet of this SA")]
     BadLength,
     /// The sequence number was received before.
     #[error("the sequence number was received before")]
@@ -68,41 +70,43 @@ pub enum Refusal {
     /// The sequence number is older than the replay window.
     #[error("the sequence number is older than the replay window")]
     OutsideWindow,
-    /// Sequence numbers start with 1.
-    #[error("the sequence number is 0, and the first one is 1")]
+    /// The sequence number is 0; the first one is 1.
+    #[error("the sequence number is 0; the first one is 1")]
     SequenceZero,
-    /// All sequence numbers are used up; the SA must be replaced by one with other keys.
-    #[error("all sequence numbers of the SA are used up: it needs new keys")]
+    /// All sequence numbers are used up; the SA must be replaced by an SA with other keys.
+    #[error("all sequence numbers of the SA are used up: it must be replaced")]
     SequenceExhausted,
-    /// The integrity check value is wrong: the packet was changed, or has another key.
+    /// The integrity check value is wrong: the packet was changed, or was protected with another
+    /// key.
     #[error("the integrity check value is wrong")]
     BadIcv,
-    /// The engine couldn't do the job.
+    /// The engine failed to run the job.
     #[error("the engine failed")]
     EngineFailed,
-    /// The padding is not 1, 2, 3 and so on, or is longer than the packet.
+    /// The padding bytes are not 1, 2, 3 and so on, or the padding is longer than the packet.
     #[error("the padding is wrong")]
     BadPadding,
-    /// The next header can't be the one of this SA's mode.
+    /// The next header does not fit the SA's mode.
     #[error("the next header does not fit the SA's mode")]
     BadNextHeader,
-    /// The packet inside is not a complete IP packet.
-    #[error("the packet inside is not a complete IP packet")]
+    /// The inner packet is not a complete IP packet.
+    #[error("the inner packet is not a complete IP packet")]
     BadInnerPacket,
-    /// A dummy packet, sent to hide how much traffic there is (RFC 4303, 2.6).
+    /// A dummy packet, sent to hide the volume of traffic (RFC 4303, 2.6).
     #[error("the packet is a dummy")]
     Dummy,
-    /// The packet inside is outside of the SA's selector.
-    #[error("the packet inside is outside of the SA's selector")]
+    /// The inner packet does not match the SA's selector.
+    #[error("the inner packet does not match the SA's selector")]
     SelectorMismatch,
-    /// The outer packet met congestion, and the packet inside can't say so (RFC 6040).
-    #[error("the outer packet met congestion and the packet inside can't say so")]
+    /// The outer packet is marked with congestion, and the inner packet does not support ECN
+    /// (RFC 6040).
+    #[error("the outer packet is marked with congestion and the inner one does not support ECN")]
     Congestion,
-    /// No room in front for the headers.
+    /// There is no room in front of the packet for the headers.
     #[error("there is no room in front of the packet for the headers")]
     NoHeadroom,
-    /// No room behind for padding and integrity check value.
-    #[error("there is no room behind the packet for padding and integrity check value")]
+    /// There is no room after the packet for padding and integrity check value.
+    #[error("there is no room after the packet for padding and integrity check value")]
     NoTailroom,
     /// The outer packet would be longer than the path's MTU.
     #[error("the encapsulated packet would be longer than the path's MTU")]
@@ -110,13 +114,13 @@ pub enum Refusal {
     /// The outer packet would be longer than an IP packet can be.
     #[error("the encapsulated packet would be longer than an IP packet can be")]
     TooLong,
-    /// No policy is for this packet.
-    #[error("no policy is for this packet")]
+    /// No policy matches the packet.
+    #[error("no policy matches the packet")]
     NoPolicy,
-    /// The packet's policy is to discard it.
-    #[error("the packet's policy is to discard it")]
+    /// The packet's policy discards it.
+    #[error("the packet's policy discards it")]
     PolicyDiscard,
-    /// The packet's policy names no SA that can be used now.
+    /// The packet's policy has no usable SA now.
     #[error("the packet's policy has no usable SA")]
     NoSa,
 }
@@ -142,13 +146,13 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts one packet.
+    /// Counts one packet that was refused for this reason.
     #[inline]
     pub fn count(&mut self, reason: Refusal) {
         self.0[reason as usize] += 1;
     }
 
-    /// Adds the counts of others.
+    /// Adds the counts of `others`.
     pub fn merge(&mut self, others: &Counters) {
         self.0.iter_mut().zip(&others.0).for_each(|(count, more)| *count += more);
     }
@@ -158,12 +162,12 @@ impl Counters {
         self.0[reason as usize]
     }
 
-    /// The counts of all reasons together.
+    /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The reasons that were counted.
+    /// The reasons whose count is not 0, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> {
         let all = Refusal::ALL.iter().map(|&reason| (reason, self.get(reason)));
         all.filter(|&(_, count)| count > 0)

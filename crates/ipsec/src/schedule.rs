@@ -1,4 +1,4 @@
-//! The keys of an SA as the algorithms need them, computed once.
+//! The keys of an SA in the form that the algorithms need, computed once.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,8 +18,8 @@ use zeroize::Zeroizing;
 use crate::engine::{Status, Work};
 use crate::suite::{Aead, Cipher, Hmac, KeyError, Keys, SALT_LEN, Suite};
 
-/// Keys, ready for use by [`Direct`](crate::Direct). Other engines find the bytes of the keys in
-/// [`Schedule::keys`].
+/// Keys in the form that [`Direct`](crate::Direct) uses. Other engines find the bytes of the keys
+/// in [`Schedule::keys`].
 pub struct Schedule {
     suite: Suite,
     keys: Keys,
@@ -28,13 +28,13 @@ pub struct Schedule {
     prepared: Prepared,
 }
 
-/// What a packet needs, without a computation on keys.
+/// Key objects of the libraries, so that nothing is derived per packet.
 enum Prepared {
     Aead(LessSafeKey),
     CipherThenHmac(BlockKey, Box<hmac::Key>),
 }
 
-/// The schedule of AES for both directions.
+/// The AES key schedule for both directions.
 enum BlockKey {
     Null,
     Aes128(Box<Aes128>),
@@ -47,7 +47,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// A key has the wrong length, or the library refuses it.
+    /// Fails if a key has the wrong length, or if the library refuses it.
     pub fn new(suite: Suite, keys: Keys) -> Result<Schedule, KeyError> {
         keys.check(suite)?;
         let prepared = match suite {
@@ -81,7 +81,8 @@ impl Schedule {
         u32::from_be_bytes(*self.salt)
     }
 
-    /// The ranges of the encrypted part and of the ICV, if they are in order and within `len`.
+    /// The ranges of the encrypted part and of the ICV; `None` if they are out of order or end
+    /// after `len`.
     #[inline]
     fn ranges(&self, work: &Work, len: usize) -> Option<(Range<usize>, Range<usize>)> {
         let tag = work.tag as usize..work.tag as usize + self.suite.icv_len();
@@ -90,7 +91,7 @@ impl Schedule {
         is_right.then_some((cipher, tag))
     }
 
-    /// Encrypts the range and writes the ICV.
+    /// Encrypts the range `work.cipher` and writes the ICV.
     pub(crate) fn seal(&self, work: &Work, bytes: &mut [u8]) -> Status {
         let Some((cipher, tag)) = self.ranges(work, bytes.len()) else { return Status::Failed };
         match &self.prepared {
@@ -113,7 +114,8 @@ impl Schedule {
         Status::Done
     }
 
-    /// Checks the ICV and decrypts the range. If the ICV is wrong, the range has no plaintext.
+    /// Checks the ICV and decrypts the range `work.cipher`. If the ICV is wrong, the range keeps no
+    /// decrypted bytes.
     pub(crate) fn open(&self, work: &Work, bytes: &mut [u8]) -> Status {
         let Some((cipher, tag)) = self.ranges(work, bytes.len()) else { return Status::Failed };
         match &self.prepared {
@@ -150,7 +152,7 @@ impl fmt::Debug for Schedule {
 }
 
 impl BlockKey {
-    /// Encrypts whole blocks; false if there is a part of one.
+    /// Encrypts whole blocks; returns false if the last block is incomplete.
     fn encrypt(&self, work: &Work, bytes: &mut [u8]) -> bool {
         match self {
             BlockKey::Null => true,
@@ -160,7 +162,7 @@ impl BlockKey {
         }
     }
 
-    /// Decrypts whole blocks; false if there is a part of one.
+    /// Decrypts whole blocks; returns false if the last block is incomplete.
     fn decrypt(&self, work: &Work, bytes: &mut [u8]) -> bool {
         match self {
             BlockKey::Null => true,
@@ -193,7 +195,8 @@ fn decrypt_cbc<C: BlockCipherDecrypt<BlockSize = U16>>(
     rest.is_empty()
 }
 
-/// The HMAC of the range, and of what follows it for extended sequence numbers.
+/// The HMAC of the range `work.authenticate`, followed by the upper half of an extended sequence
+/// number. `None` if the range is not within the packet.
 fn authenticate(mac: &hmac::Key, work: &Work, bytes: &[u8]) -> Option<hmac::Tag> {
     let mut context = hmac::Context::with_key(mac);
     context.update(bytes.get(range(&work.authenticate))?);

@@ -8,13 +8,13 @@ use zeroize::Zeroizing;
 /// Algorithms for the encryption and the integrity of an SA's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Suite {
-    /// One algorithm for both.
+    /// One algorithm for encryption and integrity.
     Aead(Aead),
-    /// Encryption, then an HMAC of the result (RFC 4303, 3.3.2.1).
+    /// Encryption, then an HMAC of the encrypted bytes (RFC 4303, 3.3.2.1).
     CipherThenHmac(Cipher, Hmac),
 }
 
-/// Encryption with integrity. The key ends with a salt of 4 bytes.
+/// An algorithm for encryption with integrity. Its key ends with a salt of 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray)]
 pub enum Aead {
     /// AES-GCM with a key of 128 bits and an ICV of 16 bytes (RFC 4106).
@@ -25,7 +25,7 @@ pub enum Aead {
     ChaCha20Poly1305,
 }
 
-/// Encryption without integrity.
+/// An algorithm for encryption without integrity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray)]
 pub enum Cipher {
     /// No encryption (RFC 2410).
@@ -38,7 +38,7 @@ pub enum Cipher {
     Aes256Cbc,
 }
 
-/// Integrity by a truncated HMAC.
+/// An algorithm for integrity: a truncated HMAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray)]
 pub enum Hmac {
     /// HMAC-SHA1-96 (RFC 2404).
@@ -61,7 +61,7 @@ impl Suite {
         aeads.chain(pairs)
     }
 
-    /// Bytes of the IV in each packet.
+    /// Length in bytes of the IV in each packet.
     pub const fn iv_len(self) -> usize {
         match self {
             Suite::Aead(_) => 8,
@@ -70,7 +70,7 @@ impl Suite {
         }
     }
 
-    /// Bytes of the integrity check value in each packet.
+    /// Length in bytes of the integrity check value in each packet.
     pub const fn icv_len(self) -> usize {
         match self {
             Suite::Aead(_) | Suite::CipherThenHmac(_, Hmac::Sha256_128) => 16,
@@ -80,7 +80,7 @@ impl Suite {
         }
     }
 
-    /// The encrypted part of a packet is a multiple of this number of bytes.
+    /// Block length in bytes, of which the length of a packet's encrypted part is a multiple.
     pub const fn block_len(self) -> usize {
         match self {
             Suite::Aead(_) | Suite::CipherThenHmac(Cipher::Null, _) => 4,
@@ -88,7 +88,7 @@ impl Suite {
         }
     }
 
-    /// Bytes of the encryption key, with the salt of an AEAD.
+    /// Length in bytes of the encryption key, including the salt of an AEAD.
     pub const fn encryption_key_len(self) -> usize {
         match self {
             Suite::Aead(Aead::Aes128Gcm) => 16 + SALT_LEN,
@@ -100,7 +100,7 @@ impl Suite {
         }
     }
 
-    /// Bytes of the integrity key.
+    /// Length in bytes of the integrity key.
     pub const fn integrity_key_len(self) -> usize {
         match self {
             Suite::Aead(_) => 0,
@@ -139,7 +139,7 @@ impl fmt::Display for Suite {
     }
 }
 
-/// A key's bytes. They are never printed, and overwritten when dropped.
+/// A key's bytes. They are never printed, and are overwritten when dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
@@ -165,24 +165,24 @@ impl fmt::Debug for Secret {
 /// The keys of an SA.
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// Key of the AEAD, with its salt behind, or of the cipher.
+    /// Key of the AEAD, followed by its salt, or key of the cipher.
     pub encryption: Secret,
     /// Key of the HMAC; empty for an AEAD.
     pub integrity: Secret,
 }
 
 impl Keys {
-    /// The keys of an SA: `encryption` of the AEAD with its salt, or of the cipher; `integrity` of
-    /// the HMAC, or empty.
+    /// The keys of an SA. `encryption` is the key of the AEAD, followed by its salt, or the key of
+    /// the cipher; `integrity` is the key of the HMAC, or empty for an AEAD.
     pub fn new(encryption: Vec<u8>, integrity: Vec<u8>) -> Keys {
         Keys { encryption: encryption.into(), integrity: integrity.into() }
     }
 
-    /// Checks the lengths.
+    /// Checks the lengths of the keys.
     ///
     /// # Errors
     ///
-    /// A key has another length than the suite needs.
+    /// Fails if a key has the wrong length for the suite.
     pub fn check(&self, suite: Suite) -> Result<(), KeyError> {
         let (wanted, given) = (suite.encryption_key_len(), self.encryption.bytes().len());
         if wanted != given {
@@ -196,7 +196,7 @@ impl Keys {
     }
 }
 
-/// Keys that don't fit their suite.
+/// Errors in the keys of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -208,9 +208,9 @@ pub enum KeyError {
     Encryption {
         /// The SA's suite.
         suite: Suite,
-        /// Bytes that it needs.
+        /// Length in bytes that the suite needs.
         wanted: usize,
-        /// Bytes that there are.
+        /// Length in bytes of the given key.
         given: usize,
     },
     /// The integrity key has the wrong length.
@@ -218,15 +218,15 @@ pub enum KeyError {
     Integrity {
         /// The SA's suite.
         suite: Suite,
-        /// Bytes that it needs.
+        /// Length in bytes that the suite needs.
         wanted: usize,
-        /// Bytes that there are.
+        /// Length in bytes of the given key.
         given: usize,
     },
-    /// The library refused a key, or has no random numbers.
+    /// The library refused a key, or provided no random numbers.
     #[error("the cryptographic library refused the keys for {0}")]
     Library(Suite),
 }
 
-/// Bytes of the salt behind an AEAD's key.
+/// Length in bytes of the salt after an AEAD's key.
 pub(crate) const SALT_LEN: usize = 4;

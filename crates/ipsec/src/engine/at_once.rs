@@ -1,11 +1,11 @@
-//! Engines that run each task as it is submitted, on the calling core.
+//! Engines that run each task when it is submitted, on the calling core.
 
 use std::marker::PhantomData;
 
 use super::{Engine, Operation, Status, Task, Work};
 use crate::schedule::Schedule;
 
-/// Runs each task as it is submitted.
+/// An engine that runs each task when it is submitted.
 #[derive(Debug)]
 pub struct AtOnce<C, T> {
     done: Vec<T>,
@@ -16,8 +16,8 @@ pub struct AtOnce<C, T> {
 /// `aws-lc`: AEADs and HMACs by AWS-LC, AES-CBC by the crate `aes`.
 pub type Direct<T> = AtOnce<AwsLc, T>;
 
-/// `null`: reports each task as done without touching the packet. Packets are **neither encrypted
-/// nor checked**: it is for measurements only.
+/// `null`: reports each task as done without changing the packet. Packets are **neither encrypted
+/// nor checked**; this engine is for measurements only.
 pub type Null<T> = AtOnce<Nothing, T>;
 
 /// The cryptography of [`Direct`].
@@ -28,12 +28,12 @@ pub enum AwsLc {}
 #[derive(Debug)]
 pub enum Nothing {}
 
-/// Runs one task.
+/// The cryptography of an engine that runs tasks when they are submitted.
 pub trait Cryptography {
     /// Name of the engine.
     const NAME: &'static str;
 
-    /// Runs the work with these keys on the bytes of a packet.
+    /// Runs the work on the bytes of a packet, with the keys of `schedule`.
     fn run(schedule: &Schedule, work: &Work, bytes: &mut [u8]) -> Status;
 }
 
@@ -94,7 +94,8 @@ impl<C: Cryptography, T: Task> Engine<T> for AtOnce<C, T> {
     }
 }
 
-/// Moves the first `count` elements to the end of `to`: by a swap if that is all there is to do.
+/// Moves the first `count` elements of `from` to the end of `to`, by a swap of the vectors if that
+/// has the same effect.
 fn move_front<T>(from: &mut Vec<T>, count: usize, to: &mut Vec<T>) {
     if to.is_empty() && count == from.len() && to.capacity() >= count {
         std::mem::swap(from, to);

@@ -1,33 +1,33 @@
-//! `fault`: another engine that fails, delays and stalls as it is told, for tests.
+//! `fault`: wraps an engine and injects failures, delays and stalls, for tests.
 
 use std::collections::VecDeque;
 
 use super::{Engine, Status, Task};
 
-/// The faults of an engine. By default it has none.
+/// The faults to inject; by default none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// Each task of this number fails after it was run: 3 is every third. 0 is none.
+    /// Every n-th task fails after it was run; 0: none.
     pub fail_every: u64,
-    /// Calls of `complete` that a task waits for: task n waits for n modulo this number plus one.
-    /// 0 is none.
+    /// Highest number of calls of `complete` by which a task is delayed: task n is delayed by
+    /// `n % (delay_rounds_max + 1)` calls. 0: no delays.
     pub delay_rounds_max: u64,
-    /// From the task with this number on, nothing is given back until [`Fault::resume`]. 0 is
-    /// never.
+    /// Number of the first task that is held back, with all later ones, until [`Fault::resume`].
+    /// The first task of an engine is number 1; 0: no stall.
     pub stall_from: u64,
 }
 
-/// An engine with [`Faults`]: the same ones each time.
+/// An engine with [`Faults`], which are deterministic.
 #[derive(Debug)]
 pub struct Fault<E, T> {
     inner: E,
     faults: Faults,
-    /// Tasks that are run, with the round in which they may go.
+    /// Tasks that were run: number, first round in which the task may be returned, task.
     waiting: VecDeque<(u64, u64, T)>,
     finished: Vec<T>,
-    /// Calls of `complete`.
+    /// Number of calls of `complete`.
     rounds: u64,
-    /// Tasks that were run.
+    /// Number of tasks that were run.
     tasks: u64,
 }
 
@@ -73,7 +73,7 @@ impl<E: Engine<T>, T: Task> Engine<T> for Fault<E, T> {
         tasks.extend(rest);
     }
 
-    /// First in, first out: a task that waits holds up those behind it, so that order is kept.
+    /// First in, first out: a delayed task holds up the tasks after it, which keeps their order.
     fn complete(&mut self, out: &mut Vec<T>) {
         self.collect();
         let (rounds, stall_from) = (self.rounds, self.faults.stall_from);
@@ -89,7 +89,7 @@ impl<E: Engine<T>, T: Task> Engine<T> for Fault<E, T> {
         self.inner.flush();
     }
 
-    /// The room of the inner engine, less the tasks that wait here.
+    /// The room of the inner engine, less the number of tasks that wait here.
     fn room(&self) -> usize {
         self.inner.room().saturating_sub(self.waiting.len())
     }

@@ -1,8 +1,8 @@
-//! Engines: what runs the cryptography of packets.
+//! Engines, which run the cryptography of packets.
 //!
-//! An engine knows neither packets nor SAs. A [`Task`] gives it a key, a [`Work`] and bytes. All
+//! An engine knows neither packets nor SAs. A [`Task`] provides a key, a [`Work`] and bytes. All
 //! work on headers is done before [`Engine::submit`] and after [`Engine::complete`], so that an
-//! engine can work on the tasks of many SAs at once, later, or on another core.
+//! engine can run the tasks of many SAs together, later, or on another core.
 
 mod at_once;
 mod fault;
@@ -16,32 +16,33 @@ pub use fault::{Fault, Faults};
 
 use std::ops::Range;
 
-/// Runs tasks. It never holds more than a fixed number of them.
+/// Runs tasks, and holds at most a fixed number of them.
 pub trait Engine<T: Task> {
     /// Name of the kind of engine.
     fn name(&self) -> &'static str;
 
-    /// Takes tasks from the front of `tasks`, and leaves those that it has no room for.
+    /// Takes tasks from the front of `tasks`, and leaves the tasks for which the engine has no
+    /// room.
     fn submit(&mut self, tasks: &mut Vec<T>);
 
-    /// Appends finished tasks to `out`. Those of one key come in the order in which they were
-    /// submitted.
+    /// Appends finished tasks to `out`. The tasks of one key are returned in the order in which
+    /// they were submitted.
     fn complete(&mut self, out: &mut Vec<T>);
 
-    /// Finishes tasks that wait for others to be run together with. A worker calls it at the end of
-    /// its round, so that the last packets of a burst do not wait for the next burst.
+    /// Runs the tasks that the engine holds back to form a batch. A worker calls this function at
+    /// the end of its round, so that the last packets of a burst do not wait for the next burst.
     fn flush(&mut self) {}
 
     /// Number of tasks that [`Engine::submit`] takes now.
     fn room(&self) -> usize;
 
-    /// Number of tasks that were taken and not given back.
+    /// Number of tasks that were submitted and not yet returned.
     fn in_flight(&self) -> usize;
 }
 
 /// A packet on its way through an engine.
 pub trait Task {
-    /// The key, the operation, and the bytes that its ranges refer to.
+    /// The key, the operation, and the bytes to which the operation's ranges refer.
     fn parts(&mut self) -> (&Schedule, &Work, &mut [u8]);
 
     /// Notes the result.
@@ -53,20 +54,19 @@ pub trait Task {
 pub struct Work {
     /// The operation.
     pub operation: Operation,
-    /// IV of a block cipher, or in its first 12 bytes the nonce of an AEAD.
+    /// IV of a block cipher; for an AEAD, the nonce in the first 12 bytes.
     pub iv: [u8; 16],
-    /// Bytes that are authenticated but not in the packet in this form: the associated data of an
-    /// AEAD, or those which an HMAC takes behind its range. [`Work::extra`] is the part that
-    /// counts.
+    /// Authenticated bytes that are not in the packet in this form: the associated data of an AEAD,
+    /// or bytes that an HMAC covers after its range. [`Work::extra`] returns the valid part.
     pub extra: [u8; 16],
     /// Number of bytes in `extra`.
     pub extra_len: u8,
-    /// Range that an HMAC authenticates.
+    /// Range of the packet that an HMAC authenticates.
     pub authenticate: Range<u32>,
-    /// Range to encrypt or decrypt.
+    /// Range of the packet to encrypt or decrypt.
     pub cipher: Range<u32>,
-    /// Offset of the ICV. It is not before the end of the other ranges; an AEAD's is at the end of
-    /// `cipher`.
+    /// Offset of the ICV in the packet. The ICV is after the other ranges; for an AEAD it starts at
+    /// the end of `cipher`.
     pub tag: u32,
 }
 
@@ -98,12 +98,12 @@ pub enum Operation {
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It has not been run.
+    /// The task has not been run.
     Pending,
-    /// It was done. The ICV was right if it was to be checked.
+    /// The task was run; for [`Operation::Open`], the ICV was right.
     Done,
     /// The ICV is wrong.
     BadTag,
-    /// The engine could not do it.
+    /// The engine failed to run the task.
     Failed,
 }

@@ -8,12 +8,12 @@ use crate::sa::{Direction, Handle, Locked, Mode, Tunnel};
 use crate::wire::{self, Ip, Payload, Version};
 
 impl<S: Handle> Locked<'_, S> {
-    /// Checks a packet whose headers are `esp`, and appends the job to `jobs`. The packet is
-    /// unchanged until it is finished.
+    /// Checks a packet whose headers are `esp`, and appends the job to `jobs`. The packet is not
+    /// changed before an engine runs the job.
     ///
     /// # Errors
     ///
-    /// The packet is refused and unchanged; the SA has counted it.
+    /// Fails if the packet is refused. It is unchanged, and the SA has counted the refusal.
     #[inline]
     pub fn decap<B: Buffer>(
         &mut self,
@@ -71,14 +71,14 @@ impl<S: Handle> Locked<'_, S> {
 }
 
 impl Layout {
-    /// The destination port of UDP encapsulation.
+    /// The destination port of the UDP encapsulation, if the packet has one.
     #[inline]
     fn port(&self, bytes: &[u8]) -> Option<u16> {
         self.is_udp.then(|| wire::get16(bytes, self.payload_at as usize + 2))
     }
 }
 
-/// Checks a decrypted packet and takes it out of ESP.
+/// Checks a decrypted packet and removes the headers and trailer of ESP.
 #[inline]
 pub(super) fn finish<B: Buffer, S: Handle>(
     locked: &mut Locked<'_, S>,
@@ -103,7 +103,7 @@ pub(super) fn finish<B: Buffer, S: Handle>(
     }
 }
 
-/// The length of the payload in front of padding, pad length and next header.
+/// The length of the payload in front of the padding, and the next header.
 #[inline]
 fn payload(decrypted: &[u8]) -> Result<(usize, u8), Refusal> {
     let Some((front, &[pad, next_header])) = decrypted.split_last_chunk::<TRAILER_LEN>() else {
@@ -183,7 +183,7 @@ fn finish_transport<B: Buffer, S: Handle>(
     Ok(moved as isize)
 }
 
-/// Takes the front away, and what is behind `end`.
+/// Removes the first `front` bytes, and all bytes from `end` on.
 #[inline]
 fn cut<B: Buffer>(buffer: &mut B, front: usize, end: usize) {
     let behind = buffer.bytes().len() - end;

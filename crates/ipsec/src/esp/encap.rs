@@ -13,31 +13,31 @@ use crate::wire::{self, IPPROTO_ESP, IPPROTO_UDP, Ip, Sum, Version, Walk};
 #[derive(Debug)]
 struct Plan {
     ip: Ip,
-    /// Offset behind what stays in front of ESP: the Ethernet header, in transport mode also the IP
-    /// header.
+    /// Offset of the first byte after the headers that stay in front of ESP: the Ethernet header,
+    /// and in transport mode the IP header.
     split: usize,
-    /// Offset of the byte that names the protocol in front of ESP, in transport mode.
+    /// Offset of the byte in front of ESP that names the protocol, in transport mode.
     protocol_at: usize,
     next_header: u8,
-    /// Bytes of the payload with padding for confidentiality of the traffic flow.
+    /// Length in bytes of the payload with padding for traffic flow confidentiality.
     filled: usize,
-    /// Bytes of ESP's padding.
+    /// Length in bytes of ESP's padding.
     pad: usize,
-    /// Bytes to add behind.
+    /// Number of bytes to add at the end; negative to remove them.
     growth: isize,
-    /// Bytes of the new IP packet.
+    /// Length in bytes of the new IP packet.
     total: usize,
     sequence: u64,
     inner: Inner,
 }
 
 impl<S: Handle> Locked<'_, S> {
-    /// Puts a packet into ESP, and appends the job to `jobs`. The frame's bytes behind its IP
-    /// packet are cut off.
+    /// Encapsulates a packet, and appends the job to `jobs`. The frame's bytes after its IP packet
+    /// are cut off.
     ///
     /// # Errors
     ///
-    /// The packet is refused and unchanged; the SA has counted it.
+    /// Fails if the packet is refused. It is unchanged, and the SA has counted the refusal.
     #[inline]
     pub fn encap<B: Buffer>(
         &mut self,
@@ -106,7 +106,7 @@ impl<S: Handle> Locked<'_, S> {
         })
     }
 
-    /// Most bytes of the new IP packet.
+    /// Maximum length in bytes of the new IP packet.
     #[inline]
     fn limit(&self, inner: Version) -> usize {
         let version = if self.sa.outer.ip_len > 0 { self.sa.outer.version } else { inner };
@@ -117,8 +117,8 @@ impl<S: Handle> Locked<'_, S> {
         if self.state.pmtu > 0 { most.min(self.state.pmtu.into()) } else { most }
     }
 
-    /// Bytes of a payload of `len` bytes with padding for confidentiality of the traffic flow, as
-    /// far as `room` allows, and of ESP's padding.
+    /// For a payload of `len` bytes, its length in bytes with padding for traffic flow
+    /// confidentiality, as far as `room` allows, and the length of ESP's padding.
     #[inline]
     fn padding(&self, len: usize, room: usize) -> (usize, usize) {
         let block = self.sa.sizes.block;
@@ -178,7 +178,8 @@ impl<S: Handle> Locked<'_, S> {
         }
     }
 
-    /// Writes the outer IP header, or changes the one there is; returns its family.
+    /// Writes the outer IP header in tunnel mode, or changes the existing one in transport mode;
+    /// returns its family.
     #[inline]
     fn write_ip(&self, plan: &Plan, bytes: &mut [u8]) -> Version {
         let outer = &self.sa.outer;
@@ -219,8 +220,8 @@ impl<S: Handle> Locked<'_, S> {
     }
 }
 
-/// Writes what is behind the payload, in the part that is to be encrypted: padding for
-/// confidentiality of the traffic flow, ESP's padding (RFC 4303, 2.4), its length, next header.
+/// Writes the end of the part to encrypt, after the payload: padding for traffic flow
+/// confidentiality, ESP's padding (RFC 4303, 2.4) and its length, and the next header.
 #[inline]
 fn write_trailer(plan: &Plan, encrypted: &mut [u8]) {
     let inner_len = plan.ip.total - (plan.split - plan.ip.at);
@@ -239,7 +240,8 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, part: &[u8; N]) {
     bytes[at..at + N].copy_from_slice(part);
 }
 
-/// Checks what the engine says, and writes the checksum that covers its work: of UDP in IPv6.
+/// Checks the engine's result. For UDP in IPv6, writes the checksum, which covers the encrypted
+/// bytes.
 #[inline]
 pub(super) fn finish<B: Buffer, S: Handle>(job: &mut Job<B, S>) -> Result<isize, Refusal> {
     if job.status != Status::Done {
@@ -253,7 +255,7 @@ pub(super) fn finish<B: Buffer, S: Handle>(job: &mut Job<B, S>) -> Result<isize,
         let sum = Sum::of(&bytes[ip_at + 8..ip_at + wire::IPV6_LEN]);
         let sum = sum.plus(len).plus(IPPROTO_UDP.into()).plus_sum(Sum::of(&bytes[udp_at..end]));
         let checksum = sum.checksum();
-        // 0 would be no checksum.
+        // A checksum field of 0 means that there is no checksum.
         put(bytes, udp_at + 6, if checksum == [0, 0] { &[0xff, 0xff] } else { &checksum });
     }
     Ok(-(job.sa.sizes.front as isize))

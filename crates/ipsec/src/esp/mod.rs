@@ -1,4 +1,4 @@
-//! Encapsulation and decapsulation: what is done to headers before and after an engine.
+//! Encapsulation and decapsulation: the work on headers before and after an engine.
 
 mod decap;
 mod encap;
@@ -15,7 +15,7 @@ use crate::wire::{IPV6_LEN, Ip, Version};
 
 pub use packet::Esp;
 
-/// A packet with its headers in place, whose cryptography is left to an engine.
+/// A packet with its headers in place, whose cryptography an engine runs.
 #[derive(Debug)]
 pub struct Job<B, S = Arc<Sa>> {
     buffer: B,
@@ -23,27 +23,28 @@ pub struct Job<B, S = Arc<Sa>> {
     work: Work,
     status: Status,
     layout: Layout,
-    /// The whole sequence number.
+    /// The full sequence number.
     sequence: u64,
-    /// The result: bytes by which the first byte moved, or the reason of a refusal.
+    /// Bytes by which the first byte moved, once the packet is completed.
     moved: isize,
+    /// The reason of the refusal, if the packet was refused.
     refusal: Option<Refusal>,
 }
 
-/// Where the headers of an ESP packet are.
+/// Offsets of the headers of an ESP packet, and some of their fields.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     version: Version,
     is_udp: bool,
     /// Traffic class of the IP header in front of ESP.
     class: u8,
-    /// Offset of that header.
+    /// Offset of the IP header in front of ESP.
     ip_at: u8,
-    /// Offset behind the IP header and extension headers: of UDP or ESP.
+    /// Offset of the first byte after the IP header and extension headers: of UDP or ESP.
     payload_at: u32,
     /// Offset of the byte that names the payload's protocol.
     protocol_at: u32,
-    /// Offset behind the IP packet.
+    /// Offset of the end of the IP packet.
     end: u32,
 }
 
@@ -52,21 +53,21 @@ struct Layout {
 pub struct Finished<B, S = Arc<Sa>> {
     /// The packet.
     pub buffer: B,
-    /// Its SA.
+    /// The packet's SA.
     pub sa: S,
     /// Bytes by which the packet's first byte moved, towards its end if positive.
     pub moved: isize,
 }
 
-/// A packet that was refused. It has no plaintext that was encrypted before, and none that should
-/// have been encrypted.
+/// A refused packet. If an engine worked on it, it holds neither decrypted plaintext nor plaintext
+/// that should have been encrypted.
 #[derive(Debug)]
 pub struct Refused<B, S = Arc<Sa>> {
-    /// The packet. If it came from an engine, its protected part is overwritten with zeros.
+    /// The packet. If an engine worked on it, its protected part is overwritten with zeros.
     pub buffer: B,
-    /// The SA that counted it.
+    /// The SA, which counted the refusal.
     pub sa: S,
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
 }
 
@@ -85,7 +86,7 @@ impl Layout {
 }
 
 impl<B, S> Job<B, S> {
-    /// The SA.
+    /// The packet's SA.
     pub fn sa(&self) -> &S {
         &self.sa
     }
@@ -103,11 +104,11 @@ impl<B: Buffer, S: Handle> Task for Job<B, S> {
     }
 }
 
-/// Completes a packet that an engine has given back. `now` is in seconds.
+/// Completes a packet that an engine has returned. `now` is in seconds.
 ///
 /// # Errors
 ///
-/// The engine or the checks refuse the packet; the SA has counted it.
+/// Fails if the engine failed or a check refuses the packet; the SA has counted the refusal.
 pub fn finish<B: Buffer, S: Handle>(
     mut job: Job<B, S>,
     now: u64,
@@ -117,7 +118,7 @@ pub fn finish<B: Buffer, S: Handle>(
     job.into_result()
 }
 
-/// Completes all packets in order, and locks each SA once for its packets that follow each other.
+/// Completes all packets in order. Locks each SA once per run of consecutive packets.
 #[inline]
 pub fn finish_all<B: Buffer, S: Handle>(
     jobs: &mut Vec<Job<B, S>>,
@@ -137,7 +138,7 @@ pub fn finish_all<B: Buffer, S: Handle>(
 }
 
 impl<B: Buffer, S: Handle> Job<B, S> {
-    /// Completes the packet, and notes the result in the job.
+    /// Completes the packet, and stores the result in the job.
     #[inline]
     fn finish(&mut self, locked: &mut Locked<'_, S>) {
         let result = match self.work.operation {
@@ -154,7 +155,7 @@ impl<B: Buffer, S: Handle> Job<B, S> {
         }
     }
 
-    /// Overwrites what is or should be encrypted.
+    /// Overwrites the bytes that are or should be encrypted.
     #[cold]
     fn overwrite(&mut self) {
         let (start, end) = (self.work.cipher.start as usize, self.work.cipher.end as usize);
@@ -174,19 +175,19 @@ impl<B: Buffer, S: Handle> Job<B, S> {
 }
 
 impl<S: Handle> Locked<'_, S> {
-    /// Refuses a packet that cannot be given to [`Locked::encap`] or [`Locked::decap`]; the SA
-    /// counts it.
+    /// Refuses a packet before it gets to [`Locked::encap`] or [`Locked::decap`]; the SA counts the
+    /// refusal.
     #[cold]
     pub fn refuse<B>(&mut self, buffer: B, reason: Refusal) -> Refused<B, S> {
         self.count(reason);
         Refused { buffer, sa: self.sa.clone(), reason }
     }
 
-    /// The work for an ESP packet, from its header on at `at` to its ICV at `tag`.
+    /// The work for an ESP packet whose header is at `at` and whose ICV is at `tag`.
     #[inline]
     fn work(&self, operation: Operation, at: usize, tag: usize, sequence: u64, iv: Iv) -> Work {
         let sa = &**self.sa;
-        // Numbers, and not arrays, because they stay in registers.
+        // Numbers stay in registers, arrays do not.
         let (spi, sequence) = (u128::from(sa.spi) << 96, u128::from(sequence));
         let (extra, extra_len) = match (sa.sizes.is_aead, sa.replay.esn) {
             (true, true) => (spi | sequence << 32, 12),
@@ -216,13 +217,13 @@ impl<S: Handle> Locked<'_, S> {
 /// The IV of a packet.
 #[derive(Debug, Clone, Copy)]
 enum Iv {
-    /// Of a block cipher; 0 if there is none.
+    /// The IV of a block cipher; 0 if the cipher has none.
     Block(u128),
-    /// Of an AEAD: the part of the nonce that is not the salt.
+    /// The IV of an AEAD: the part of the nonce after the salt.
     Counter(u64),
 }
 
-/// Bytes of SPI and sequence number.
+/// Length in bytes of SPI and sequence number.
 pub(crate) const ESP_LEN: usize = 8;
-/// Bytes of pad length and next header.
+/// Length in bytes of pad length and next header.
 const TRAILER_LEN: usize = 2;

@@ -1,4 +1,4 @@
-//! ESP packets, told from others before their SA is known.
+//! ESP packets, recognised before their SA is known.
 
 use crate::refusal::Refusal;
 use crate::sa::SPI_RESERVED_MAX;
@@ -19,13 +19,13 @@ pub struct Esp {
 }
 
 impl Esp {
-    /// Finds the ESP header of an Ethernet frame with up to two VLAN tags. A packet of UDP is taken
-    /// for ESP in UDP, whatever its ports are: its SA knows.
+    /// Finds the ESP header of an Ethernet frame with up to two VLAN tags. A UDP packet is taken
+    /// for ESP in UDP on any port; the SA checks the port later.
     ///
     /// # Errors
     ///
-    /// It is another packet: [`Refusal::Keepalive`] and [`Refusal::Ike`] name those that share
-    /// UDP's port with ESP.
+    /// Fails if the packet is not ESP. [`Refusal::Keepalive`] and [`Refusal::Ike`] are the reasons
+    /// for packets that share ESP's UDP port.
     #[inline]
     pub fn of_frame(bytes: &[u8]) -> Result<Esp, Refusal> {
         let ip = Ip::of_frame(bytes)?;
@@ -79,7 +79,7 @@ impl Esp {
     }
 }
 
-/// The offset of ESP in a UDP packet at `at`, in an IP packet that ends at `end`.
+/// The offset of ESP in the UDP packet at `at`, in an IP packet that ends at `end`.
 #[inline]
 fn in_udp(bytes: &[u8], at: usize, end: usize) -> Result<usize, Refusal> {
     if at + UDP_LEN > end {

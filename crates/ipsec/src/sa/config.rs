@@ -1,4 +1,4 @@
-//! The description of an SA, and its mistakes.
+//! The description of an SA, and errors in it.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use super::lifetime::Lifetime;
 use crate::suite::{KeyError, Keys, Suite};
 use crate::table::Selector;
 
-/// The description of an SA. [`Config::inbound`] and [`Config::outbound`] have defaults for the
-/// rest.
+/// The description of an SA. [`Config::inbound`] and [`Config::outbound`] set defaults for the
+/// fields that they do not take.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Security parameters index: not 0 to 255.
@@ -43,18 +43,18 @@ pub struct Config {
 /// Whether an SA sends or receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// It decapsulates.
+    /// The SA decapsulates.
     Inbound,
-    /// It encapsulates.
+    /// The SA encapsulates.
     Outbound,
 }
 
 /// Tunnel or transport mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// ESP protects an IP packet, behind an outer header of its own.
+    /// ESP protects a whole IP packet, after an outer IP header of its own.
     Tunnel(Tunnel),
-    /// ESP protects the payload of the IP packet that it is in.
+    /// ESP protects the payload of the IP packet, and keeps the IP header.
     Transport,
 }
 
@@ -63,16 +63,16 @@ pub enum Mode {
 pub struct Tunnel {
     /// DSCP of the outer header.
     pub dscp: Dscp,
-    /// The DSCP of the outer header replaces the inner one on decapsulation.
+    /// Whether the DSCP of the outer header replaces the inner one on decapsulation.
     pub decap_dscp: bool,
-    /// ECN passes between the headers (RFC 6040). Otherwise the outer one is Not-ECT.
+    /// Whether ECN passes between the headers (RFC 6040). Otherwise the outer header is Not-ECT.
     pub ecn: bool,
     /// Don't Fragment in an outer IPv4 header.
     pub df: Df,
     /// TTL or hop limit of the outer header.
     pub hop_limit: u8,
-    /// Inner packets are padded to a multiple of this number of bytes, so that their lengths tell
-    /// less (traffic flow confidentiality, RFC 4303, 2.7). 0 and 1 are none.
+    /// Inner packets are padded to a multiple of this number of bytes, so that their lengths reveal
+    /// less (traffic flow confidentiality, RFC 4303, 2.7). 0 and 1: no padding.
     pub tfc_padding: u16,
 }
 
@@ -92,16 +92,16 @@ impl Default for Tunnel {
 /// DSCP of the outer header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dscp {
-    /// The one of the inner header.
+    /// Copied from the inner header.
     Copy,
-    /// This one, 0 to 63.
+    /// This value, 0 to 63.
     Set(u8),
 }
 
 /// Don't Fragment in the outer IPv4 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Df {
-    /// As in the inner IPv4 header; set for IPv6, which routers do not fragment.
+    /// Copied from the inner IPv4 header; set for IPv6, which routers do not fragment.
     Copy,
     /// Always set.
     Set,
@@ -109,7 +109,7 @@ pub enum Df {
     Clear,
 }
 
-/// Ports of the UDP encapsulation, as they are in packets of this SA.
+/// UDP ports in the encapsulated packets of an SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encapsulation {
     /// Source port.
@@ -121,11 +121,13 @@ pub struct Encapsulation {
 /// Sequence numbers of an SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replay {
-    /// Sequence numbers that an inbound SA tells apart: 0 is no protection, else 32 to 4096.
+    /// Size of the window in which an inbound SA detects replayed sequence numbers: 32 to 4096; 0:
+    /// no protection.
     pub window: u32,
-    /// Sequence numbers of 64 bits, of which packets have the lower half (RFC 4303, 2.2.1).
+    /// Whether sequence numbers have 64 bits, of which packets carry the lower half (RFC 4303,
+    /// 2.2.1).
     pub esn: bool,
-    /// The last number sent, or the highest one received. 0 for a new SA.
+    /// The last sequence number sent, or the highest one received. 0 for a new SA.
     pub last: u64,
 }
 
@@ -160,11 +162,11 @@ impl Config {
         Config { direction: Direction::Outbound, ..Config::inbound(spi, source, to, suite, keys) }
     }
 
-    /// Checks everything but the lengths of keys.
+    /// Checks all values but the lengths of keys.
     ///
     /// # Errors
     ///
-    /// The first thing that can't be.
+    /// Fails with the first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.spi <= SPI_RESERVED_MAX {
             return Err(ConfigError::ReservedSpi(self.spi));
@@ -217,40 +219,40 @@ impl Config {
     }
 }
 
-/// Descriptions that can't be of an SA.
+/// Errors in the description of an SA.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The SPI is reserved.
-    #[error("SPI {0} is reserved: an SA's is 256 or higher")]
+    #[error("SPI {0} is reserved: the SPI of an SA is 256 or higher")]
     ReservedSpi(u32),
-    /// Addresses of different families.
-    #[error("source {from} and destination {to} are not of the same family")]
+    /// The addresses have different families.
+    #[error("source {from} and destination {to} have different address families")]
     Families {
         /// Outer source address.
         from: IpAddr,
         /// Outer destination address.
         to: IpAddr,
     },
-    /// An address is missing.
-    #[error("{0} is no address of an SA: both ends need one")]
+    /// An address is unspecified.
+    #[error("{0} is not a valid end of an SA: source and destination need addresses")]
     Unspecified(IpAddr),
     /// The keys don't fit the suite.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The window has an impossible size.
-    #[error("a replay window has 32 to 4096 sequence numbers, or 0 for no protection; not {0}")]
+    /// The size of the window is invalid.
+    #[error("a replay window must have 32 to 4096 numbers, or 0 for no protection, not {0}")]
     Window(u32),
-    /// Extended sequence numbers can't be told without a window.
+    /// Extended sequence numbers can't be recovered without a window.
     #[error("an inbound SA with extended sequence numbers needs a replay window")]
     EsnWithoutWindow,
-    /// The last sequence number is not one of 32 bits.
+    /// The last sequence number does not fit 32 bits, and the SA does not use extended ones.
     #[error("sequence number {0} needs extended sequence numbers")]
     SequenceTooHigh(u64),
     /// A soft limit is not below its hard limit.
     #[error("the soft limit of {soft} {unit} is not below the hard limit of {hard}")]
     SoftAboveHard {
-        /// What is limited.
+        /// The limited quantity: `bytes`, `packets` or `seconds`.
         unit: &'static str,
         /// Soft limit.
         soft: u64,
@@ -261,17 +263,17 @@ pub enum ConfigError {
     #[error("a port of the UDP encapsulation is 0")]
     PortZero,
     /// The DSCP has more than 6 bits.
-    #[error("a DSCP is 0 to 63, not {0}")]
+    #[error("a DSCP must be 0 to 63, not {0}")]
     Dscp(u8),
-    /// No packet of the tunnel would arrive.
-    #[error("the hop limit of a tunnel is at least 1")]
+    /// The hop limit is 0, with which no packet of the tunnel would arrive.
+    #[error("the hop limit of a tunnel must be at least 1")]
     HopLimit,
-    /// The path's MTU is below the least that its family allows.
-    #[error("the path's MTU is at least {smallest} bytes, not {pmtu}")]
+    /// The path MTU is below the minimum of its address family.
+    #[error("the path MTU must be at least {smallest} bytes, not {pmtu}")]
     Pmtu {
-        /// The MTU that was given.
+        /// The given MTU.
         pmtu: u16,
-        /// The least that is allowed.
+        /// The smallest allowed MTU.
         smallest: u16,
     },
 }
@@ -283,5 +285,5 @@ const WINDOW_MAX: u32 = 4096;
 const DSCP_MAX: u8 = 63;
 /// RFC 791: every IPv4 module must forward packets of 68 bytes.
 const PMTU_MIN_V4: u16 = 68;
-/// RFC 8200: every link of IPv6 has an MTU of at least 1280 bytes.
+/// RFC 8200: every IPv6 link has an MTU of at least 1280 bytes.
 const PMTU_MIN_V6: u16 = 1280;

@@ -2,23 +2,23 @@
 
 use super::config::ConfigError;
 
-/// When an SA should be replaced, and when it ends.
+/// Limits at which an SA should be replaced, and at which it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// Reaching one of these is an event: time for new keys.
+    /// An SA that reaches one of these limits needs new keys, and reports an event.
     pub soft: Limits,
-    /// Reaching one of these ends the SA.
+    /// An SA that reaches one of these limits ends.
     pub hard: Limits,
 }
 
-/// Limits of an SA. `None` is no limit.
+/// Limits of an SA. `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Bytes of IP packets, without what ESP adds.
+    /// Bytes of IP packets, excluding ESP overhead.
     pub bytes: Option<u64>,
-    /// Packets.
+    /// Number of packets.
     pub packets: Option<u64>,
-    /// Seconds after the SA was made.
+    /// Seconds since the SA was made.
     pub seconds: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Lifetime {
     }
 }
 
-/// Limits with the time as a moment, and the highest number instead of none.
+/// Limits as numbers, with the time as a moment, and with the highest number for no limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub(super) bytes: u64,
@@ -57,7 +57,7 @@ impl Ends {
         }
     }
 
-    /// The earlier end of each kind.
+    /// The lower of the two limits of each kind.
     pub(super) fn first(self, other: Ends) -> Ends {
         Ends {
             bytes: self.bytes.min(other.bytes),

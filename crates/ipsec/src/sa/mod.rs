@@ -45,26 +45,27 @@ pub struct Sa {
     pub(crate) outer: Outer,
     pub(crate) schedule: Schedule,
     pub(crate) sizes: Sizes,
-    /// The last sequence number there is, and the one from which on time is short.
+    /// The highest possible sequence number.
     sequence_last: u64,
+    /// The sequence number from which on the SA needs new keys.
     sequence_soft: u64,
     lifetime: Lifetime,
     soft: Ends,
     hard: Ends,
     added: u64,
     pub(crate) iv_source: IvSource,
-    /// [`Events`] not taken yet, and flags of reached limits.
+    /// [`Events`] that were not taken yet, and flags of reached limits.
     events: AtomicU8,
     state: Mutex<State>,
 }
 
-/// Makes the IVs of sent packets from their sequence numbers.
+/// The way in which the IVs of sent packets are made from their sequence numbers.
 #[derive(Debug)]
 pub(crate) enum IvSource {
     /// Packets have no IV, or the SA only receives.
     None,
-    /// The sequence number XOR a random number, for an AEAD. Sequence numbers begin again after a
-    /// restart, and under the same key they make other nonces then.
+    /// The sequence number XOR a random number, for an AEAD. After a restart, sequence numbers
+    /// begin again, but another random number gives other nonces under the same key.
     Masked(u64),
     /// The sequence number encrypted with a random key, for CBC, whose IVs must be unpredictable.
     Encrypted(Box<Aes128>),
@@ -76,9 +77,9 @@ pub(crate) struct Sizes {
     pub(crate) is_aead: bool,
     pub(crate) iv: usize,
     pub(crate) icv: usize,
-    /// The encrypted part is a multiple of this.
+    /// The length of the encrypted part is a multiple of this number.
     pub(crate) block: usize,
-    /// All that encapsulation adds in front.
+    /// Bytes that encapsulation adds in front.
     pub(crate) front: usize,
 }
 
@@ -89,12 +90,12 @@ pub(crate) struct State {
     pub(crate) sent: u64,
     pub(crate) window: Window,
     pub(crate) pmtu: u16,
-    /// Where the peer's packets come from, if they come in UDP.
+    /// Address and UDP port from which the peer's packets come, with UDP encapsulation.
     pub(crate) peer: Option<(IpAddr, u16)>,
     bytes: u64,
     packets: u64,
     used: u64,
-    /// The next limits to look at: the soft and the hard ones, then the hard ones.
+    /// The next limits to check: first the soft and the hard ones, later the hard ones only.
     next: Ends,
     refused: Counters,
 }
@@ -105,46 +106,46 @@ pub(crate) struct State {
 pub struct Statistics {
     /// IP packets encapsulated or decapsulated.
     pub packets: u64,
-    /// Their bytes, without what ESP adds.
+    /// Bytes of these IP packets, excluding ESP overhead.
     pub bytes: u64,
-    /// When the SA was made, in the caller's seconds.
+    /// Time at which the SA was made, in the caller's seconds.
     pub added: u64,
-    /// When it had its last packet; 0 if it had none.
+    /// Time of the last packet, in the caller's seconds; 0 if there was none.
     pub used: u64,
     /// The last sequence number sent, or the highest one received.
     pub sequence: u64,
-    /// Where the peer's packets come from, if they come in UDP.
+    /// Address and UDP port from which the peer's packets come, with UDP encapsulation.
     pub peer: Option<(IpAddr, u16)>,
-    /// MTU of the path; 0 if it is not limited.
+    /// Path MTU in bytes; 0: no limit.
     pub pmtu: u16,
-    /// Packets that were refused, by reason.
+    /// Number of refused packets, by reason.
     pub refused: Counters,
 }
 
 /// Events of an SA since the last call of [`Sa::take_events`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {
-    /// A soft limit was reached, or few sequence numbers are left: time for new keys.
+    /// A soft limit was reached, or few sequence numbers are left: the SA needs new keys.
     pub soft: bool,
     /// A hard limit was reached: the SA refuses all packets.
     pub hard: bool,
-    /// The peer's UDP address is another one, behind its NAT.
+    /// The peer's UDP address behind its NAT changed.
     pub mapping: bool,
 }
 
 impl Events {
-    /// Whether nothing happened.
+    /// Whether there were no events.
     pub fn is_empty(self) -> bool {
         self == Events::default()
     }
 }
 
 impl Sa {
-    /// An SA that is in no [`Table`](crate::Table). `now` is in seconds, from any moment on.
+    /// An SA outside of any [`Table`](crate::Table). `now` is in seconds since any fixed moment.
     ///
     /// # Errors
     ///
-    /// The first thing in the description that can't be.
+    /// Fails with the first invalid value in the description.
     pub fn new(id: u32, config: Config, now: u64) -> Result<Sa, ConfigError> {
         config.check()?;
         let outer = Outer::new(&config);
@@ -245,7 +246,7 @@ impl Sa {
         self.encapsulation
     }
 
-    /// The group of policies that the SA serves.
+    /// The number by which policies name the SA ([`Action::Protect`](crate::Action::Protect)).
     pub fn reqid(&self) -> u32 {
         self.reqid
     }
@@ -255,7 +256,7 @@ impl Sa {
         self.lifetime
     }
 
-    /// Keys, prepared.
+    /// The prepared keys.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
@@ -278,12 +279,12 @@ impl Sa {
         }
     }
 
-    /// Another MTU of the path, as routers report it. 0 is no limit.
+    /// Sets the path MTU in bytes, as reported by routers. 0: no limit.
     pub fn set_pmtu(&self, pmtu: u16) {
         self.state.lock().pmtu = pmtu;
     }
 
-    /// Notes limits of time that have passed, also without packets.
+    /// Checks the time limits, even if no packets arrive.
     pub fn expire(&self, now: u64) {
         if now >= self.soft.at.min(self.hard.at) {
             self.note_limits(&mut self.state.lock(), now);
@@ -315,13 +316,13 @@ impl Sa {
         self.events.load(Ordering::Relaxed) & (EXPIRED | DYING) != 0
     }
 
-    /// The SA with its state, for a run of packets. `now` is in seconds.
+    /// Locks the state of the SA, for a run of packets. `now` is in seconds.
     #[inline]
     pub fn lock<'a>(self: &'a Arc<Self>, now: u64) -> Locked<'a> {
         Locked::new(self, now)
     }
 
-    /// Notes limits that were reached; returns whether the SA goes on.
+    /// Notes limits that were reached; returns whether the SA is still alive.
     #[cold]
     fn note_limits(&self, state: &mut State, now: u64) -> bool {
         let State { bytes, packets, .. } = *state;
@@ -336,7 +337,7 @@ impl Sa {
         true
     }
 
-    /// Notes an event that happens once.
+    /// Notes an event that is reported only once.
     #[cold]
     fn note(&self, event: u8, forever: u8) {
         if self.events.fetch_or(forever, Ordering::Relaxed) & forever == 0 {
@@ -345,13 +346,13 @@ impl Sa {
     }
 }
 
-/// What a [`Job`](crate::Job) has of its SA: each job has a clone.
+/// The reference to an SA in a [`Job`](crate::Job); each job has a clone.
 pub trait Handle: Clone + Deref<Target = Sa> {}
 
 impl<T: Clone + Deref<Target = Sa>> Handle for T {}
 
-/// A handle for the jobs of one thread. A clone of it costs a tenth of an `Arc`'s, which is much of
-/// what a packet's headers cost.
+/// A handle for the jobs of one thread. Cloning it costs a tenth of cloning an `Arc`, whose cost is
+/// a large part of the work on a packet's headers.
 #[derive(Debug, Clone)]
 #[expect(clippy::redundant_allocation, reason = "the outer count is the one without atomics")]
 pub struct LocalSa(Rc<Arc<Sa>>);
@@ -371,8 +372,7 @@ impl Deref for LocalSa {
     }
 }
 
-/// An SA whose state is locked: for the packets of a burst that have the same SA, one after
-/// another.
+/// An SA whose state is locked, for consecutive packets of the SA in a burst.
 #[derive(Debug)]
 pub struct Locked<'a, S = Arc<Sa>> {
     pub(crate) sa: &'a S,
@@ -387,13 +387,13 @@ impl<'a, S: Handle> Locked<'a, S> {
         self.sa
     }
 
-    /// As [`Sa::lock`], by any handle.
+    /// Like [`Sa::lock`], for any handle.
     #[inline]
     pub fn new(sa: &'a S, now: u64) -> Locked<'a, S> {
         Locked { sa, state: sa.state.lock(), now }
     }
 
-    /// Refuses a packet of an SA that has ended.
+    /// Fails if the SA has ended.
     #[inline]
     pub(crate) fn check_alive(&mut self) -> Result<(), Refusal> {
         let State { bytes, packets, next, .. } = *self.state;
@@ -438,7 +438,7 @@ impl<'a, S: Handle> Locked<'a, S> {
         }
     }
 
-    /// Notes where a packet came from whose integrity is known.
+    /// Notes the source of a packet whose integrity is known.
     #[inline]
     pub(crate) fn note_peer(&mut self, address: IpAddr, port: u16) {
         if self.state.peer.is_some_and(|peer| peer != (address, port)) {
@@ -472,7 +472,7 @@ fn random<const N: usize>(suite: Suite) -> Result<[u8; N], KeyError> {
     Ok(bytes)
 }
 
-/// Seven eighths of the numbers of 32 bits: there is time left for new keys.
+/// Seven eighths of the 32-bit numbers, which leaves time to agree on new keys.
 const SEQUENCE_SOFT: u64 = 7 << 29;
 
 const SOFT: u8 = 1;

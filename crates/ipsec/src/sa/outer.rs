@@ -1,4 +1,4 @@
-//! The headers that an outbound SA puts in front, prepared once.
+//! The headers that an outbound SA puts in front of packets, prepared once.
 
 use std::net::IpAddr;
 
@@ -8,22 +8,22 @@ use crate::wire::{self, IPV4_LEN, IPV6_LEN, Sum, UDP_LEN, Version};
 /// Outer IP header (in tunnel mode) and UDP header (with encapsulation).
 #[derive(Debug)]
 pub(crate) struct Outer {
-    /// The IP header with what is the same in each packet.
+    /// The IP header, with the fields that are the same in each packet.
     bytes: [u8; IPV6_LEN],
-    /// UDP's ports.
+    /// UDP source and destination port.
     ports: [u8; 4],
-    /// Bytes of the IP header, 0 in transport mode.
+    /// Length in bytes of the IP header; 0 in transport mode.
     pub(crate) ip_len: usize,
-    /// Bytes of the UDP header, 0 without encapsulation.
+    /// Length in bytes of the UDP header; 0 without UDP encapsulation.
     pub(crate) udp_len: usize,
-    /// Sum of the IPv4 header's words that are the same in each packet.
+    /// Sum of the IPv4 header's words that are the same in each packet, for the checksum.
     sum: Sum,
     /// Family of the outer header in tunnel mode.
     pub(crate) version: Version,
     pub(crate) tunnel: Tunnel,
 }
 
-/// What of an inner header counts for the outer one.
+/// The fields of an inner header that the outer header depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inner {
     pub(crate) traffic_class: u8,
@@ -84,8 +84,8 @@ impl Outer {
         header
     }
 
-    /// The UDP header in front of a payload, `len` bytes together. The checksum is 0, which IPv4
-    /// allows and IPv6 needs to be replaced.
+    /// The UDP header of a UDP packet of `len` bytes. The checksum is 0, which IPv4 allows; for
+    /// IPv6 it must be replaced.
     #[inline]
     pub(crate) fn udp(&self, len: usize) -> [u8; UDP_LEN] {
         let mut header = [0; UDP_LEN];

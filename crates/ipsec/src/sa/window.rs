@@ -2,22 +2,22 @@
 
 use crate::refusal::Refusal;
 
-/// Which of the last sequence numbers were received: a ring of bits, whose words are cleared as the
+/// A set of the sequence numbers received last: a ring of bits, whose words are cleared when the
 /// window moves over them (RFC 6479).
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// The highest number received.
+    /// The highest sequence number received.
     top: u64,
-    /// Numbers that are told apart. 0 is no protection.
+    /// Size of the window in sequence numbers. 0: no protection.
     size: u64,
     esn: bool,
-    /// Bits of numbers above `top` are 0 in its word. There is one word more than the window needs,
-    /// and their number is a power of two.
+    /// In the word of `top`, the bits of numbers above `top` are 0. There is at least one word more
+    /// than the window needs, and the number of words is a power of two.
     words: Box<[u64]>,
 }
 
 impl Window {
-    /// A window of `size` numbers, of which those up to `last` count as received.
+    /// A window of `size` numbers. All numbers up to `last` count as received.
     pub fn new(size: u32, esn: bool, last: u64) -> Window {
         let size = u64::from(size);
         let count = match size {
@@ -32,17 +32,17 @@ impl Window {
         window
     }
 
-    /// The highest number received.
+    /// The highest sequence number received.
     pub fn top(&self) -> u64 {
         self.top
     }
 
-    /// The whole sequence number of which a packet has the lower half, and whether it could be
-    /// accepted. This is a first check, before the integrity of the packet is known.
+    /// The full sequence number of a packet, inferred from the lower half that the packet carries.
+    /// This is a first check, before the integrity of the packet is known.
     ///
     /// # Errors
     ///
-    /// The number was received before, is outside of the window, or can't be.
+    /// Fails if the number was received before, is outside of the window, or is impossible.
     #[inline]
     pub fn infer(&self, low: u32) -> Result<u64, Refusal> {
         let sequence = if self.esn { self.extend(low)? } else { u64::from(low) };
@@ -53,11 +53,11 @@ impl Window {
         Ok(sequence)
     }
 
-    /// Accepts a number from a packet whose integrity is known.
+    /// Accepts the sequence number of a packet whose integrity is known.
     ///
     /// # Errors
     ///
-    /// The number was received before, or is outside of the window by now.
+    /// Fails if the number has been received since, or is outside of the window by now.
     #[inline]
     pub fn accept(&mut self, sequence: u64) -> Result<(), Refusal> {
         self.check(sequence)?;
@@ -73,7 +73,8 @@ impl Window {
         Ok(())
     }
 
-    /// RFC 4303, A2.2: the half above `low` with which the number is nearest to the window.
+    /// The full number for the lower half `low`: the upper half is the one with which the number is
+    /// nearest to the window (RFC 4303, A2.2).
     #[inline]
     fn extend(&self, low: u32) -> Result<u64, Refusal> {
         let (high, top_low) = (self.top >> 32, self.top as u32);

@@ -1,4 +1,4 @@
-//! Policies, found by the packet they are for.
+//! Lookup of the policy for a packet.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use rustc_hash::FxBuildHasher;
 use super::selector::{Flow, Key, Mask};
 use super::{Policy, TableError};
 
-/// All policies, grouped by the bits that their selectors compare: a lookup takes one hash for each
-/// group, and few gateways have more than some groups.
+/// All policies, grouped by the bits that their selectors compare. A lookup computes one hash for
+/// each group, and gateways rarely have more than a few groups.
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
-    /// Ordered by the best priority of the group.
+    /// Groups, ordered by their lowest priority number.
     groups: Vec<Group>,
     count: usize,
 }
@@ -19,9 +19,9 @@ pub(super) struct Classifier {
 #[derive(Debug)]
 struct Group {
     mask: Mask,
-    /// The lowest number among its policies.
+    /// The lowest priority number of the group's policies.
     best: u32,
-    /// Policies with the same key, the lowest priority number first.
+    /// Policies by key; policies with the same key are ordered by priority number.
     policies: HashMap<Key, Vec<Policy>, FxBuildHasher>,
 }
 
@@ -79,7 +79,7 @@ impl Classifier {
         Some(removed)
     }
 
-    /// The policy of a packet: of all that match, the one with the lowest priority number.
+    /// The policy for a packet: the matching one with the lowest priority number.
     #[inline]
     pub(super) fn find(&self, flow: &Flow) -> Option<&Policy> {
         let mut found: Option<&Policy> = None;
@@ -100,7 +100,7 @@ impl Classifier {
         found
     }
 
-    /// All policies, in no order.
+    /// All policies, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.groups.iter().flat_map(|group| group.policies.values().flatten())
     }

@@ -1,4 +1,4 @@
-//! All SAs and policies, for lookups while they come and go.
+//! The table of SAs and policies, for lookups while they are added and removed.
 
 mod classifier;
 mod selector;
@@ -17,22 +17,22 @@ use classifier::Classifier;
 pub(crate) use selector::number;
 pub use selector::{Flow, Prefix, Selector};
 
-/// SAs by number, by SPI and by policy.
+/// SAs, found by number, by SPI and by policy.
 ///
-/// Workers look up by a [`View`], one for each burst. Changes take a short time, in which no view
-/// can be had: they allocate nothing that grows with the table.
+/// Workers look SAs up in a [`View`], one for each burst. Changes block views only briefly: they
+/// allocate nothing that grows with the table.
 #[derive(Debug)]
 pub struct Table {
     contents: RwLock<Contents>,
     limits: TableLimits,
 }
 
-/// Most entries of a [`Table`].
+/// Maximum sizes of a [`Table`].
 #[derive(Debug, Clone, Copy)]
 pub struct TableLimits {
-    /// Most SAs.
+    /// Maximum number of SAs.
     pub sas: usize,
-    /// Most policies.
+    /// Maximum number of policies.
     pub policies: usize,
 }
 
@@ -42,34 +42,34 @@ impl Default for TableLimits {
     }
 }
 
-/// What to do with packets that are to be sent.
+/// A policy: an action for the packets to send that a selector matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Which packets.
+    /// The packets to which the policy applies.
     pub selector: Selector,
-    /// Of several policies for a packet, the one with the lowest number counts.
+    /// If several policies match a packet, the lowest number wins.
     pub priority: u32,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
-/// What a policy does.
+/// The action of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Encapsulate by the newest outbound SA with this reqid.
+    /// Encapsulate the packet with the newest usable outbound SA that has this reqid.
     Protect(u32),
-    /// Leave as it is.
+    /// Let the packet through unprotected.
     Bypass,
-    /// Drop.
+    /// Drop the packet.
     Discard,
 }
 
-/// What becomes of a packet that is to be sent.
+/// The decision for a packet to send.
 #[derive(Debug)]
 pub enum Outbound<'a> {
-    /// It is encapsulated by this SA.
+    /// The packet is encapsulated with this SA.
     Protect(&'a Arc<Sa>),
-    /// It is left as it is.
+    /// The packet passes unprotected.
     Bypass,
 }
 
@@ -85,11 +85,11 @@ struct Contents {
     last_id: u32,
 }
 
-/// A change of a table that can't be.
+/// Reasons for refusing a change of a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The description of the SA is wrong.
+    /// The description of the SA is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Another inbound SA has the same SPI and destination.
@@ -100,17 +100,17 @@ pub enum TableError {
         /// The outer destination.
         destination: IpAddr,
     },
-    /// The table has as many SAs as it may have.
-    #[error("there are {0} SAs, and no more fit")]
+    /// The table has the maximum number of SAs.
+    #[error("the table is full: it has {0} SAs")]
     Full(usize),
-    /// The table has as many policies as it may have.
-    #[error("there are {0} policies, and no more fit")]
+    /// The table has the maximum number of policies.
+    #[error("the table is full: it has {0} policies")]
     PoliciesFull(usize),
-    /// The selector of a policy can't be.
-    #[error("the selector has prefixes of two families, or longer than an address")]
+    /// The selector of a policy or SA is invalid.
+    #[error("the selector's prefixes have different families, or are longer than an address")]
     Selector,
     /// Another policy has the same selector and priority.
-    #[error("there is a policy with this selector and priority {0}")]
+    #[error("there is already a policy with this selector and priority {0}")]
     PolicyExists(u32),
 }
 
@@ -124,12 +124,12 @@ impl Table {
         Table { contents: RwLock::new(contents), limits }
     }
 
-    /// Adds an SA and gives it a number. It can be used at once, and so can older ones for the same
-    /// peer: they stay until they are removed. `now` is in seconds.
+    /// Adds an SA and gives it a number. The SA can be used at once. Older SAs of the same peer
+    /// stay usable until they are removed. `now` is in seconds.
     ///
     /// # Errors
     ///
-    /// The SA can't be, its SPI is taken, or the table is full.
+    /// Fails if the SA is invalid, if its SPI is taken, or if the table is full.
     pub fn add(&self, config: Config, now: u64) -> Result<Arc<Sa>, TableError> {
         config.check()?;
         let (spi, destination, direction) = (config.spi, config.destination, config.direction);
@@ -160,7 +160,7 @@ impl Table {
         Ok(sa)
     }
 
-    /// Removes an SA. Packets of it that are in an engine are still completed.
+    /// Removes an SA. The SA's packets that are in an engine are still completed.
     pub fn remove(&self, id: u32) -> Option<Arc<Sa>> {
         let mut contents = self.contents.write();
         let sa = contents.by_id.remove(&id)?;
@@ -206,32 +206,32 @@ impl Table {
         contents.policies.add(policy)
     }
 
-    /// Removes the policy with the selector and priority of this one.
+    /// Removes the policy that has the selector and priority of `policy`.
     pub fn remove_policy(&self, policy: &Policy) -> Option<Policy> {
         self.contents.write().policies.remove(policy)
     }
 
-    /// All policies, the lowest priority number first.
+    /// All policies, ordered by priority number.
     pub fn policies(&self) -> Vec<Policy> {
         let mut policies: Vec<Policy> = self.contents.read().policies.iter().copied().collect();
         policies.sort_by_key(|policy| policy.priority);
         policies
     }
 
-    /// All SAs, by number.
+    /// All SAs, ordered by number.
     pub fn list(&self) -> Vec<Arc<Sa>> {
         let mut sas: Vec<Arc<Sa>> = self.contents.read().by_id.values().map(Arc::clone).collect();
         sas.sort_by_key(|sa| sa.id);
         sas
     }
 
-    /// Numbers of SAs and of policies.
+    /// The number of SAs, and the number of policies.
     pub fn counts(&self) -> (usize, usize) {
         let contents = self.contents.read();
         (contents.by_id.len(), contents.policies.len())
     }
 
-    /// Notes limits of time that have passed, and returns what happened to SAs since the last call.
+    /// Checks all time limits, and returns the SAs with events since the last call.
     pub fn expire(&self, now: u64) -> Vec<(Arc<Sa>, Events)> {
         let sas = self.list().into_iter();
         let events = sas.map(|sa| {
@@ -242,7 +242,7 @@ impl Table {
         events.filter(|(_, events)| !events.is_empty()).collect()
     }
 
-    /// The table as it is now, for the lookups of a burst. Changes wait until it is dropped.
+    /// A view of the table, for the lookups of a burst. Changes wait until it is dropped.
     #[inline]
     pub fn read(&self) -> View<'_> {
         View(self.contents.read())
@@ -250,7 +250,7 @@ impl Table {
 }
 
 impl Contents {
-    /// A number that no SA has, and none had until all others were used.
+    /// A number that no SA has. Numbers are used again only after all others were used.
     fn next_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);
@@ -261,22 +261,22 @@ impl Contents {
     }
 }
 
-/// A [`Table`] that does not change.
+/// A [`Table`], locked against changes.
 #[derive(Debug)]
 pub struct View<'a>(RwLockReadGuard<'a, Contents>);
 
 impl View<'_> {
-    /// The SA with a number.
+    /// The SA with this number.
     #[inline]
     pub fn by_id(&self, id: u32) -> Option<&Arc<Sa>> {
         self.0.by_id.get(&id)
     }
 
-    /// The SA of a received packet.
+    /// The inbound SA of a received packet.
     ///
     /// # Errors
     ///
-    /// [`Refusal::UnknownSpi`].
+    /// [`Refusal::UnknownSpi`] if no SA has the SPI and outer destination of the packet.
     #[inline]
     pub fn inbound(&self, esp: &Esp) -> Result<&Arc<Sa>, Refusal> {
         self.0.inbound.get(&esp.key()).ok_or(Refusal::UnknownSpi)
@@ -302,12 +302,12 @@ impl View<'_> {
         }
     }
 
-    /// The newest outbound SA with a reqid; one whose soft limit was reached only if there is no
-    /// other.
+    /// The newest outbound SA with this reqid. SAs that have reached a soft limit are used only if
+    /// there is no other.
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoSa`].
+    /// [`Refusal::NoSa`] if no SA with this reqid is usable.
     #[inline]
     pub fn newest(&self, reqid: u32) -> Result<&Arc<Sa>, Refusal> {
         let same = self.0.outbound.get(&reqid).ok_or(Refusal::NoSa)?;

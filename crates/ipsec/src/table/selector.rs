@@ -1,24 +1,24 @@
-//! Selectors: which packets a policy or an SA is for.
+//! Selectors, which match the packets of a policy or an SA.
 
 use std::net::IpAddr;
 
 use crate::refusal::Refusal;
 use crate::wire::{self, Ip};
 
-/// What policies look at in a packet.
+/// The fields of a packet that policies match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// IPv6, not IPv4.
+    /// Whether the packet is IPv6, not IPv4.
     pub is_v6: bool,
-    /// Source address; one of IPv4 is a number of 32 bits.
+    /// Source address; an IPv4 address is in the low 32 bits.
     pub source: u128,
-    /// Destination address; one of IPv4 is a number of 32 bits.
+    /// Destination address; an IPv4 address is in the low 32 bits.
     pub destination: u128,
-    /// Protocol behind all extension headers.
+    /// Protocol after all extension headers.
     pub protocol: u8,
-    /// Source port, or 0 if the protocol has none or the packet is a later fragment.
+    /// Source port; 0 if the protocol has no ports or the packet is not the first fragment.
     pub source_port: u16,
-    /// Destination port, as the source port.
+    /// Destination port; 0 as for the source port.
     pub destination_port: u16,
 }
 
@@ -27,7 +27,7 @@ impl Flow {
     ///
     /// # Errors
     ///
-    /// It is no whole IP packet.
+    /// Fails if the frame is not a complete IP packet.
     #[inline]
     pub fn of_frame(bytes: &[u8]) -> Result<Flow, Refusal> {
         let ip = Ip::of_frame(bytes)?;
@@ -35,45 +35,45 @@ impl Flow {
     }
 }
 
-/// Addresses that begin with the same bits.
+/// A range of addresses that begin with the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// An address with this prefix.
+    /// Any address of the range.
     pub address: IpAddr,
-    /// Number of bits.
+    /// Number of bits that all addresses share.
     pub len: u8,
 }
 
-/// Packets of one family, by addresses, protocol and ports.
+/// A set of packets of one address family, given by addresses, protocol and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selector {
     /// Source addresses.
     pub source: Prefix,
-    /// Destination addresses, of the same family.
+    /// Destination addresses, of the same family as the source addresses.
     pub destination: Prefix,
-    /// The protocol, or any.
+    /// The protocol; `None`: any.
     pub protocol: Option<u8>,
-    /// The source port, or any.
+    /// The source port; `None`: any.
     pub source_port: Option<u16>,
-    /// The destination port, or any.
+    /// The destination port; `None`: any.
     pub destination_port: Option<u16>,
 }
 
 impl Selector {
-    /// All packets between two networks.
+    /// All packets from one network to another.
     pub fn between(source: Prefix, destination: Prefix) -> Selector {
         let (protocol, source_port, destination_port) = (None, None, None);
         Selector { source, destination, protocol, source_port, destination_port }
     }
 
-    /// Whether the selector can be: one family, and prefixes no longer than addresses.
+    /// Whether the selector is valid: one address family, and no prefix longer than an address.
     pub(super) fn is_valid(&self) -> bool {
         self.source.address.is_ipv4() == self.destination.address.is_ipv4()
             && self.source.len <= bits(self.source.address)
             && self.destination.len <= bits(self.destination.address)
     }
 
-    /// Whether a packet is one of these.
+    /// Whether the selector matches a packet.
     #[inline]
     pub fn contains(&self, flow: &Flow) -> bool {
         let mask = Mask::of(self);
@@ -92,7 +92,7 @@ pub(super) struct Mask {
     destination_port: u16,
 }
 
-/// The compared bits of a selector or of a packet; others are 0.
+/// The compared bits of a selector or of a packet; all other bits are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     source: u128,
@@ -148,7 +148,7 @@ impl Prefix {
     }
 }
 
-/// An address as a number; one of IPv4 has 32 bits.
+/// An address as a number; an IPv4 address is in the low 32 bits.
 #[inline]
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {

@@ -2,8 +2,9 @@
 
 use super::{ECN_MASK, IPV4_CHECKSUM_AT, Sum, Version, get16, put16};
 
-/// The ECN field of a decapsulated packet (RFC 6040, figure 4). `None` is for a packet that must be
-/// dropped: its outer header met congestion, and it can't carry the mark.
+/// The ECN field of a decapsulated packet (RFC 6040, figure 4). `None` if the packet must be
+/// dropped, because the outer header is marked with congestion and the inner one does not support
+/// ECN.
 #[inline]
 pub(crate) fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
     match (inner & ECN_MASK, outer & ECN_MASK) {
@@ -23,8 +24,8 @@ pub(crate) fn decapsulated_class(inner: u8, outer: u8, dscp: bool, ecn: bool) ->
     Some(new_dscp | new_ecn)
 }
 
-/// Changes the traffic class of the IP header at the front of `ip`, with the checksum of IPv4
-/// (RFC 1624).
+/// Changes the traffic class of the IP header at the front of `ip`, and updates the checksum of an
+/// IPv4 header (RFC 1624).
 #[inline]
 pub(crate) fn set_class(ip: &mut [u8], version: Version, class: u8) {
     let old = get16(ip, 0);
@@ -47,7 +48,8 @@ const CE: u8 = 3;
 mod tests {
     use super::*;
 
-    /// The table of RFC 6040, figure 4, row by row: columns Not-ECT, ECT(0), ECT(1), CE outside.
+    /// The table of RFC 6040, figure 4, row by row. The columns are the outer field: Not-ECT,
+    /// ECT(0), ECT(1), CE.
     #[test]
     fn the_table_of_rfc_6040() {
         let columns = [NOT_ECT, ECT_0, ECT_1, CE];

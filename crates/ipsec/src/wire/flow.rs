@@ -1,4 +1,4 @@
-//! What policies look at in a packet.
+//! Extracts the fields of a packet that policies match.
 
 use super::{
     IPPROTO_DCCP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE, Ip, Payload, Version,
@@ -16,7 +16,7 @@ pub(crate) fn flow(bytes: &[u8], ip: &Ip) -> Result<Flow, Refusal> {
     flow_behind(bytes, ip, ip.first(), ip.end())
 }
 
-/// As [`flow`], of a packet that goes on with `payload` behind its IP header, up to `end`.
+/// Like [`flow`], for a packet whose IP header is followed by `payload`, which ends at `end`.
 #[inline]
 pub(crate) fn flow_behind(
     bytes: &[u8],

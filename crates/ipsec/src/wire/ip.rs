@@ -8,41 +8,41 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// An IP header that is whole, and in a packet that is as long as it says.
+/// A complete IP header, in a packet that is at least as long as the header says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ip {
     pub(crate) version: Version,
     /// Offset of the header.
     pub(crate) at: usize,
-    /// Bytes of the header, with IPv4 options and without IPv6 extension headers.
+    /// Length in bytes of the header, including IPv4 options and excluding IPv6 extension headers.
     pub(crate) len: usize,
-    /// Bytes of the IP packet.
+    /// Length in bytes of the IP packet.
     pub(crate) total: usize,
-    /// IPv4's protocol or IPv6's next header.
+    /// Protocol (IPv4) or next header (IPv6).
     pub(crate) protocol: u8,
     /// Traffic class: DSCP and ECN.
     pub(crate) class: u8,
-    /// IPv4's word of flags and offset; Don't Fragment for IPv6.
+    /// IPv4's word of flags and offset; for IPv6 only the bit Don't Fragment is set.
     pub(crate) flags: u16,
 }
 
-/// What is behind the IP header and extension headers.
+/// The part of a packet after the IP header, or after some of the extension headers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payload {
-    /// Its offset.
+    /// Offset of the payload.
     pub(crate) at: usize,
     pub(crate) protocol: u8,
-    /// Offset of the byte that names the protocol.
+    /// Offset of the byte that names the protocol, in the header before.
     pub(crate) protocol_at: usize,
 }
 
-/// Which extension headers of IPv6 to step over.
+/// The extension headers of IPv6 to skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
-    /// To the place of an ESP header (RFC 4303, 3.1.1): destination options stay in front of it
-    /// only if a routing header follows, or none came before them.
+    /// The headers that stay in front of a new ESP header (RFC 4303, 3.1.1): destination options
+    /// only if no routing header precedes them.
     Insert,
-    /// To the payload.
+    /// All headers, up to the payload.
     Payload,
 }
 
@@ -59,7 +59,7 @@ impl Ip {
         Ip::at(bytes, at, version)
     }
 
-    /// The IP header at an offset.
+    /// The IP header at the offset `at`.
     #[inline]
     pub(crate) fn at(bytes: &[u8], at: usize, version: Version) -> Result<Ip, Refusal> {
         let rest = bytes.get(at..).ok_or(Refusal::Truncated)?;
@@ -85,25 +85,25 @@ impl Ip {
         if ip.total > rest.len() { Err(Refusal::Truncated) } else { Ok(ip) }
     }
 
-    /// Offset behind the IP packet.
+    /// Offset of the end of the IP packet.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         self.at + self.total
     }
 
-    /// Whether routers must not fragment the packet. One of IPv6 they never do.
+    /// Whether routers must not fragment the packet; always true for IPv6.
     #[inline]
     pub(crate) fn dont_fragment(&self) -> bool {
         self.flags & super::DF != 0
     }
 
-    /// Whether an IPv4 packet is a fragment. One of IPv6 has an extension header.
+    /// Whether the packet is an IPv4 fragment. IPv6 fragments have an extension header instead.
     #[inline]
     pub(crate) fn is_fragment_v4(&self) -> bool {
         self.flags & MF_AND_OFFSET != 0
     }
 
-    /// Whether the checksum of an IPv4 header is right. IPv6 has none.
+    /// Whether the checksum of an IPv4 header is right; true for IPv6, which has none.
     #[inline]
     pub(crate) fn has_good_checksum(&self, bytes: &[u8]) -> bool {
         if self.version == Version::V6 {
@@ -116,7 +116,7 @@ impl Ip {
         }
     }
 
-    /// Finds the payload of a whole packet.
+    /// Finds the payload of a packet that is not a fragment.
     #[inline]
     pub(crate) fn payload(&self, bytes: &[u8], walk: Walk) -> Result<Payload, Refusal> {
         if self.version == Version::V4 {
@@ -148,7 +148,7 @@ impl Ip {
         Err(Refusal::BadIpHeader)
     }
 
-    /// What is behind the IP header, extension headers included.
+    /// The part of the packet after the IP header, extension headers included.
     #[inline]
     pub(crate) fn first(&self) -> Payload {
         let protocol_at = match self.version {
@@ -158,7 +158,7 @@ impl Ip {
         Payload { at: self.at + self.len, protocol: self.protocol, protocol_at }
     }
 
-    /// The offset of an IPv4 fragment's payload, if it is the first one.
+    /// The offset of an IPv4 fragment's payload, if the fragment is the first one.
     pub(crate) fn first_fragment_v4(&self) -> Option<usize> {
         (self.flags & OFFSET == 0).then_some(self.at + self.len)
     }
@@ -171,7 +171,8 @@ impl Ip {
         }
     }
 
-    /// Writes another length of the packet, and the checksum of IPv4 for the header as it is.
+    /// Writes the length of the packet, and the checksum of an IPv4 header for its current
+    /// contents.
     #[inline]
     pub(crate) fn set_total(&self, bytes: &mut [u8], total: usize) {
         match self.version {
@@ -188,8 +189,8 @@ impl Ip {
 }
 
 impl Payload {
-    /// The protocol and the offset of what is behind all extension headers of IPv6, fragments'
-    /// included; no offset for a fragment but the first.
+    /// The protocol and the offset of the payload after all extension headers of IPv6, fragment
+    /// headers included. The offset is `None` for all fragments but the first.
     #[inline]
     pub(crate) fn upper(self, bytes: &[u8], end: usize) -> Result<(u8, Option<usize>), Refusal> {
         let mut found = self;
@@ -207,7 +208,7 @@ impl Payload {
     }
 }
 
-/// Steps over one extension header.
+/// Skips one extension header.
 fn step(bytes: &[u8], from: Payload, end: usize) -> Result<Payload, Refusal> {
     if from.at + 8 > end {
         return Err(Refusal::Truncated);
@@ -222,7 +223,7 @@ fn step(bytes: &[u8], from: Payload, end: usize) -> Result<Payload, Refusal> {
     Ok(Payload { at, protocol: bytes[from.at], protocol_at: from.at })
 }
 
-/// Offset behind the Ethernet header and its VLAN tags, and the ethertype there.
+/// Offset of the first byte after the Ethernet header and its VLAN tags, and the last ethertype.
 #[inline]
 fn ethertype(bytes: &[u8]) -> Result<(usize, u16), Refusal> {
     if bytes.len() < ETH_LEN {
@@ -254,7 +255,8 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
-/// A packet has at most one of each, but for destination options.
+/// Limit of extension headers in a packet. A packet has at most one of each kind, apart from
+/// destination options.
 const EXTENSIONS_MAX: usize = 8;
 const OFFSET: u16 = 0x1fff;
 const MF_AND_OFFSET: u16 = 0x3fff;

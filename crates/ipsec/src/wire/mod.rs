@@ -1,4 +1,4 @@
-//! Ethernet, IP and UDP headers, as far as ESP needs them.
+//! Ethernet, IP and UDP headers, to the extent that ESP needs them.
 
 mod ecn;
 mod flow;
@@ -29,7 +29,7 @@ impl Version {
         }
     }
 
-    /// Bytes of a header without options.
+    /// Length in bytes of a header without options.
     pub(crate) const fn header_len(self) -> usize {
         match self {
             Version::V4 => IPV4_LEN,
@@ -38,19 +38,19 @@ impl Version {
     }
 }
 
-/// The number of two bytes at `at`.
+/// The big-endian number in two bytes at `at`.
 #[inline]
 pub(crate) fn get16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The number of four bytes at `at`.
+/// The big-endian number in four bytes at `at`.
 #[inline]
 pub(crate) fn get32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The number of sixteen bytes at `at`.
+/// The big-endian number in sixteen bytes at `at`.
 #[inline]
 pub(crate) fn get128(bytes: &[u8], at: usize) -> u128 {
     let mut number = [0; 16];
@@ -63,7 +63,7 @@ pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// A sum of words of 16 bits for an Internet checksum (RFC 1071), in the machine's order of bytes.
+/// A sum of 16-bit words for an Internet checksum (RFC 1071), in the machine's byte order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sum(u64);
 
@@ -89,7 +89,7 @@ impl Sum {
         Sum(self.0 + other.0)
     }
 
-    /// Whether the summed bytes include their checksum and it is right.
+    /// Whether the summed bytes include their checksum and the checksum is right.
     #[inline]
     pub(crate) fn is_right(self) -> bool {
         self.fold() == u16::MAX
@@ -110,7 +110,7 @@ impl Sum {
     }
 }
 
-/// Moves `count` bytes within the packet: nearly always an Ethernet header.
+/// Moves `count` bytes within the packet, which are nearly always an Ethernet header.
 #[inline]
 pub(crate) fn move_front(bytes: &mut [u8], count: usize, from: usize, to: usize) {
     match bytes.get(from..).and_then(|bytes| bytes.first_chunk::<ETH_LEN>()).copied() {
@@ -126,7 +126,7 @@ pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV4_CHECKSUM_AT: usize = 10;
 pub(crate) const IPV6_LEN: usize = 40;
 pub(crate) const UDP_LEN: usize = 8;
-/// Don't Fragment in the word of flags and offset.
+/// The bit Don't Fragment in IPv4's word of flags and offset.
 pub(crate) const DF: u16 = 0x4000;
 pub(crate) const ECN_MASK: u8 = 3;
 pub(crate) const IPPROTO_IPIP: u8 = 4;

@@ -167,7 +167,7 @@ fn a_replay_beside_its_original() {
 }
 
 #[test]
-fn descriptions_that_can_not_be() {
+fn invalid_descriptions_are_refused() {
     let suite = Suite::CipherThenHmac(Cipher::Aes128Cbc, Hmac::Sha1_96);
     let good = || {
         let (from, to) = outer(false);
@@ -176,15 +176,15 @@ fn descriptions_that_can_not_be() {
     assert!(Sa::new(1, good(), 0).is_ok());
     type Change = fn(&mut Config);
     let cases: [(Change, &str); 14] = [
-        (|it| it.spi = 0, "SPI 0 is reserved: an SA's is 256 or higher"),
-        (|it| it.spi = 255, "SPI 255 is reserved: an SA's is 256 or higher"),
+        (|it| it.spi = 0, "SPI 0 is reserved: the SPI of an SA is 256 or higher"),
+        (|it| it.spi = 255, "SPI 255 is reserved: the SPI of an SA is 256 or higher"),
         (
             |it| it.destination = outer(true).1,
-            "source 192.0.2.1 and destination 2001:db8::2 are not of the same family",
+            "source 192.0.2.1 and destination 2001:db8::2 have different address families",
         ),
         (
             |it| it.source = std::net::Ipv4Addr::UNSPECIFIED.into(),
-            "0.0.0.0 is no address of an SA: both ends need one",
+            "0.0.0.0 is not a valid end of an SA: source and destination need addresses",
         ),
         (
             |it| it.keys = Keys::new(vec![0; 15], vec![0; 20]),
@@ -197,11 +197,11 @@ fn descriptions_that_can_not_be() {
         ),
         (
             |it| it.replay.window = 31,
-            "a replay window has 32 to 4096 sequence numbers, or 0 for no protection; not 31",
+            "a replay window must have 32 to 4096 numbers, or 0 for no protection, not 31",
         ),
         (
             |it| it.replay.window = 4097,
-            "a replay window has 32 to 4096 sequence numbers, or 0 for no protection; not 4097",
+            "a replay window must have 32 to 4096 numbers, or 0 for no protection, not 4097",
         ),
         (
             |it| {
@@ -226,9 +226,9 @@ fn descriptions_that_can_not_be() {
         ),
         (
             |it| it.mode = Mode::Tunnel(Tunnel { dscp: Dscp::Set(64), ..Tunnel::default() }),
-            "a DSCP is 0 to 63, not 64",
+            "a DSCP must be 0 to 63, not 64",
         ),
-        (|it| it.pmtu = 67, "the path's MTU is at least 68 bytes, not 67"),
+        (|it| it.pmtu = 67, "the path MTU must be at least 68 bytes, not 67"),
     ];
     for (change, sentence) in cases {
         let mut config = good();

@@ -1,4 +1,4 @@
-//! A frame as [`towpath_ipsec`] sees packets.
+//! A frame in the form in which [`towpath_ipsec`] sees packets.
 
 use towpath_ipsec::Buffer;
 use towpath_xdp::{Frame, Pool};
@@ -10,7 +10,7 @@ use super::meta::EspMeta;
 pub(super) struct Packet(Frame);
 
 impl Packet {
-    /// Linearises the frame, and copies it if its memory is an application's.
+    /// Linearises the frame, and copies it if an application can write its memory.
     #[inline]
     pub(super) fn new(mut frame: Frame, pool: &mut Pool) -> Packet {
         if !frame.is_plain() {
@@ -25,7 +25,7 @@ impl Packet {
         self.0
     }
 
-    /// The metadata in front.
+    /// The metadata in front of the packet.
     #[inline]
     pub(super) fn metadata(&self) -> &[u8] {
         self.0.own().map_or(&[], |own| own.metadata())
@@ -53,7 +53,7 @@ impl Buffer for Packet {
         self.0.own_mut().map_or(&mut [], |own| own.linear())
     }
 
-    /// Without the room for the record that the frame arrives with.
+    /// The headroom, less the room for the record with which the frame arrives.
     #[inline]
     fn headroom(&self) -> usize {
         self.0.headroom().saturating_sub(EspMeta::LEN)
@@ -64,7 +64,7 @@ impl Buffer for Packet {
         self.0.tailroom()
     }
 
-    /// The room was checked, and metadata was taken off.
+    /// Does not fail: the caller has checked the room, and the metadata is removed.
     #[inline]
     fn adjust_head(&mut self, delta: isize) {
         let moved = i32::try_from(delta).map(|delta| self.0.adjust_head(delta));

@@ -1,4 +1,4 @@
-//! What programs and the port tell each other in a frame's metadata: `struct towpath_esp_meta`.
+//! `struct towpath_esp_meta`: the record that programs and the port exchange in metadata.
 
 /// The record in front of a frame (`programs/include/towpath_esp.h`), 16 bytes in the machine's
 /// byte order.
@@ -6,15 +6,15 @@
 pub struct EspMeta {
     /// Number of the SA in its table; 0 if none was used.
     pub sa: u32,
-    /// The SA's SPI, as a number of this machine.
+    /// The SA's SPI, in the machine's byte order.
     pub spi: u32,
     /// Operation on the frame.
     pub direction: Direction,
-    /// How it ended. A program that chooses the SA writes [`Status::Chosen`].
+    /// Outcome of the operation. A program that chooses the SA writes [`Status::Chosen`].
     pub status: Status,
     /// Bytes by which the packet's first byte moved, towards its end if positive.
     pub moved: i16,
-    /// Ifindex of the port at which the frame arrived before it was sent here.
+    /// Ifindex of the port at which the frame arrived before it was sent to this port.
     pub ingress_ifindex: u32,
 }
 
@@ -22,12 +22,12 @@ pub struct EspMeta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Direction {
-    /// Nothing: its policy lets it by.
+    /// None: a bypass policy lets the frame through.
     #[default]
     Bypass = 0,
-    /// Decapsulated.
+    /// The frame is decapsulated.
     In = 1,
-    /// Encapsulated.
+    /// The frame is encapsulated.
     Out = 2,
 }
 
@@ -41,20 +41,21 @@ impl From<towpath_ipsec::Direction> for Direction {
     }
 }
 
-/// How a frame's processing ended.
+/// Outcome of the operation on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Status {
-    /// It was done.
+    /// The operation was done.
     #[default]
     Done = 0,
-    /// Refused for a reason without a number of its own: the packet is malformed.
+    /// The frame was refused for a reason that has no status of its own: for example, the packet is
+    /// malformed.
     Refused = 1,
     /// The packet would exceed the path's MTU.
     TooBig = 2,
-    /// No SA is there for the packet.
+    /// There is no SA for the packet.
     NoSa = 3,
-    /// No policy is there for the packet, or one that discards it.
+    /// No policy matches the packet, or its policy discards it.
     NoPolicy = 4,
     /// The SA has ended.
     Expired = 5,
@@ -64,7 +65,7 @@ pub enum Status {
     BadIcv = 7,
     /// The engine failed.
     EngineFailed = 8,
-    /// A program chose the SA before it sent the frame here.
+    /// A program chose the SA before it sent the frame to the port.
     Chosen = 0x80,
 }
 
@@ -85,7 +86,8 @@ impl EspMeta {
         bytes
     }
 
-    /// SA and SPI of a record by which a program chose an SA. Other metadata is none of ours.
+    /// SA and SPI of a record by which a program chose an SA. The record must be the whole
+    /// metadata; other metadata is not interpreted.
     pub fn chosen(metadata: &[u8]) -> Option<(u32, u32)> {
         let bytes: &[u8; Self::LEN] = metadata.try_into().ok()?;
         let number = |at: usize| {

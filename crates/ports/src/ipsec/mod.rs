@@ -1,9 +1,10 @@
-//! `ipsec`: an accelerator for ESP (RFC 4303). Frames sent to it are encapsulated or decapsulated,
-//! and then arrive at it: its `rx` hook is where a program decides what becomes of them.
+//! `ipsec`: an accelerator for ESP (RFC 4303). Frames sent to the port are encapsulated or
+//! decapsulated, and then arrive at the port, where the program on the `rx` hook decides where
+//! they go.
 //!
-//! The worker that sends finds a frame's SA (`tx.rs`). The worker that polls the receive queue does
-//! the rest (`rx.rs`), so that one option, `workers`, moves all cryptography to other cores. All
-//! frames of one SA go through one queue, which keeps their order.
+//! The worker that sends a frame finds its SA (`tx.rs`). The worker that polls the receive queue
+//! does the rest (`rx.rs`), so that one option, `workers`, moves all cryptography to other cores.
+//! All frames of one SA go through one queue, which keeps their order.
 
 mod buffer;
 mod meta;
@@ -32,18 +33,18 @@ pub struct Ipsec {
 /// Options of the port.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Receive queues. SAs are spread over them.
+    /// Number of receive queues, over which SAs are spread.
     pub queues: u32,
-    /// Most frames that wait in a queue, and most that its engine holds.
+    /// Maximum number of frames that wait in a queue, and of frames that its engine holds.
     pub ring: usize,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Ethernet address.
+    /// Ethernet address of the port.
     pub mac: [u8; 6],
-    /// What runs the cryptography.
+    /// Engine for the cryptography.
     pub engine: EngineKind,
-    /// Refused frames arrive at the port, with the reason in their metadata, instead of being
-    /// dropped. A gateway needs this to tell senders that their packets are too big.
+    /// Whether refused frames arrive at the port, with the reason in their metadata, instead of
+    /// being dropped. A gateway needs them to inform senders of packets that are too big.
     pub deliver_refused: bool,
 }
 
@@ -60,12 +61,12 @@ impl Default for Options {
     }
 }
 
-/// What runs the cryptography.
+/// Engines for the cryptography.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineKind {
-    /// AWS-LC, packet by packet, on the worker that polls the queue.
+    /// AWS-LC and the crate `aes`, on the worker that polls the queue.
     Direct,
-    /// None: payloads are neither encrypted nor authenticated. For measurements.
+    /// No cryptography: payloads are neither encrypted nor authenticated. For measurements.
     Null,
 }
 
@@ -90,7 +91,7 @@ impl EngineKind {
 /// A frame on its way from a transmitter to a queue.
 struct Chosen {
     packet: Packet,
-    /// Number of the SA; 0 if none is needed, or the frame was refused.
+    /// Number of the SA; 0 if the frame needs no SA, or was refused.
     sa: u32,
     direction: Direction,
     status: Status,
@@ -100,13 +101,13 @@ struct Chosen {
 struct Shared {
     table: Arc<Table>,
     rings: Box<[FrameRing<Chosen>]>,
-    /// Frames that were refused before their SA was known, by reason.
+    /// Number of frames that were refused before their SA was known, by reason.
     refused: Mutex<Counters>,
     deliver_refused: bool,
 }
 
 impl Shared {
-    /// Adds the refusals of one burst, and clears them.
+    /// Adds the refusals of one burst to the counters, and clears `refused`.
     fn count(&self, refused: &mut Counters) {
         if refused.total() > 0 {
             self.refused.lock().merge(refused);
@@ -116,8 +117,8 @@ impl Shared {
 }
 
 impl Ipsec {
-    /// A port that works by the SAs and policies of `table`, which may change at any time. Times in
-    /// the table are those of [`now`].
+    /// A port that uses the SAs and policies of `table`, which may change at any time. The clock of
+    /// the table is [`now`].
     pub fn new(options: Options, table: Arc<Table>) -> Ipsec {
         let ring = || FrameRing::new(options.ring);
         let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
@@ -126,8 +127,8 @@ impl Ipsec {
         Ipsec { shared: Arc::new(shared), options }
     }
 
-    /// Frames that were refused before their SA was known, by reason. Others are counted by their
-    /// SA.
+    /// Number of frames that were refused before their SA was known, by reason. Each SA counts its
+    /// own refusals.
     pub fn refused(&self) -> Counters {
         self.shared.refused.lock().clone()
     }
@@ -148,8 +149,8 @@ impl Device for Ipsec {
         self.shared.rings.len() as u32
     }
 
-    /// Checksums and segments are completed before a frame comes here, because nobody can do so
-    /// behind the encryption.
+    /// Checksums and segments are completed before a frame arrives here, because they can't be
+    /// completed after the encryption.
     fn features(&self) -> Features {
         let rx_hints = RxHints { timestamp: true, ..RxHints::NONE };
         Features {
@@ -192,12 +193,12 @@ impl Device for Ipsec {
     }
 }
 
-/// Seconds since the machine was started, with the time that it slept: the clock of SAs' lifetimes.
+/// Seconds since the machine was started, including time in suspend: the clock of SAs' lifetimes.
 pub fn now() -> u64 {
     rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec.unsigned_abs()
 }
 
-/// The status that a program reads for a reason.
+/// The status by which programs see a reason for a refusal.
 fn status_of(reason: Refusal) -> Status {
     match reason {
         Refusal::TooBig | Refusal::TooLong => Status::TooBig,

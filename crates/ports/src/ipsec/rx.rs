@@ -1,4 +1,4 @@
-//! Reception: frames that wait are encapsulated or decapsulated, and arrive.
+//! Reception: waiting frames are encapsulated or decapsulated, and arrive at the port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,13 +21,13 @@ pub(super) struct Queue {
     engine: Engines,
     waiting: Vec<Chosen>,
     jobs: Vec<Job<Packet>>,
-    /// Finished frames that were more than the worker asked for.
+    /// Finished frames beyond the number that the worker asked for.
     ready: VecDeque<Frame>,
-    /// Refused frames since the worker asked last.
+    /// Number of dropped frames since the last call of `take_missed`.
     missed: u64,
 }
 
-/// Where the frames of one call of `receive` go.
+/// Destination of the frames of one call of `receive`.
 struct Arrivals<'a> {
     shared: &'a Shared,
     pool: &'a mut Pool,
@@ -41,7 +41,7 @@ impl Queue {
         Queue { shared: Arc::clone(shared), queue, engine, waiting, jobs, ready, missed: 0 }
     }
 
-    /// Gives up to `count` waiting frames to the engine, and takes finished ones from it. Frames
+    /// Gives up to `count` waiting frames to the engine, and takes finished frames from it. Frames
     /// that need no engine arrive at once.
     fn run(&mut self, count: usize, pool: &mut Pool, frames: &mut Vec<Frame>) {
         let Queue { shared, queue, engine, waiting, jobs, missed, .. } = self;
@@ -62,7 +62,7 @@ impl Queue {
 }
 
 impl Arrivals<'_> {
-    /// Does the work on the headers of frames; locks each SA once for its frames in a row.
+    /// Does the work on the headers of frames. Locks each SA once per run of consecutive frames.
     fn begin(&mut self, waiting: &mut Vec<Chosen>, jobs: &mut Vec<Job<Packet>>, now: u64) {
         let view = self.shared.table.read();
         let mut waiting = waiting.drain(..).peekable();
@@ -95,7 +95,7 @@ impl Arrivals<'_> {
         }
     }
 
-    /// A frame that its policy lets by, or that was refused before, or whose SA is gone.
+    /// Handles a frame that its policy lets through, that was refused before, or whose SA is gone.
     #[cold]
     fn without_sa(&mut self, chosen: Chosen) {
         let Chosen { packet, sa, direction, status } = chosen;
@@ -126,7 +126,7 @@ impl Arrivals<'_> {
         self.pool.give(frame);
     }
 
-    /// Lets a frame arrive with its record.
+    /// Delivers a frame with its record.
     #[inline]
     fn arrive(&mut self, packet: Packet, meta: EspMeta) {
         let mut frame = packet.into_frame();
@@ -146,7 +146,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// The record of a frame that an SA worked on, without its ingress.
+/// The record of a frame of an SA, without the ifindex of its ingress.
 #[inline]
 fn meta(sa: &Sa, moved: isize) -> EspMeta {
     EspMeta {
@@ -177,7 +177,7 @@ impl Rx for Queue {
             return Ok(0);
         }
         self.run(room, pool, frames);
-        // Frames that an engine held back come all at once.
+        // An engine that holds frames back may return more of them at once.
         if frames.len() - start > limit {
             self.ready.extend(frames.drain(start + limit..));
         }
@@ -190,7 +190,7 @@ impl Rx for Queue {
         }
         match self.engine.in_flight() {
             0 => Wake::Waker,
-            // An engine that works by itself is asked again soon.
+            // An engine that runs tasks later gives no signal, so it is polled.
             _ => Wake::At(Instant::now() + ENGINE_POLL),
         }
     }

@@ -1,4 +1,4 @@
-//! The port without an engine: which SA a frame gets, and with which record it arrives.
+//! The port in isolation: the SA that a frame gets, and the record with which it arrives.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use towpath_xdp::{Frame, Pool};
 
 use super::*;
 
-/// A packet of UDP between these ports, to 10.0.0.2.
+/// A UDP packet of `len` bytes to this port of 10.0.0.2.
 fn packet(destination_port: u16, len: u16) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     packet.extend(len.to_be_bytes());
@@ -18,7 +18,7 @@ fn packet(destination_port: u16, len: u16) -> Vec<u8> {
     packet
 }
 
-/// An outbound SA; its number is its reqid.
+/// Adds an outbound SA, whose SPI is 0x1000 plus its reqid.
 fn outbound(table: &Table, reqid: u32, pmtu: u16) -> Arc<Sa> {
     let ends = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
     let keys = Keys::new(vec![reqid as u8; 20], Vec::new());
@@ -53,7 +53,7 @@ impl Lab {
         (Lab { tx, rx, pool: Pool::new(&arena), port }, table)
     }
 
-    /// Sends packets, and gives what arrives at each queue with its record.
+    /// Sends packets with their records, and returns the frames that arrive at each queue.
     fn through(&mut self, packets: &[(Vec<u8>, Option<EspMeta>)]) -> Vec<Vec<Frame>> {
         let frames = packets.iter().map(|(packet, meta)| {
             let mut frame = self.pool.frame(packet).expect("it fits").expect("there is one");
@@ -97,10 +97,10 @@ fn a_program_chooses_the_sa_and_gets_no_other() {
     assert_eq!(sa_of(lab.one(packet(1, 100), None)), Some(by_policy.id()));
     let meta = request(chosen.id(), chosen.spi());
     assert_eq!(sa_of(lab.one(packet(1, 100), meta)), Some(chosen.id()));
-    // Metadata of a program that means something else.
+    // Metadata with another status.
     let other = Some(EspMeta { sa: chosen.id(), spi: chosen.spi(), ..EspMeta::default() });
     assert_eq!(sa_of(lab.one(packet(1, 100), other)), Some(by_policy.id()));
-    // The SA that was chosen is gone, or its number has another one now.
+    // The chosen SA is gone, or its number belongs to another SA now.
     assert_eq!(sa_of(lab.one(packet(1, 100), request(chosen.id(), 0x9999))), None);
     table.remove(chosen.id());
     assert_eq!(sa_of(lab.one(packet(1, 100), meta)), None);
@@ -108,13 +108,13 @@ fn a_program_chooses_the_sa_and_gets_no_other() {
 }
 
 #[test]
-fn policies_let_by_and_discard() {
+fn policies_bypass_and_discard() {
     let (mut lab, table) = Lab::new(Options::default());
     outbound(&table, 1, 0);
     policy(&table, Some(500), 1, Action::Bypass);
     policy(&table, Some(23), 1, Action::Discard);
     policy(&table, None, 2, Action::Protect(1));
-    let frame = lab.one(packet(500, 100), None).expect("it is let by");
+    let frame = lab.one(packet(500, 100), None).expect("it passes");
     assert_eq!(frame.to_vec(), packet(500, 100), "as it is");
     let meta = EspMeta { ingress_ifindex: 7, ..EspMeta::default() };
     assert_eq!(record(&frame), meta.to_bytes());
@@ -144,7 +144,7 @@ fn refused_frames_arrive_as_they_were_if_the_port_delivers_them() {
     let frame = lab.one(packet(81, 600), None).expect("it is delivered");
     let meta = EspMeta { sa: 0, spi: 0, status: Status::NoPolicy, ..meta };
     assert_eq!(record(&frame), meta.to_bytes());
-    // Of every length, and none that panics.
+    // Frames of every length are refused, and none panics.
     for len in 14..200 {
         let frame = lab.one(packet(80, 600)[..len].to_vec(), None).expect("it is delivered");
         assert_ne!(record(&frame)[9], Status::Done as u8);
@@ -168,7 +168,7 @@ fn each_sa_has_one_queue() {
     }
 }
 
-/// A frame of an SA that is removed while the frame waits.
+/// The SA of a frame is removed while the frame waits.
 #[test]
 fn a_frame_whose_sa_goes_is_refused() {
     let (mut lab, table) = Lab::new(Options::default());
@@ -182,7 +182,7 @@ fn a_frame_whose_sa_goes_is_refused() {
     assert_eq!(lab.port.refused().get(Refusal::NoSa), 1);
 }
 
-/// No more than a queue has room for.
+/// A queue takes only as many frames as it has room for.
 #[test]
 fn a_full_queue_takes_no_more() {
     let (mut lab, table) = Lab::new(Options { ring: 8, ..Options::default() });
@@ -198,7 +198,7 @@ fn a_full_queue_takes_no_more() {
     assert_eq!(lab.tx.credit(), 5);
 }
 
-/// The C header and the record say the same.
+/// The C header and the record have the same numbers.
 #[test]
 fn the_header_has_the_numbers_of_the_record() {
     let header = include_str!("../../../../programs/include/towpath_esp.h");

@@ -1,4 +1,4 @@
-//! Transmission: a frame's SA is found, and the frame waits in the SA's queue.
+//! Transmission: finds a frame's SA, and puts the frame into the SA's queue.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Transmitter {
     refused: Counters,
 }
 
-/// The decision for a frame: the number of an SA, or 0 for none, and its direction.
+/// The decision for a frame: the number of its SA, or 0 for none, and the SA's direction.
 type Choice = (u32, Direction);
 
 impl Transmitter {
@@ -28,8 +28,8 @@ impl Transmitter {
     }
 }
 
-/// The SA for a frame: the one that a program chose, else the one of its SPI, else the one of its
-/// policy. `last` is the previous flow with its decision.
+/// The SA for a frame: the SA that a program chose, otherwise the SA of the packet's SPI, otherwise
+/// the SA of its policy. `last` is the previous flow with its decision.
 #[inline]
 fn choose(
     view: &View<'_>,
@@ -38,7 +38,7 @@ fn choose(
 ) -> Result<Choice, (Direction, Refusal)> {
     let metadata = packet.metadata();
     if let Some((sa, spi)) = EspMeta::chosen(metadata) {
-        // Never another SA than the one that was chosen: that could be one for another peer.
+        // Another SA could be the SA of another peer.
         let sa = view.by_id(sa).filter(|sa| sa.spi() == spi);
         return sa.map(|sa| of(sa)).ok_or((Direction::Out, Refusal::NoSa));
     }
@@ -61,7 +61,7 @@ fn choose(
                 Outbound::Protect(sa) => of(sa),
                 Outbound::Bypass => (0, Direction::Bypass),
             };
-            // Packets of one flow may be ESP of several SAs, or in UDP.
+            // Packets of such a flow may be ESP, also in UDP, of several SAs.
             *last = (!is_esp && !view.expects_udp()).then_some((flow, choice));
             Ok(choice)
         }
@@ -70,8 +70,8 @@ fn choose(
     }
 }
 
-/// Whether the reason says more about a packet without a policy than that it has none. Any packet
-/// of UDP looks like ESP of an unknown SA.
+/// Whether the reason is more precise than [`Refusal::NoPolicy`] for a packet without a policy. Any
+/// UDP packet looks like ESP of an unknown SA.
 fn is_telling(reason: Refusal, is_esp: bool) -> bool {
     is_esp || matches!(reason, Refusal::Keepalive | Refusal::Ike)
 }
@@ -106,14 +106,14 @@ impl Tx for Transmitter {
         for (ring, lane) in shared.rings.iter().zip(lanes) {
             if !lane.is_empty() {
                 ring.push(lane);
-                // Frames beyond the ring's room.
+                // Frames for which the ring has no room.
                 frames.extend(lane.drain(..).map(|chosen| chosen.packet.into_frame()));
             }
         }
         Ok(())
     }
 
-    /// One SA may get all frames, so the fullest queue counts.
+    /// The room of the fullest queue, because all frames may be for one SA.
     fn credit(&mut self) -> usize {
         self.shared.rings.iter().map(|ring| ring.room()).min().unwrap_or(0)
     }
