@@ -1,6 +1,6 @@
 //! Checks whether a target takes a frame. The port must be up and accept redirected frames
 //! (`__xdp_enqueue`). The frame must not be longer than the port's MTU plus Ethernet header and
-//! VLAN tag (`xdp_ok_fwd_dev`). If the frame has frags, the port must send frags.
+//! VLAN tag (`xdp_ok_fwd_dev`). If the frame has frags, the port must be able to send frags.
 
 use towpath_xdp::Frame;
 use towpath_xdp::frame::ETH_HLEN;

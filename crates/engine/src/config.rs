@@ -194,8 +194,9 @@ impl Config {
         Ok(())
     }
 
-    /// Makes a port drop all frames that arrive at it, pass below it or would leave by it, whatever
-    /// programs it has ([`DropReason::NoProgram`](crate::counters::DropReason::NoProgram)).
+    /// Makes a port drop all frames that arrive at it, that one of its members passes to it, or
+    /// that would leave by it, whatever programs it has
+    /// ([`DropReason::NoProgram`](crate::counters::DropReason::NoProgram)).
     pub fn set_shut(&mut self, id: PortId, is_shut: bool) -> Result<(), Error> {
         self.port_mut(id)?.is_shut = is_shut;
         Ok(())

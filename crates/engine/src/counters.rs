@@ -22,7 +22,8 @@ pub enum DropReason {
     NoTarget,
     /// The target is not a port here, or a map entry without a valid target (`-EINVAL`).
     BadTarget,
-    /// The target does not take redirected frames, or none of several buffers (`-EOPNOTSUPP`).
+    /// The target does not take redirected frames, or not frames of several buffers
+    /// (`-EOPNOTSUPP`).
     Unsupported,
     /// The target is down (`-ENETDOWN`).
     Down,

@@ -316,8 +316,8 @@ impl Engine {
     }
 
     /// Sends a packet from control code out of a port, between two bursts of the first worker.
-    /// Returns whether the packet was accepted for sending. It is lost if the port does not exist
-    /// by then.
+    /// Returns whether the packet was accepted for sending. It is lost if the port no longer
+    /// exists by then.
     pub fn inject(&self, port: PortId, packet: &[u8]) -> bool {
         let Some(worker) = self.workers.first() else { return false };
         let is_taken = worker.inbox.inject(port, packet);
@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// Moves a queue from an overloaded worker (busy above 80 % of its time) to the least busy one,
-    /// if that is busy less than half as much. Moves at most one queue per [`BALANCE_PERIOD`],
+    /// if the latter is less than half as busy. Moves at most one queue per [`BALANCE_PERIOD`],
     /// never makes the new worker busier than the old one, and never moves queues of ports with
     /// [`PortOptions::workers`]. No frame is lost, and frames of a queue stay in order. Control
     /// code calls this periodically.

@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortId(pub u32);
 
-/// A hash table with non-zero 32-bit keys, at most half full. Each redirected frame reads one, e.g.
-/// that of ports by ifindex.
+/// A hash table with non-zero 32-bit keys, at most half full. Each redirected frame looks one key
+/// up, e.g. in the table of ports by ifindex.
 #[derive(Debug, Default)]
 pub struct Numbers<T> {
     /// Slots: a power of two, at least 2, or none.

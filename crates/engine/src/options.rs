@@ -7,7 +7,7 @@ use crate::spread::Spread;
 pub struct Options {
     /// The workers; if empty, one with default options.
     pub workers: Vec<WorkerOptions>,
-    /// Number of frames in the arena, 4096 bytes each.
+    /// Number of frames in the arena; each takes 4160 bytes (`STRIDE_BYTES`).
     pub frames: usize,
 }
 

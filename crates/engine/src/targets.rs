@@ -1,5 +1,5 @@
-//! The table of targets: the target of each exit of each port in a configuration. Which frames they
-//! take is in [`crate::admit`].
+//! The table of targets: the target of each exit of each port in a configuration. [`crate::admit`]
+//! decides which frames they take.
 
 use crate::admit::plain_max;
 use crate::counters::DropReason;

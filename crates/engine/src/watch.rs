@@ -2,9 +2,9 @@
 //! them.
 //!
 //! A worker that is stuck in a program serves none of its ports, and adopts no configuration. The
-//! watch inspects all workers several times within the shortest relevant time. It reports late
-//! workers ([`Engine::stuck`](crate::Engine::stuck)), and ends a program's run after [`LATE`] if a
-//! caller waits for the worker, or after the patience that is set otherwise.
+//! watch inspects all workers several times per [`LATE`] or patience, whichever is shorter. It
+//! reports late workers ([`Engine::stuck`](crate::Engine::stuck)), and ends a program's run after
+//! [`LATE`] if a caller waits for the worker, or after the patience that is set otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

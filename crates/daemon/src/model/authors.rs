@@ -3,7 +3,7 @@
 //! | an author's wish | its effect |
 //! | --- | --- |
 //! | none, or the same as before | the thing stays as it is; a removed one stays away |
-//! | a new thing, or a change | the thing is as this author says: the last word counts |
+//! | a new thing, or a change | the thing is as this author says: the last change wins |
 //! | the file drops it | the thing is removed, unless another author wants it |
 //! | the API removes it | the thing is removed, and stays away until the file changes it |
 //!
@@ -293,7 +293,7 @@ impl Wanted {
 enum Outcome {
     /// The file's version replaced another author's.
     Replaced,
-    /// The file dropped the thing, which stays since another author wants it.
+    /// The file dropped the thing, which stays because another author wants it.
     Kept,
     /// The file brought back a thing that the API had removed.
     Back,

@@ -91,7 +91,7 @@ codes! {
     PortOpen "port-open" "fix the named cause; the daemon tries again by itself",
     /// A port is open, but one of its settings cannot be applied.
     PortSet "port-set" "fix the named cause; the daemon tries again by itself",
-    /// A port drops all frames since a program that it needs is missing.
+    /// A port drops all frames because a program that it needs is missing.
     PortShut "port-shut" "fix the program, attach another one, or set on_failure = \"pass\"",
     /// A port is open, but a queue or its recording ended.
     PortBroken "port-broken" "fix the named cause, then change the port or restart the daemon",

@@ -71,7 +71,7 @@ pub struct OffloadState {
 #[serde(rename_all = "lowercase")]
 pub enum RulesState {
     /// The kernel's rules without those that only help its compiler to mask accesses against
-    /// speculation: Towpath's compiler masks every access under either rules.
+    /// speculation: Towpath's compiler masks every access under either set of rules.
     #[default]
     Masked,
     /// All rules of the kernel for programs without `CAP_PERFMON`.

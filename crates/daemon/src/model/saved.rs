@@ -23,7 +23,7 @@ pub struct Document {
     /// Authors of things besides the configuration file. Documents of earlier versions lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<Claim>,
-    /// Programs that are attached nowhere, but kept since they or their maps are pinned.
+    /// Programs that are attached nowhere, but kept because they or their maps are pinned.
     #[serde(default)]
     pub retired: Vec<ProgramState>,
     /// Programs that run in place of wanted ones with the same keys, which were refused.
@@ -54,7 +54,7 @@ pub struct SavedMap {
     /// Name of the file with the map's contents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
-    /// Changes by users since then, in order.
+    /// Changes by users since that file was written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
@@ -80,7 +80,7 @@ pub struct Change {
     /// The element's value; unset if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
-    /// The port of the ifindex in the value, since ifindexes may change between starts.
+    /// The port of the ifindex in the value, because ifindexes may change between starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }

@@ -1,5 +1,5 @@
 //! Resolution of conflicts between a saved state and the current configuration file. The file is
-//! consistent by itself: where both conflict, changes by other authors give way.
+//! consistent by itself: where the two conflict, changes by other authors give way.
 
 use towpath_document::Problem;
 

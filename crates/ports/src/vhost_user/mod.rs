@@ -4,7 +4,8 @@
 //! The guest's queues are in memory that the monitor passes: frames from the guest are copied out
 //! of its buffers, and frames to the guest are copied into buffers that it made available. A thread
 //! of the port handles the monitor's messages; workers only access rings. Misbehaviour of a guest
-//! or its monitor affects only its own queues: see `burst`, `fault_unsafe` and `session`.
+//! or its monitor affects only its own queues: see `burst`, `fault_unsafe`, `session` (refusals of
+//! messages) and `connection` (the refusals that end it).
 
 mod bell_unsafe;
 mod burst;

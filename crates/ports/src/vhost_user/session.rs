@@ -1,4 +1,5 @@
-//! A front end's messages, one by one, and their effect on the queues.
+//! A front end's messages, one by one, and their effect on the queues. `connection` decides which
+//! refusals end a connection, and `control` what follows.
 //!
 //! A session lasts as long as a connection. Nothing is kept, because a front end that reconnects
 //! sends everything again, and the rings' positions are in the guest's memory.

@@ -85,7 +85,7 @@ impl Arena {
         self.memory.has_huge_pages()
     }
 
-    /// The memory, to share it; buffers lie [`STRIDE_BYTES`] apart from offset 0 on.
+    /// The memory, to share it; buffers start at offset 0 and lie [`STRIDE_BYTES`] apart.
     pub fn memfd(&self) -> BorrowedFd<'_> {
         self.memory.memfd()
     }

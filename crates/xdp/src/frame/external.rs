@@ -98,7 +98,8 @@ impl Chunks {
 }
 
 impl Body {
-    /// Whether the packet is in an application's memory, which that process may write.
+    /// Whether the packet is in an application's memory, which the application may write to at any
+    /// time.
     #[inline]
     pub fn is_external(&self) -> bool {
         self.has(flag::EXTERNAL)

@@ -1,4 +1,6 @@
 //! Receiving: from frames into chunks (`xsk_rcv`).
+//!
+//! The fill ring never asks for a wake-up (`XDP_RING_NEED_WAKEUP`); `tx` arms the tx ring.
 
 use parking_lot::MutexGuard;
 use towpath_engine::QueueId;

@@ -1,4 +1,5 @@
-//! Streamed answers: server-sent events, or other bytes.
+//! Streamed answers: server-sent events, or other bytes. No keep-alive events are sent. `events`,
+//! `trace` and `dump` decide what a slow reader loses.
 
 use std::convert::Infallible;
 

@@ -98,7 +98,7 @@ pub(super) fn options<T: DeserializeOwned>(kind: &Kind, port: &PortState) -> Res
     typed(Json::Object(port.options.clone())).map_err(|problem| explained(kind, problem))
 }
 
-/// Appends the meaning of the key to a problem, since it says which values are allowed.
+/// Appends the meaning of the key to a problem, because it says which values are allowed.
 fn explained(kind: &Kind, problem: Problem) -> Problem {
     match kind.options.iter().find(|option| option.key == problem.path) {
         Some(option) => {

@@ -43,7 +43,7 @@ pub struct GuestProgramView {
     pub runs: u64,
     /// Verdicts in this order: `XDP_ABORTED`, `DROP`, `PASS`, `TX`, `REDIRECT`.
     pub actions: [u64; 5],
-    /// Runs that were ended since they took too long or broke a rule.
+    /// Runs that were ended because they took too long or broke a rule.
     pub faults: u64,
     /// Why the program was halted, if it was: every frame is aborted until it is detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -403,7 +403,7 @@ pub struct StatsView {
     pub time: f64,
     /// Ports by name.
     pub ports: BTreeMap<String, PortStats>,
-    /// Sums over ports that count each frame once: bonds are left out, since their members count
+    /// Sums over ports that count each frame once: bonds are left out, because their members count
     /// the frames, and pairs, whose frames come from other ports, unless there are only pairs.
     /// Drops are summed over all ports.
     #[serde(default)]
@@ -596,7 +596,7 @@ pub struct RingView {
     pub size: u64,
     /// Bytes of records that have not been consumed.
     pub used: u64,
-    /// Records lost since the buffer was full.
+    /// Records lost because the buffer was full.
     pub lost: u64,
 }
 

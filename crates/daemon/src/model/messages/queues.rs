@@ -24,7 +24,7 @@ pub struct QueueView {
     pub enqueued: u64,
     /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets dropped since the queue was full.
+    /// Packets dropped because the queue was full.
     pub drops_full: u64,
     /// Packets whose rank was below the window.
     pub drops_rank: u64,
@@ -47,6 +47,6 @@ pub struct DequeueView {
     pub limit_bytes: u64,
     /// Bytes in flight at the port.
     pub in_flight_bytes: u64,
-    /// Dequeued packets that wait since the port has no room.
+    /// Dequeued packets that wait because the port has no room.
     pub kept: u64,
 }

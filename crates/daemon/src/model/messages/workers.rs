@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// A worker: a thread that polls receive queues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct WorkerView {
-    /// The worker's number, which its programs see as their CPU's.
+    /// The worker's number, which its programs see as the number of the CPU.
     pub worker: usize,
     /// The CPU to which the worker is pinned.
     pub cpu: Option<usize>,
