@@ -310,9 +310,9 @@ impl Sa {
         self.events.load(Ordering::Relaxed) & EXPIRED != 0
     }
 
-    /// Whether a soft limit was reached.
+    /// Whether a soft or a hard limit was reached.
     #[inline]
-    pub(crate) fn is_dying(&self) -> bool {
+    pub fn is_dying(&self) -> bool {
         self.events.load(Ordering::Relaxed) & (EXPIRED | DYING) != 0
     }
 

@@ -131,9 +131,21 @@ impl Table {
     ///
     /// Fails if the SA is invalid, if its SPI is taken, or if the table is full.
     pub fn add(&self, config: Config, now: u64) -> Result<Arc<Sa>, TableError> {
+        self.put(config, None, now)
+    }
+
+    /// Adds an SA in the place of the one with number `old`, which is removed in the same moment.
+    /// Both may have the same SPI.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`Table::add`]. The old SA stays then.
+    pub fn replace(&self, old: u32, config: Config, now: u64) -> Result<Arc<Sa>, TableError> {
+        self.put(config, Some(old), now)
+    }
+
+    fn put(&self, config: Config, old: Option<u32>, now: u64) -> Result<Arc<Sa>, TableError> {
         config.check()?;
-        let (spi, destination, direction) = (config.spi, config.destination, config.direction);
-        let key = inbound_key(spi, destination);
         if config.selector.is_some_and(|selector| !selector.is_valid()) {
             return Err(TableError::Selector);
         }
@@ -141,44 +153,26 @@ impl Table {
         // The keys are prepared without the lock.
         let sa = Arc::new(Sa::new(id, config, now)?);
         let mut contents = self.contents.write();
-        if contents.by_id.len() >= self.limits.sas {
+        let old = old.filter(|old| contents.by_id.contains_key(old));
+        if contents.by_id.len() - usize::from(old.is_some()) >= self.limits.sas {
             return Err(TableError::Full(contents.by_id.len()));
         }
-        match direction {
-            Direction::Inbound if contents.inbound.contains_key(&key) => {
-                return Err(TableError::SpiInUse { spi, destination });
-            }
-            Direction::Inbound => {
-                contents.inbound.insert(key, Arc::clone(&sa));
-                contents.inbound_udp += usize::from(sa.encapsulation.is_some());
-            }
-            Direction::Outbound => {
-                contents.outbound.entry(sa.reqid).or_default().push(Arc::clone(&sa));
-            }
+        if sa.direction == Direction::Inbound
+            && let Some(other) = contents.inbound.get(&inbound_key(sa.spi, sa.destination))
+            && Some(other.id) != old
+        {
+            return Err(TableError::SpiInUse { spi: sa.spi, destination: sa.destination });
         }
-        contents.by_id.insert(id, Arc::clone(&sa));
+        if let Some(old) = old {
+            contents.remove(old);
+        }
+        contents.insert(&sa);
         Ok(sa)
     }
 
     /// Removes an SA. The SA's packets that are in an engine are still completed.
     pub fn remove(&self, id: u32) -> Option<Arc<Sa>> {
-        let mut contents = self.contents.write();
-        let sa = contents.by_id.remove(&id)?;
-        match sa.direction {
-            Direction::Inbound => {
-                contents.inbound.remove(&inbound_key(sa.spi, sa.destination));
-                contents.inbound_udp -= usize::from(sa.encapsulation.is_some());
-            }
-            Direction::Outbound => {
-                if let Some(same) = contents.outbound.get_mut(&sa.reqid) {
-                    same.retain(|other| other.id != id);
-                    if same.is_empty() {
-                        contents.outbound.remove(&sa.reqid);
-                    }
-                }
-            }
-        }
-        Some(sa)
+        self.contents.write().remove(id)
     }
 
     /// Removes all SAs, and returns them.
@@ -209,6 +203,28 @@ impl Table {
     /// Removes the policy that has the selector and priority of `policy`.
     pub fn remove_policy(&self, policy: &Policy) -> Option<Policy> {
         self.contents.write().policies.remove(policy)
+    }
+
+    /// Replaces all policies in one moment: no packet sees a part of the change.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first policy that is invalid, and then changes nothing.
+    pub fn set_policies(&self, policies: &[Policy]) -> Result<(), TableError> {
+        if policies.len() > self.limits.policies {
+            return Err(TableError::PoliciesFull(self.limits.policies));
+        }
+        if policies.iter().any(|policy| !policy.selector.is_valid()) {
+            return Err(TableError::Selector);
+        }
+        let mut classifier = Classifier::default();
+        policies.iter().try_for_each(|policy| classifier.add(*policy))?;
+        let mut contents = self.contents.write();
+        let before = std::mem::replace(&mut contents.policies, classifier);
+        drop(contents);
+        // It may be large: it is freed after the lock.
+        drop(before);
+        Ok(())
     }
 
     /// All policies, ordered by priority number.
@@ -250,6 +266,38 @@ impl Table {
 }
 
 impl Contents {
+    fn insert(&mut self, sa: &Arc<Sa>) {
+        match sa.direction {
+            Direction::Inbound => {
+                self.inbound.insert(inbound_key(sa.spi, sa.destination), Arc::clone(sa));
+                self.inbound_udp += usize::from(sa.encapsulation.is_some());
+            }
+            Direction::Outbound => {
+                self.outbound.entry(sa.reqid).or_default().push(Arc::clone(sa));
+            }
+        }
+        self.by_id.insert(sa.id, Arc::clone(sa));
+    }
+
+    fn remove(&mut self, id: u32) -> Option<Arc<Sa>> {
+        let sa = self.by_id.remove(&id)?;
+        match sa.direction {
+            Direction::Inbound => {
+                self.inbound.remove(&inbound_key(sa.spi, sa.destination));
+                self.inbound_udp -= usize::from(sa.encapsulation.is_some());
+            }
+            Direction::Outbound => {
+                if let Some(same) = self.outbound.get_mut(&sa.reqid) {
+                    same.retain(|other| other.id != id);
+                    if same.is_empty() {
+                        self.outbound.remove(&sa.reqid);
+                    }
+                }
+            }
+        }
+        Some(sa)
+    }
+
     /// A number that no SA has. Numbers are used again only after all others were used.
     fn next_id(&mut self) -> u32 {
         loop {

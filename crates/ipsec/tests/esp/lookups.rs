@@ -266,6 +266,67 @@ fn a_removed_sa_completes_what_is_in_flight() {
 }
 
 #[test]
+fn an_sa_takes_the_place_of_another_one() {
+    let table = Table::new(TableLimits { sas: 2, policies: 1 });
+    let mut random = Rng::with_seed(26);
+    let inbound = |spi, keys: &Keys| config(Direction::Inbound, spi, keys);
+    let (old_keys, new_keys) = (keys(SUITE, &mut random), keys(SUITE, &mut random));
+    let first = table.add(inbound(0x1000, &old_keys), 0).expect("it fits");
+    let other = table.add(inbound(0x1001, &old_keys), 0).expect("it fits");
+    // The same SPI with other keys, in a table that is full.
+    let second = table.replace(first.id(), inbound(0x1000, &new_keys), 0).expect("it fits");
+    assert_ne!(second.id(), first.id());
+    let ids = || table.list().iter().map(|sa| sa.id()).collect::<Vec<_>>();
+    assert_eq!(ids(), [other.id(), second.id()]);
+    // What can't be leaves the old one alone.
+    let taken = table.replace(second.id(), inbound(0x1001, &new_keys), 0).err();
+    assert!(matches!(taken, Some(TableError::SpiInUse { spi: 0x1001, .. })));
+    assert_eq!(ids(), [other.id(), second.id()]);
+    // One that is gone leaves no place.
+    let gone = table.replace(first.id(), inbound(0x1002, &new_keys), 0);
+    assert_eq!(gone.err(), Some(TableError::Full(2)));
+    let out = |spi| config(Direction::Outbound, spi, &new_keys);
+    let sender = table.replace(second.id(), out(0x1002), 0).expect("it fits");
+    let newest = table.replace(sender.id(), out(0x1003), 0).expect("it fits");
+    assert_eq!(table.read().newest(7).expect("there is one").id(), newest.id());
+}
+
+#[test]
+fn all_policies_change_at_once_or_none_does() {
+    let table = Table::new(TableLimits { sas: 1, policies: 2 });
+    let of = |priority, action| policy("10.0.0.0/8", "10.0.0.0/8", priority, action);
+    let protect = of(1, Action::Protect(7));
+    table.set_policies(&[of(2, Action::Bypass), protect]).expect("they fit");
+    assert_eq!(table.policies(), [protect, of(2, Action::Bypass)]);
+    let twice = [of(1, Action::Discard), of(1, Action::Bypass)];
+    assert_eq!(table.set_policies(&twice), Err(TableError::PolicyExists(1)));
+    let many = [of(1, Action::Bypass), of(2, Action::Bypass), of(3, Action::Bypass)];
+    assert_eq!(table.set_policies(&many), Err(TableError::PoliciesFull(2)));
+    let wrong = policy("10.0.0.0/8", "::/0", 1, Action::Bypass);
+    assert_eq!(table.set_policies(&[wrong]), Err(TableError::Selector));
+    assert_eq!(table.policies().len(), 2, "nothing has changed");
+    table.set_policies(&[of(1, Action::Discard)]).expect("it fits");
+    assert_eq!(table.policies(), [of(1, Action::Discard)]);
+    // Packets are never without a policy, however often all of them change.
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let view = table.read();
+                let found = view.outbound(&flow("10.1.0.1", "10.2.0.1", 1)).err();
+                assert_ne!(found, Some(Refusal::NoPolicy));
+            }
+        });
+        for round in 0..2000 {
+            let next = of(round, Action::Discard);
+            table.set_policies(&[next]).expect("it fits");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        looker.join().expect("no panic");
+    });
+}
+
+#[test]
 fn a_table_has_limits() {
     let table = Table::new(TableLimits { sas: 2, policies: 1 });
     let keys = keys(SUITE, &mut Rng::with_seed(25));
