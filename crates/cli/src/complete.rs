@@ -14,6 +14,16 @@ pub(crate) fn ports(current: &OsStr) -> Vec<CompletionCandidate> {
     of_path("/v1/ports", "name", "kind", current)
 }
 
+/// Names of security associations.
+pub(crate) fn sas(current: &OsStr) -> Vec<CompletionCandidate> {
+    of_path("/v1/sas", "name", "suite", current)
+}
+
+/// Names of policies.
+pub(crate) fn policies(current: &OsStr) -> Vec<CompletionCandidate> {
+    of_path("/v1/policies", "name", "action", current)
+}
+
 /// Names of the command's objects: maps for the commands on maps, else programs.
 pub(crate) fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
     let is_said = |word: &str| std::env::args_os().any(|argument| argument == word);

@@ -171,6 +171,8 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Link { command } => daemon::link(&command, output)?,
         Command::Guest { command } => daemon::guest(&command, output)?,
         Command::Bridge { command } => daemon::bridge(&command, output)?,
+        Command::Sa { command } => daemon::sa(&command, output)?,
+        Command::Policy { command } => daemon::policy(&command, output)?,
         Command::Features(args) => daemon::features(&args, output)?,
         Command::Stats(args) => daemon::stats(&args, output)?,
         Command::Top(args) => top::top(&args, output)?,

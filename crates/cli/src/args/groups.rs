@@ -16,7 +16,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Ports, virtual machines and sockets",
-        &["port", "features", "qualify", "bridge", "bond", "guest", "xsk"],
+        &["port", "features", "qualify", "bridge", "bond", "sa", "policy", "guest", "xsk"],
     ),
     ("This command", &["help", "completions", "man"]),
 ];

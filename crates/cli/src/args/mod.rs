@@ -9,6 +9,7 @@ mod daemon;
 mod demo;
 mod dump;
 mod groups;
+mod ipsec;
 mod new;
 mod programs;
 mod qualify;
@@ -28,6 +29,7 @@ pub(crate) use daemon::{
 pub(crate) use demo::{DemoCommand, DemoLiveArgs};
 pub(crate) use dump::PortDumpArgs;
 pub(crate) use groups::{GROUPS, about, command};
+pub(crate) use ipsec::{PolicyCommand, SaArgs, SaCommand};
 pub(crate) use new::NewArgs;
 pub(crate) use programs::{
     Assignment, MapSize, Migration, ProgramArgs, ProgramCall, Rename, Selection, SharedMap,
@@ -202,6 +204,20 @@ pub(crate) enum Command {
         /// The subcommand.
         #[command(subcommand)]
         command: BridgeCommand,
+    },
+    /// Show and change IPsec security associations of the daemon
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Sa {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: SaCommand,
+    },
+    /// Show and change IPsec policies of the daemon
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Policy {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: PolicyCommand,
     },
     /// Show the daemon's counters, or rates
     Stats(StatsArgs),

@@ -5,6 +5,7 @@ pub(crate) mod bpftool;
 mod bridge;
 mod dump;
 mod guest;
+mod ipsec;
 mod link;
 mod listen;
 mod load;
@@ -24,6 +25,7 @@ pub(crate) use as_type::AsType;
 pub(crate) use bridge::bridge;
 pub(crate) use dump::dump;
 pub(crate) use guest::guest;
+pub(crate) use ipsec::{policy, sa};
 pub(crate) use link::link;
 pub(crate) use listen::tracelog;
 pub(crate) use load::{load, load_pinned, unload, upload};
@@ -80,13 +82,13 @@ pub(crate) fn check(args: &CheckArgs, output: &mut Output) -> Result<(), CliErro
     let count = |number: usize, what: &str| {
         format!("{number} {what}{}", if number == 1 { "" } else { "s" })
     };
-    output.line(&format!(
-        "{}: fine: {}, {}, {}",
-        args.config.display(),
+    let mut counts = vec![
         count(state.ports.len(), "port"),
         count(state.bridges.len(), "bridge"),
         count(state.attachments.len(), "attachment"),
-    ))
+    ];
+    counts.extend((!state.sas.is_empty()).then(|| count(state.sas.len(), "SA")));
+    output.line(&format!("{}: fine: {}", args.config.display(), counts.join(", ")))
 }
 
 /// The document of `check --json`.

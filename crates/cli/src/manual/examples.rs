@@ -1,7 +1,7 @@
 //! Examples of every command, for the manual pages. Tests parse each of them.
 
 /// Each example: the command without `towpath`, a description, and the words of the command line.
-pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
+pub(super) const EXAMPLES: [(&str, &str, &str); 86] = [
     (
         "run",
         "Run a program over a capture, and write the surviving frames to another one",
@@ -131,6 +131,23 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 79] = [
         "bridge set br0 ageing=300",
     ),
     ("bridge del", "Remove a bridge", "bridge del br0"),
+    (
+        "sa add",
+        "Add an outbound SA for policies with reqid 1",
+        "sa add out1 port=esp0 direction=out spi=0x1001 source=192.0.2.1 destination=192.0.2.2 \
+         suite=aes-gcm-128 key_file=/etc/towpath/out1.key reqid=1",
+    ),
+    ("sa del", "Remove an SA", "sa del out1"),
+    ("sa show", "List SAs with their counters", "sa show"),
+    ("sa flush", "Remove all SAs of a port", "sa flush esp0"),
+    (
+        "policy add",
+        "Protect packets between two networks by SAs with reqid 1",
+        "policy add site port=esp0 source=10.1.0.0/16 destination=10.2.0.0/16 action=protect \
+         reqid=1",
+    ),
+    ("policy del", "Remove a policy", "policy del site"),
+    ("policy show", "List policies", "policy show"),
     ("stats", "Show rates of all ports every second", "stats -i 1"),
     ("top", "Show ports, programs, maps and drops, live", "top"),
     ("events", "Print events as JSON, for programs", "events --json"),

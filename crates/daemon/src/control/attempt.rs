@@ -12,9 +12,10 @@ impl Control {
     pub(super) fn attempt(&self, work: &mut Work, next: &State) -> Result<Report, Refusal> {
         let mut tries = 1;
         loop {
-            let report = work.live.try_reconcile(next);
+            let mut report = work.live.try_reconcile(next);
             let is_news = |failure: &&Failure| !work.failures.contains(failure);
             let Some(failure) = report.failures.iter().find(is_news).cloned() else {
+                work.live.drop_ipsec(next, &mut report);
                 return Ok(report);
             };
             let wanted = work.wanted.clone();

@@ -18,7 +18,9 @@ use towpath_host::tables::HostState;
 
 use crate::control::unread::{Unread, UnreadHost, UnreadProgram};
 use crate::live::cpus;
+use crate::live::keys::read_keys;
 use crate::model::access;
+use crate::model::ipsec::{SaState, suite};
 use crate::model::kinds;
 use crate::model::map_metric::{MapMetric, MapMetricKeys};
 use crate::model::settings::{HttpSettings, Settings, StateSettings, Token};
@@ -141,7 +143,13 @@ fn in_file(path: &str, origins: &BTreeMap<String, String>) -> String {
     let head = match origins.get(head) {
         Some(origin) => origin.clone(),
         None => {
-            let named = [("ports[", "port["), ("bridges[", "bridge["), ("workers[", "worker[")];
+            let named = [
+                ("ports[", "port["),
+                ("bridges[", "bridge["),
+                ("workers[", "worker["),
+                ("sas[", "sa["),
+                ("policies[", "policy["),
+            ];
             let found = named.iter().find(|(ours, _)| head.starts_with(ours));
             found.map_or(head.to_owned(), |(ours, theirs)| head.replacen(ours, theirs, 1))
         }
@@ -185,6 +193,8 @@ impl Reader<'_> {
                         _ => Err(Problem::new("", "expected a table: [[port]]")),
                     });
                 }
+                "sa" => loaded.state.sas = self.sas(value),
+                "policy" => loaded.state.policies = self.list(key, value, typed),
                 "attach" => {
                     let attach: Vec<AttachKeys> = self.list(key, value, typed);
                     for (index, keys) in attach.iter().enumerate() {
@@ -201,6 +211,25 @@ impl Reader<'_> {
             self.workers(workers, &mut loaded.state.workers);
         }
         loaded
+    }
+
+    /// Reads SAs, and checks that their keys can be read. At a start that is not needed: an SA
+    /// without keys is a failure, and is tried again.
+    fn sas(&mut self, value: &Json) -> Vec<SaState> {
+        let dir = self.dir;
+        let mut all: Vec<SaState> = self.list("sa", value, typed);
+        let is_whole = value.as_array().is_some_and(|items| items.len() == all.len());
+        for (index, sa) in all.iter_mut().enumerate() {
+            let path = dir.join(&sa.key_file);
+            let path = std::path::absolute(&path).unwrap_or(path);
+            sa.key_file = path.display().to_string();
+            if let (Ok(suite), None, true) = (suite(&sa.suite), &self.unread, is_whole)
+                && let Err(message) = read_keys(&path, suite)
+            {
+                self.problems.push(Problem::new(format!("sa[{index}].key_file"), message));
+            }
+        }
+        all
     }
 
     /// Sets the number of workers; `[[worker]]` describes the first of them.
@@ -633,8 +662,10 @@ enum MapsKey {
     Table(Map<String, Json>),
 }
 
-const SECTIONS: [&str; 10] =
-    ["api", "xsk", "metrics", "state", "engine", "host", "worker", "bridge", "port", "attach"];
+const SECTIONS: [&str; 12] = [
+    "api", "xsk", "metrics", "state", "engine", "host", "worker", "bridge", "port", "attach", "sa",
+    "policy",
+];
 /// Default directory of `[state]`.
 const STATE_DIR: &str = "/var/lib/towpath";
 const STATE_INTERVAL_SECONDS: u64 = 60;

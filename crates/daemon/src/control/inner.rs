@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use towpath_objects::Session;
 
-use crate::control::comings;
 use crate::control::dry_run::Warning;
 use crate::control::history::History;
 use crate::control::saved::Keeper;
+use crate::control::{comings, sas};
 use crate::live::Seen;
 use crate::live::news::News;
 use crate::model::authors::Wanted;
@@ -41,7 +41,9 @@ impl Inner {
     /// All failures, including those outside of the data plane.
     pub(crate) fn all_failures(&self) -> Vec<Failure> {
         let standing = self.news.standing.all().into_iter();
-        let standing = standing.filter(|failure| !comings::is_over(&self.live, failure));
+        let is_over =
+            |it: &Failure| comings::is_over(&self.live, it) || sas::is_over(&self.live, it);
+        let standing = standing.filter(|failure| !is_over(failure));
         self.failures.iter().cloned().chain(standing).collect()
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use towpath_engine::Moved;
 
 use super::Control;
-use crate::control::{log, watch};
+use crate::control::{log, sas, watch};
 use crate::model::failure::FailureCode;
 
 impl Control {
@@ -41,6 +41,11 @@ impl Control {
     /// Records the current counters in the history.
     pub(crate) fn note_history(&self) {
         self.read(|inner| inner.history.note(&inner.live));
+    }
+
+    /// Reports limits that SAs reached.
+    pub(crate) fn look_at_sas(&self) {
+        self.read(|inner| sas::look(&inner.live, &inner.news));
     }
 
     /// Reports stuck workers and stopped or halted programs.

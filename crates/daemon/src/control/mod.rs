@@ -23,6 +23,7 @@ pub(crate) mod population;
 pub(crate) mod profile;
 mod restore;
 mod retry;
+mod sas;
 pub mod saved;
 mod turn;
 mod unread;
@@ -397,6 +398,7 @@ impl Control {
         let metrics = loaded.settings.map_metrics.as_slice().into();
         *self.map_metrics.write() = metrics;
         notes.iter().for_each(|note| self.news.change(note));
+        work.live.read_keys_again();
         let mut report = self.apply(&mut work, next);
         report.changes.splice(0..0, notes);
         report.restart.clone_from(&work.restart);

@@ -244,8 +244,11 @@ async fn look_after(control: &Arc<Control>, hangup: &mut Signal) -> Infallible {
     save.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut note = tokio::time::interval(history::PERIOD);
     note.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sas = tokio::time::interval(SAS_PERIOD);
+    sas.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            _ = sas.tick() => drop(apart(control, Control::look_at_sas)),
             _ = note.tick() => drop(apart(control, Control::note_history)),
             // Not awaited, since saving may take long.
             _ = save.tick() => drop(apart(control, Control::save_contents)),
@@ -359,6 +362,8 @@ const METRICS_LIMITS: Limits = Limits {
 /// Interval of periodic checks: the longest delay until a stopped program is detached, or a missing
 /// device noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Interval at which limits of SAs are looked at: they are in whole seconds.
+const SAS_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which an address in use is tried again.
 const BIND_PERIOD: Duration = Duration::from_secs(1);
 const _: () = assert!(LOOK_PERIOD.as_nanos() < BIND_PERIOD.as_nanos(), "what costs more is rarer");

@@ -14,6 +14,7 @@ pub(crate) mod guests;
 pub(crate) mod metrics;
 pub(crate) mod page;
 pub(crate) mod queues;
+mod sas;
 pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod sockets;

@@ -15,6 +15,7 @@ use crate::control::Inner;
 use crate::control::population;
 use crate::doors::guests;
 use crate::doors::queues;
+use crate::doors::sas;
 use crate::doors::workers;
 use crate::live::traffic::outer;
 use crate::live::{LiveLink, LivePort, bridges};
@@ -333,6 +334,7 @@ fn warnings(inner: &Inner) -> Vec<String> {
         let said = slot.map(|slot| slot.opened.device.warnings()).unwrap_or_default();
         warnings.extend(said.into_iter().map(|said| format!("port {name}: {said}")));
     }
+    warnings.extend(sas::warnings(inner));
     warnings.extend(inner.news.unpopulated.lock().values().cloned());
     let arena = inner.live.engine.arena();
     if arena.free() == 0 {

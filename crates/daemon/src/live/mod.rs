@@ -20,6 +20,8 @@ pub(crate) mod files;
 mod guests;
 mod host;
 mod interfaces;
+mod ipsec;
+pub(crate) mod keys;
 mod layers;
 mod links;
 mod log_limit;
@@ -35,6 +37,7 @@ mod programs;
 mod report;
 mod returned;
 mod returning;
+mod sas;
 mod seen;
 mod shadows;
 mod sockets;
@@ -56,6 +59,7 @@ use self::edge::LiveGuest;
 use self::host::HostTables;
 use self::namespaces::Interfaces;
 use self::parts::{LiveShadow, LostEntry};
+use self::sas::Ipsec;
 use crate::live::files::ObjectFiles;
 use crate::live::news::News;
 use crate::model::state::{State, WorkerMode};
@@ -66,6 +70,7 @@ pub use parts::{LiveLink, LivePort, LiveProgram};
 pub(crate) use programs::is_same_program;
 pub use report::Report;
 pub(crate) use returned::{Restored, RestoredMap, Returning};
+pub use sas::LiveSa;
 pub(crate) use seen::{Seen, bridges};
 pub use sockets::Xsk;
 pub(crate) use world::Known;
@@ -89,6 +94,8 @@ pub struct Live {
     shadows: BTreeMap<String, LiveShadow>,
     /// Control threads of bonds, by the bond's name.
     bonds: BTreeMap<String, Controller>,
+    /// SAs and policies of ports.
+    ipsec: Ipsec,
     /// Virtual machines with programs in the host, by their port's name.
     guests: BTreeMap<String, LiveGuest>,
     /// Receiver of events of bonds and guests.
@@ -163,6 +170,7 @@ impl Live {
             ports: BTreeMap::new(),
             bonds: BTreeMap::new(),
             shadows: BTreeMap::new(),
+            ipsec: Ipsec::default(),
             guests: BTreeMap::new(),
             news,
             programs: BTreeMap::new(),
@@ -219,6 +227,7 @@ impl Live {
         let incomplete = self.attach(wanted, &mut report);
         self.set_host(wanted, &mut report);
         self.set_guests(wanted, &mut report);
+        self.set_ipsec(wanted, &mut report);
         self.set_ports(wanted, &incomplete, &mut report);
         self.set_bonds(wanted, &mut report);
         self.follow_ports(&mut report);

@@ -9,6 +9,7 @@ use towpath_engine::{
     Config, Engine, Error, Hook, Opened, Port, PortId, PortOptions, Spread, UpperName,
 };
 use towpath_host::Presence;
+use towpath_ipsec::Table;
 use towpath_xdp::Arena;
 
 use super::Live;
@@ -184,6 +185,7 @@ impl Live {
     /// Opens wanted ports that are closed. The workers get all of them in one change, and the ports
     /// are down until their programs are attached.
     pub(super) fn open_ports(&mut self, wanted: &State, patience: Duration, report: &mut Report) {
+        self.make_tables(wanted);
         let reopening = |port: &PortState| kinds::find(&port.kind).map(|kind| kind.reopening);
         let closed = self.closed(wanted).into_iter();
         // A port's interface may be another port's tap.
@@ -230,11 +232,11 @@ impl Live {
         self.news.doing(format!("opening port {}", names(&all.concat(), ", ")));
         // Read before opening, so that an interface that disappears meanwhile is noticed later.
         let presences: Vec<_> = all.iter().map(|ports| self.interfaces.find(ports[0])).collect();
-        let engine = &self.engine;
+        let (engine, tables) = (&self.engine, &self.ipsec.tables);
         if all.concat().iter().any(|port| kinds::find(&port.kind).is_ok_and(|it| it.pins_frames)) {
             populate(engine.arena());
         }
-        let opened = side_by_side(all, |ports| open_devices(engine, ports, patience));
+        let opened = side_by_side(all, |ports| open_devices(engine, tables, ports, patience));
         let all = all.iter().cloned().zip(presences).zip(opened);
         all.map(|((ports, presence), devices)| Opening { ports, presence, devices }).collect()
     }
@@ -462,6 +464,7 @@ fn wait_closed(devices: &[Weak<()>]) {
 /// Opens the devices of ports that belong together; a bond has none.
 fn open_devices(
     engine: &Engine,
+    tables: &BTreeMap<String, Arc<Table>>,
     ports: &[&PortState],
     patience: Duration,
 ) -> Result<Vec<(PortState, Opened)>, String> {
@@ -469,7 +472,13 @@ fn open_devices(
         return Ok(Vec::new());
     }
     let kind = kinds::find(&ports[0].kind).map_err(|problem| problem.to_string())?;
-    let devices = ports.iter().zip((kind.open)(ports, patience)?);
+    let devices: Vec<Box<dyn Device>> = match tables.get(&ports[0].name) {
+        Some(table) if kind.name == kinds::ipsec::NAME => {
+            vec![Box::new(kinds::ipsec::device(ports[0], Arc::clone(table))?)]
+        }
+        _ => (kind.open)(ports, patience)?,
+    };
+    let devices = ports.iter().zip(devices);
     let open = |(port, device): (&&PortState, Box<dyn Device>)| {
         let device = engine.open(&port.name, layers::wrap(port, device)?);
         Ok(((*port).clone(), device.map_err(|error| error.to_string())?))

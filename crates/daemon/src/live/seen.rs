@@ -10,7 +10,7 @@ use towpath_objects::Objects;
 use towpath_ports::bond::Observer;
 
 use super::parts::{LiveLink, LivePort};
-use super::{Live, Xsk};
+use super::{Live, LiveSa, Xsk};
 use crate::model::state::{BridgeState, ProgramState};
 
 /// The actual state after the last reconciliation. The engine and the object registry are shared,
@@ -31,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) guests: BTreeMap<String, Arc<Guest>>,
     /// Wanted states of loaded programs, by id.
     pub(crate) programs: BTreeMap<u32, ProgramState>,
+    /// SAs by name.
+    pub(crate) sas: BTreeMap<String, Arc<LiveSa>>,
     /// Programs on hooks.
     pub(crate) links: Vec<LiveLink>,
 }
@@ -53,6 +55,7 @@ impl Live {
             bonds: bonds.collect(),
             guests: self.seen_guests(),
             programs: programs.collect(),
+            sas: self.sas().clone(),
             links: self.links.clone(),
         }
     }

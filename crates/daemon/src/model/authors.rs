@@ -192,6 +192,8 @@ impl Wanted {
             ports: self.merged([&now.ports, &before.ports, &file.ports], &mut notes),
             programs,
             attachments,
+            sas: self.merged([&now.sas, &before.sas, &file.sas], &mut notes),
+            policies: self.merged([&now.policies, &before.policies, &file.policies], &mut notes),
             objects: BTreeMap::new(),
         };
         let by = |thing: &Thing| self.authors.get(thing).cloned().unwrap_or_default();
@@ -263,6 +265,8 @@ impl Wanted {
         let programs = differing(&now.programs, &file.programs);
         found.extend(programs.into_iter().filter(|(_, is_there)| *is_there));
         found.extend(differing(&now.attachments, &file.attachments));
+        found.extend(differing(&now.sas, &file.sas));
+        found.extend(differing(&now.policies, &file.policies));
         let view = |(thing, is_there): (Thing, bool)| Overridden {
             subject: thing.to_string(),
             is: if is_there { Override::Changed } else { Override::Removed },

@@ -105,6 +105,12 @@ codes! {
     Bridge "bridge" "fix the named cause; the daemon tries again by itself",
     /// A bond, or one of its members, differs from its configuration.
     Bond "bond" "fix the named cause; the daemon tries again by itself",
+    /// A security association cannot be established; its predecessor, if any, stays.
+    Sa "sa" "fix the named cause; the daemon tries again by itself",
+    /// A security association refuses all packets: it reached a hard limit.
+    SaExpired "sa-expired" "give it new keys: change its key file and reload, or replace it",
+    /// The policies of a port of kind `ipsec` cannot be established; the previous ones stay.
+    Policy "policy" "fix the named cause; the daemon tries again by itself",
     /// An object file or a map file could not be read when the daemon started.
     Object "object" "put the file in its place; the daemon reads it by itself",
     /// A program cannot be loaded; its predecessor, if any, keeps running.

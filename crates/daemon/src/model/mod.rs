@@ -13,6 +13,7 @@ pub(crate) mod clock;
 pub mod failure;
 pub mod globals;
 pub(crate) mod identity;
+pub(crate) mod ipsec;
 pub mod kinds;
 pub(crate) mod layers;
 pub(crate) mod map_metric;

@@ -12,6 +12,7 @@ use towpath_host::tables::HostState;
 use utoipa::ToSchema;
 
 use crate::model::around::{FaultState, HashState, LimitState, TimestampState, VlanState};
+use crate::model::ipsec::{PolicyState, SaState};
 use crate::model::offload::OffloadState;
 
 /// The whole wanted state.
@@ -38,6 +39,12 @@ pub struct State {
     pub programs: Vec<ProgramState>,
     /// Attachments of programs to ports.
     pub attachments: Vec<AttachState>,
+    /// Security associations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sas: Vec<SaState>,
+    /// Policies of IPsec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyState>,
     /// The programs' object files in hex, by SHA-256; only in documents for another daemon.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objects: BTreeMap<String, String>,

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use towpath_host::tables::HostState;
 
+use crate::model::ipsec::{PolicyState, SaState};
 use crate::model::state::{AttachState, BridgeState, HookState, PortState};
 use crate::model::state::{ProgramState, State};
 
@@ -22,6 +23,10 @@ pub enum Thing {
     Program(String),
     /// A program on a hook of a port.
     Attachment(Identity),
+    /// A security association, by its name.
+    Sa(String),
+    /// A policy of IPsec, by its name.
+    Policy(String),
 }
 
 /// The identity of an attachment, which does not depend on priority and actions.
@@ -50,6 +55,8 @@ impl fmt::Display for Thing {
             Thing::Host => f.write_str("host"),
             Thing::Bridge(name) => write!(f, "bridge {name}"),
             Thing::Port(name) => write!(f, "port {name}"),
+            Thing::Sa(name) => write!(f, "sa {name}"),
+            Thing::Policy(name) => write!(f, "policy {name}"),
             Thing::Program(key) => write!(f, "program {key}"),
             Thing::Attachment(Identity { port, hook: HookState::Rx, program }) => {
                 write!(f, "attachment of {program} to port {port}")
@@ -105,12 +112,26 @@ impl Identified for AttachState {
     }
 }
 
+impl Identified for SaState {
+    fn thing(&self) -> Thing {
+        Thing::Sa(self.name.clone())
+    }
+}
+
+impl Identified for PolicyState {
+    fn thing(&self) -> Thing {
+        Thing::Policy(self.name.clone())
+    }
+}
+
 impl State {
     /// The identities of all things in the state.
     pub(crate) fn things(&self) -> impl Iterator<Item = Thing> {
         let (host, bridges) = (things(self.host.as_slice()), things(&self.bridges));
         let (ports, programs) = (things(&self.ports), things(&self.programs));
-        host.chain(bridges).chain(ports).chain(programs).chain(things(&self.attachments))
+        let ipsec = things(&self.sas).chain(things(&self.policies));
+        let attachments = things(&self.attachments);
+        host.chain(bridges).chain(ports).chain(programs).chain(attachments).chain(ipsec)
     }
 
     /// The thing that a problem's path leads to: `ports[2].mtu` leads to the third port.
@@ -121,6 +142,8 @@ impl State {
             "programs" => things(&self.programs).nth(at),
             "ports" => things(&self.ports).nth(at),
             "bridges" => things(&self.bridges).nth(at),
+            "sas" => things(&self.sas).nth(at),
+            "policies" => things(&self.policies).nth(at),
             _ => None,
         }
     }

@@ -43,6 +43,8 @@ impl State {
             }
             "ports" => drop(take(&mut self.ports, at, &file.ports)?),
             "bridges" => drop(take(&mut self.bridges, at, &file.bridges)?),
+            "sas" => drop(take(&mut self.sas, at, &file.sas)?),
+            "policies" => drop(take(&mut self.policies, at, &file.policies)?),
             _ => return None,
         }
         Some(name)
@@ -60,6 +62,8 @@ impl State {
             ("bridges", self.bridges.len()),
             ("ports", self.ports.len()),
             ("attachments", self.attachments.len()),
+            ("sas", self.sas.len()),
+            ("policies", self.policies.len()),
         ];
         let mut paths = lists
             .iter()

@@ -51,6 +51,7 @@ impl State {
             let is_first = seen.insert(attach.identity());
             self.check_attach((index, is_first), attach, &named, &mut found);
         }
+        self.check_ipsec(&mut found);
         found
     }
 
@@ -135,8 +136,8 @@ impl State {
 
     /// Reports loops: a frame that passes at a port must not return to it without a program's help.
     fn check_loops(&self, named: &Named<'_>, found: &mut Vec<Problem>) {
-        // Frames return only through a peer.
-        if self.ports.iter().all(|port| kinds::peer(port).is_none()) {
+        // Frames return only through a peer or an accelerator.
+        if self.ports.iter().all(|port| kinds::arrival(port).is_none()) {
             return;
         }
         let edges: BTreeMap<&str, Vec<&str>> =
@@ -348,7 +349,7 @@ impl<'a> Named<'a> {
             }
         };
         let leaves_by = leaves_by.into_iter().flat_map(|port| self.innermost(port));
-        leaves_by.filter_map(kinds::peer).collect()
+        leaves_by.filter_map(kinds::arrival).collect()
     }
 }
 

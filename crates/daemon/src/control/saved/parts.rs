@@ -377,32 +377,38 @@ fn put(root: &mut Json, place: &Place, part: Json) {
 /// Key of the serial number, which is part of the index.
 const SERIAL: &str = "serial";
 /// Lists whose items are parts.
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 15] = [
     "file/attachments",
     "file/bridges",
+    "file/policies",
     "file/ports",
     "file/programs",
+    "file/sas",
     "maps",
     "retired",
     "running",
     "wanted/attachments",
     "wanted/bridges",
+    "wanted/policies",
     "wanted/ports",
     "wanted/programs",
+    "wanted/sas",
 ];
 /// Tables whose members are parts.
 const TABLES: [&str; 4] = ["file", "link_pins", "program_pins", "wanted"];
 /// Words for items of lists, in messages.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 11] = [
     ("attachments", "attachment"),
     ("bridges", "bridge"),
     ("link_pins", "pin"),
     ("maps", "map"),
+    ("policies", "policy"),
     ("ports", "port"),
     ("program_pins", "pin"),
     ("programs", "program"),
     ("retired", "program"),
     ("running", "program"),
+    ("sas", "sa"),
 ];
 
 pub(super) const MAGIC: &str = "towpath-state";

@@ -15,6 +15,7 @@ pub(crate) mod pins;
 mod ports;
 mod programs;
 mod records;
+mod sas;
 mod sse;
 mod stats;
 mod trace;
@@ -72,6 +73,10 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(bridges::list, bridges::add))
         .routes(routes!(bridges::set, bridges::remove))
         .routes(routes!(bridges::fdb))
+        .routes(routes!(sas::list, sas::add, sas::flush))
+        .routes(routes!(sas::show, sas::remove))
+        .routes(routes!(sas::policies, sas::add_policy))
+        .routes(routes!(sas::remove_policy))
         .routes(routes!(guests::list))
         .routes(routes!(guests::show, guests::reset))
         .routes(routes!(guests::save, guests::restore))

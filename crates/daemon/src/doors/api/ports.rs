@@ -86,6 +86,7 @@ pub(super) async fn remove(control: Daemon, Part(name): Part<String>) -> Answer<
             let peer = kinds::peer(port).map(str::to_owned);
             let goes = |it: &str| it == name || Some(it) == peer.as_deref();
             check_unused(state, goes)?;
+            check_no_sas(state, goes)?;
             state.attachments.retain(|attach| !goes(&attach.port));
             state.ports.iter_mut().for_each(|port| kinds::bond::release(port, &goes));
             state.ports.retain(|port| !goes(&port.name));
@@ -120,6 +121,21 @@ pub(super) fn check_unused(state: &State, goes: impl Fn(&str) -> bool) -> Result
     };
     let used = state.ports.iter().filter(stays).find_map(upper_of);
     used.map_or(Ok(()), |message| Err(Refusal::conflict(message)))
+}
+
+/// Refuses (409) the removal of ports that have SAs or policies.
+fn check_no_sas(state: &State, goes: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    let sa = state.sas.iter().find(|sa| goes(&sa.port));
+    let sa = sa.map(|sa| format!("port {} has the SA {}", sa.port, sa.name));
+    let policy = state.policies.iter().find(|policy| goes(&policy.port));
+    let policy = policy.map(|it| format!("port {} has the policy {}", it.port, it.name));
+    match sa.or(policy) {
+        Some(has) => {
+            let message = format!("{has}: remove the port's SAs and policies first (EBUSY)");
+            Err(Refusal::conflict(message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Shows the kernel's feature flags of a port.

@@ -3,6 +3,7 @@
 mod encode;
 mod maps;
 mod queues;
+mod sas;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use crate::doors::bonds;
 use crate::doors::view;
 use crate::model::failure::Failure;
 use crate::model::messages::bonds::{BondView, MemberView};
-use crate::model::messages::{LinkView, PortStats, StatsView, WorkerView, XskView};
+use crate::model::messages::{LinkView, PortStats, SaView, StatsView, WorkerView, XskView};
 use encode::{Encoded, family, single};
 use maps::MapReading;
 use state::{Fill, PortStates, build, encode_fills, fills};
@@ -50,6 +51,7 @@ fn read(control: &Control) -> Reading {
         failures: inner.all_failures(),
         stats: view::stats(inner),
         links: view::links(inner),
+        sas: crate::doors::sas::all(inner),
         bonds: bonds::all(inner),
         sockets: view::sockets(inner),
         workers: crate::doors::workers::all(inner),
@@ -74,6 +76,7 @@ struct Reading {
     failures: Vec<Failure>,
     stats: StatsView,
     links: Vec<LinkView>,
+    sas: Vec<SaView>,
     bonds: Vec<BondView>,
     sockets: Vec<XskView>,
     workers: Vec<WorkerView>,
@@ -94,6 +97,7 @@ impl Collector for Reading {
         self.programs(&mut encoder)?;
         self.bond_members(&mut encoder)?;
         queues::encode(&self.stats.queues, &self.stats.dequeues, &mut encoder)?;
+        sas::encode(&self.sas, &mut encoder)?;
         self.sockets(&mut encoder)?;
         encode_fills(&self.fills, &mut encoder)?;
         self.maps.iter().try_for_each(|map| map.encode(&mut encoder))?;

@@ -3,6 +3,7 @@
 mod afxdp;
 pub(crate) mod bond;
 mod generator;
+pub(crate) mod ipsec;
 mod kind;
 mod mac;
 mod packet;
@@ -34,6 +35,7 @@ pub static KINDS: &[&Kind] = &[
     &afxdp::KIND,
     &bond::KIND,
     &generator::KIND,
+    &ipsec::KIND,
     &packet::KIND,
     &pair::KIND,
     &pcap::KIND,
@@ -59,6 +61,13 @@ pub fn find(name: &str) -> Result<&'static Kind, Problem> {
 pub fn peer(port: &PortState) -> Option<&str> {
     find(&port.kind).ok().filter(|kind| kind.has_peer)?;
     port.options.get("peer")?.as_str()
+}
+
+/// The name of the port at which frames arrive that are sent by this one: its peer, or the port
+/// itself; `None` if they leave the daemon or end.
+pub(crate) fn arrival(port: &PortState) -> Option<&str> {
+    let returns = port.kind == ipsec::NAME;
+    peer(port).or_else(|| returns.then_some(&*port.name))
 }
 
 /// Parses a port as users write it: one table with the keys of all ports and those of its kind.

@@ -3,6 +3,7 @@
 pub mod bonds;
 mod guests;
 mod history;
+mod ipsec;
 mod profile;
 mod queues;
 mod requests;
@@ -19,6 +20,7 @@ use crate::model::failure::Failure;
 use crate::model::state::{BridgeState, HookState, PortState};
 pub use guests::{GuestLimitView, GuestObjectView, GuestProgramView, GuestView};
 pub use history::{HistoryView, TrafficPast, WorkerPast};
+pub use ipsec::{PolicyView, SaStatus, SaView};
 pub use profile::{ProfileLine, ProfileView};
 pub use queues::{DequeueView, QueueView};
 pub use requests::{
