@@ -64,5 +64,5 @@ pub use sa::{
 pub use schedule::Schedule;
 pub use suite::{Aead, Cipher, Hmac, KeyError, Keys, Secret, Suite};
 pub use table::{
-    Action, Flow, Outbound, Policy, Prefix, Selector, Table, TableError, TableLimits, View,
+    Action, Flow, Outbound, Policy, Prefix, Selector, Table, TableError, TableLimits, View, Wanted,
 };

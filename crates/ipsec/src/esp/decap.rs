@@ -137,9 +137,7 @@ fn finish_tunnel<B: Buffer, S: Handle>(
     let (ip_at, inner_at) = (job.layout.ip_at as usize, job.work.cipher.start as usize);
     let inner = Ip::at(&bytes[..inner_at + len], inner_at, version)
         .map_err(|_any| Refusal::BadInnerPacket)?;
-    if let Some(selector) = &locked.sa.selector
-        && !wire::flow(bytes, &inner).is_ok_and(|flow| selector.contains(&flow))
-    {
+    if !locked.permits(|| wire::flow(bytes, &inner)) {
         return Err(Refusal::SelectorMismatch);
     }
     let (old, outer) = (inner.class, job.layout.class);
@@ -166,12 +164,9 @@ fn finish_transport<B: Buffer, S: Handle>(
     let (start, bytes) = (job.work.cipher.start as usize, job.buffer.bytes_mut());
     let outer = job.layout.ip(bytes);
     let protocol_at = job.layout.protocol_at as usize;
-    if let Some(selector) = &locked.sa.selector {
-        let payload = Payload { at: start, protocol: next_header, protocol_at };
-        let flow = wire::flow_behind(bytes, &outer, payload, start + len);
-        if !flow.is_ok_and(|flow| selector.contains(&flow)) {
-            return Err(Refusal::SelectorMismatch);
-        }
+    let payload = Payload { at: start, protocol: next_header, protocol_at };
+    if !locked.permits(|| wire::flow_behind(bytes, &outer, payload, start + len)) {
+        return Err(Refusal::SelectorMismatch);
     }
     let kept = job.layout.payload_at as usize;
     let (moved, total) = (start - kept, kept - outer.at + len);

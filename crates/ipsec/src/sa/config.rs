@@ -34,6 +34,9 @@ pub struct Config {
     pub lifetime: Lifetime,
     /// Packets that an inbound SA may bring; all, if it is `None`.
     pub selector: Option<Selector>,
+    /// Packets that an inbound SA may carry: at least one of these selectors contains them. `None`
+    /// is no restriction. [`Sa::set_allowed`](crate::Sa::set_allowed) changes it.
+    pub allowed: Option<Vec<Selector>>,
     /// Names the policies that an outbound SA serves ([`Action::Protect`](crate::Action::Protect)).
     pub reqid: u32,
     /// MTU of the path in bytes: the longest outer IP packet. 0 is no limit but that of IP.
@@ -152,6 +155,7 @@ impl Config {
             replay: Replay::default(),
             lifetime: Lifetime::default(),
             selector: None,
+            allowed: None,
             reqid: 0,
             pmtu: 0,
         }

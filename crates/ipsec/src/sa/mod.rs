@@ -20,7 +20,7 @@ use crate::esp::ESP_LEN;
 use crate::refusal::{Counters, Refusal};
 use crate::schedule::Schedule;
 use crate::suite::{KeyError, Suite};
-use crate::table::Selector;
+use crate::table::{Flow, Selector};
 use lifetime::Ends;
 
 pub(crate) use config::SPI_RESERVED_MAX;
@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) sent: u64,
     pub(crate) window: Window,
     pub(crate) pmtu: u16,
+    /// Selectors of the packets inside; `None` allows all.
+    allowed: Option<Vec<Selector>>,
     /// Address and UDP port from which the peer's packets come, with UDP encapsulation.
     pub(crate) peer: Option<(IpAddr, u16)>,
     bytes: u64,
@@ -149,7 +151,7 @@ impl Sa {
     pub fn new(id: u32, config: Config, now: u64) -> Result<Sa, ConfigError> {
         config.check()?;
         let outer = Outer::new(&config);
-        let Config { spi, direction, source, destination, mode, suite, .. } = config;
+        let Config { spi, direction, source, destination, mode, suite, allowed, .. } = config;
         let Config { keys, encapsulation, replay, lifetime, selector, reqid, pmtu, .. } = config;
         let schedule = Schedule::new(suite, keys)?;
         let sizes = Sizes {
@@ -172,6 +174,7 @@ impl Sa {
             sent: replay.last,
             window: Window::new(replay.window, replay.esn, replay.last),
             pmtu,
+            allowed,
             peer,
             bytes: 0,
             packets: 0,
@@ -256,6 +259,11 @@ impl Sa {
         self.lifetime
     }
 
+    /// Size of the replay window, and whether sequence numbers are extended, as configured.
+    pub fn replay(&self) -> Replay {
+        self.replay
+    }
+
     /// The prepared keys.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
@@ -282,6 +290,11 @@ impl Sa {
     /// Sets the path MTU in bytes, as reported by routers. 0: no limit.
     pub fn set_pmtu(&self, pmtu: u16) {
         self.state.lock().pmtu = pmtu;
+    }
+
+    /// Changes which packets an inbound SA may carry, as [`Config::allowed`].
+    pub fn set_allowed(&self, allowed: Option<Vec<Selector>>) {
+        self.state.lock().allowed = allowed;
     }
 
     /// Checks the time limits, even if no packets arrive.
@@ -445,6 +458,20 @@ impl<'a, S: Handle> Locked<'a, S> {
             self.state.peer = Some((address, port));
             self.sa.events.fetch_or(MAPPING, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a packet inside is one that the SA may carry.
+    #[inline]
+    pub(crate) fn permits(&self, flow: impl FnOnce() -> Result<Flow, Refusal>) -> bool {
+        let (own, allowed) = (&self.sa.selector, &self.state.allowed);
+        if own.is_none() && allowed.is_none() {
+            return true;
+        }
+        flow().is_ok_and(|flow| {
+            let contains = |selector: &Selector| selector.contains(&flow);
+            own.as_ref().is_none_or(contains)
+                && allowed.as_ref().is_none_or(|list| list.iter().any(contains))
+        })
     }
 
     #[inline]

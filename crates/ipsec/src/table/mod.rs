@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::esp::Esp;
@@ -64,6 +64,15 @@ pub enum Action {
     Discard,
 }
 
+/// A packet whose policy has no SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// The reqid of the policy.
+    pub reqid: u32,
+    /// The packet's flow.
+    pub flow: Flow,
+}
+
 /// The decision for a packet to send.
 #[derive(Debug)]
 pub enum Outbound<'a> {
@@ -82,6 +91,8 @@ struct Contents {
     /// Number of inbound SAs with UDP encapsulation.
     inbound_udp: usize,
     policies: Classifier,
+    /// The first packet without an SA of each reqid; no more than [`WANTED_MAX`].
+    wanted: Mutex<Vec<Wanted>>,
     last_id: u32,
 }
 
@@ -190,41 +201,48 @@ impl Table {
     ///
     /// The selector can't be, there is such a policy, or the table is full.
     pub fn add_policy(&self, policy: Policy) -> Result<(), TableError> {
-        if !policy.selector.is_valid() {
+        self.replace_policies(&[], &[policy])
+    }
+
+    /// Replaces policies at one moment: no packet sees a part of the change.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Table::add_policy`] for a policy of `new`; then nothing changes.
+    pub fn replace_policies(&self, old: &[Policy], new: &[Policy]) -> Result<(), TableError> {
+        if new.iter().any(|policy| !policy.selector.is_valid()) {
             return Err(TableError::Selector);
         }
         let mut contents = self.contents.write();
-        if contents.policies.len() >= self.limits.policies {
-            return Err(TableError::PoliciesFull(contents.policies.len()));
+        let policies = &mut contents.policies;
+        let removed: Vec<Policy> =
+            old.iter().filter_map(|policy| policies.remove(policy)).collect();
+        let most = self.limits.policies;
+        let mut add = |policy: &Policy| match policies.len() {
+            len if len >= most => Err(TableError::PoliciesFull(len)),
+            _ => policies.add(*policy),
+        };
+        let Some((at, error)) =
+            new.iter().enumerate().find_map(|(at, policy)| Some((at, add(policy).err()?)))
+        else {
+            return Ok(());
+        };
+        for policy in &new[..at] {
+            policies.remove(policy);
         }
-        contents.policies.add(policy)
+        // There was room for these before.
+        removed.into_iter().try_for_each(|policy| policies.add(policy))?;
+        Err(error)
+    }
+
+    /// Packets whose policy had no SA since the last call: one of each reqid.
+    pub fn take_wanted(&self) -> Vec<Wanted> {
+        std::mem::take(&mut *self.contents.read().wanted.lock())
     }
 
     /// Removes the policy that has the selector and priority of `policy`.
     pub fn remove_policy(&self, policy: &Policy) -> Option<Policy> {
         self.contents.write().policies.remove(policy)
-    }
-
-    /// Replaces all policies in one moment: no packet sees a part of the change.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first policy that is invalid, and then changes nothing.
-    pub fn set_policies(&self, policies: &[Policy]) -> Result<(), TableError> {
-        if policies.len() > self.limits.policies {
-            return Err(TableError::PoliciesFull(self.limits.policies));
-        }
-        if policies.iter().any(|policy| !policy.selector.is_valid()) {
-            return Err(TableError::Selector);
-        }
-        let mut classifier = Classifier::default();
-        policies.iter().try_for_each(|policy| classifier.add(*policy))?;
-        let mut contents = self.contents.write();
-        let before = std::mem::replace(&mut contents.policies, classifier);
-        drop(contents);
-        // It may be large: it is freed after the lock.
-        drop(before);
-        Ok(())
     }
 
     /// All policies, ordered by priority number.
@@ -307,6 +325,17 @@ impl Contents {
             }
         }
     }
+
+    /// Notes that a packet has no SA, unless others note one now.
+    #[cold]
+    fn note_wanted(&self, wanted: Wanted) {
+        if let Some(mut list) = self.wanted.try_lock()
+            && list.len() < WANTED_MAX
+            && list.iter().all(|other| other.reqid != wanted.reqid)
+        {
+            list.push(wanted);
+        }
+    }
 }
 
 /// A [`Table`], locked against changes.
@@ -346,7 +375,13 @@ impl View<'_> {
         match self.0.policies.find(flow).ok_or(Refusal::NoPolicy)?.action {
             Action::Bypass => Ok(Outbound::Bypass),
             Action::Discard => Err(Refusal::PolicyDiscard),
-            Action::Protect(reqid) => self.newest(reqid).map(Outbound::Protect),
+            Action::Protect(reqid) => {
+                let newest = self.newest(reqid);
+                if newest.is_err() {
+                    self.0.note_wanted(Wanted { reqid, flow: *flow });
+                }
+                newest.map(Outbound::Protect)
+            }
         }
     }
 
@@ -370,3 +405,6 @@ impl View<'_> {
 fn inbound_key(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
     (number(destination), spi, destination.is_ipv6())
 }
+
+/// Packets without an SA that are kept for [`Table::take_wanted`].
+const WANTED_MAX: usize = 64;

@@ -33,10 +33,19 @@ impl Flow {
         let ip = Ip::of_frame(bytes)?;
         wire::flow(bytes, &ip)
     }
+
+    /// Source and destination address.
+    pub fn addresses(&self) -> (IpAddr, IpAddr) {
+        let address = |number: u128| match self.is_v6 {
+            true => IpAddr::V6(number.into()),
+            false => IpAddr::V4((number as u32).into()),
+        };
+        (address(self.source), address(self.destination))
+    }
 }
 
 /// A range of addresses that begin with the same bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     /// Any address of the range.
     pub address: IpAddr,
@@ -45,7 +54,7 @@ pub struct Prefix {
 }
 
 /// A set of packets of one address family, given by addresses, protocol and ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Source addresses.
     pub source: Prefix,
