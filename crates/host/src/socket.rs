@@ -68,11 +68,26 @@ const _: () = assert!(MODE_DEFAULT & 0o117 == 0, "others have no access");
 /// `PermissionDenied` if the file can't be given to that user or group, which takes CAP_CHOWN; else
 /// with the system's error.
 pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
+    let (socket, file) = listen_at(path, access, SocketType::STREAM)?;
+    Ok((UnixListener::from(socket), file))
+}
+
+/// As [`listen`], for connections that keep messages apart (`SOCK_SEQPACKET`).
+///
+/// # Errors
+///
+/// As of [`listen`].
+pub fn listen_packets(path: &Path, access: &Access) -> io::Result<(OwnedFd, SocketFile)> {
+    listen_at(path, access, SocketType::SEQPACKET)
+}
+
+fn listen_at(path: &Path, access: &Access, kind: SocketType) -> io::Result<(OwnedFd, SocketFile)> {
     let is_socket = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket {
         // Non-blocking: a listener whose backlog is full then gives EAGAIN, and does not block this
         // process.
-        match connect(&socket()?, &SocketAddrUnix::new(path)?) {
+        match connect(&socket(kind)?, &SocketAddrUnix::new(path)?) {
+            // A listener of another type gives EPROTOTYPE.
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
             _ => {
                 return Err(io::Error::new(
@@ -82,7 +97,7 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
             }
         }
     }
-    let socket = socket()?;
+    let socket = socket(kind)?;
     // The file gets the permissions that the socket has at this time (`unix_bind_bsd`): until it
     // belongs to the right user, no other user may connect.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
@@ -93,12 +108,12 @@ pub fn listen(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketF
     }
     std::fs::set_permissions(path, Permissions::from_mode(access.mode))?;
     rustix::net::listen(&socket, BACKLOG)?;
-    Ok((UnixListener::from(socket), file))
+    Ok((socket, file))
 }
 
-fn socket() -> rustix::io::Result<OwnedFd> {
+fn socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
 /// Largest number of connections that wait to be accepted; the kernel's limit is
@@ -126,7 +141,7 @@ mod tests {
         let (listener, _file) = listen(&path, &Access::default()).unwrap();
         let at = SocketAddrUnix::new(&path).unwrap();
         let connects = || -> rustix::io::Result<OwnedFd> {
-            let socket = socket()?;
+            let socket = socket(SocketType::STREAM)?;
             connect(&socket, &at).map(|()| socket)
         };
         let clients: Vec<_> = (0..100).map(|_| connects().unwrap()).collect();

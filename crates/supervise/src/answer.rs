@@ -1,0 +1,167 @@
+//! Answers to trapped calls.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, getpeername, recvmsg,
+    send, sendmsg, socket_with, sockopt,
+};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::kernel_unsafe::{Call, answer, answer_with_file, let_pass, next_call, still_waits};
+
+/// A socket for XFRM of the door at a path.
+///
+/// # Errors
+///
+/// Nobody listens there, the door has no more sockets, or it does not answer within 5 seconds.
+pub fn connect(door: &Path) -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(door)?)?;
+    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    if poll(&mut polled, Some(&PATIENCE))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon does not answer"));
+    }
+    received(&socket).ok_or_else(|| io::Error::other("the door has as many sockets as it may have"))
+}
+
+/// Hands the listener over to the second process.
+pub(crate) fn hand_over(to: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [listener.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(to, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a descriptor; none at the end of the connection.
+fn received(from: &OwnedFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let parts = &mut [IoSliceMut::new(&mut byte)];
+    recvmsg(from, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// Answers trapped calls until the program and its children have ended.
+pub(crate) fn serve(from: &OwnedFd, door: &Path) {
+    // None if the first process has failed.
+    let Some(listener) = received(from) else { return };
+    loop {
+        let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Ok(_) if polled[0].revents().contains(PollFlags::IN) => {}
+            Err(Errno::INTR) => continue,
+            _ => return,
+        }
+        // A caller that was killed takes no answer.
+        if let Ok(call) = next_call(&listener) {
+            let _killed = answer_one(&listener, &call, door);
+        }
+    }
+}
+
+fn answer_one(listener: &OwnedFd, call: &Call, door: &Path) -> io::Result<()> {
+    if call.number == libc::SYS_socket {
+        return give_connection(listener, call, door);
+    }
+    match bound(listener, call) {
+        Ok(true) => answer(listener, call, Ok(0)),
+        Ok(false) => let_pass(listener, call),
+        Err(error) => {
+            report(&format!("a socket of the door could not be bound: {error}"));
+            answer(listener, call, Err(error.raw_os_error().unwrap_or(libc::EIO)))
+        }
+    }
+}
+
+/// Gives the caller a connection to the door in place of a socket for XFRM.
+fn give_connection(listener: &OwnedFd, call: &Call, door: &Path) -> io::Result<()> {
+    let flags = call.arguments[1] as i32;
+    let connection = connect(door).and_then(|socket| {
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            fcntl_setfl(&socket, fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
+        }
+        Ok(socket)
+    });
+    match connection {
+        Ok(socket) => answer_with_file(listener, call, socket, flags & libc::SOCK_CLOEXEC != 0),
+        Err(error) => {
+            report(&format!("the door {}: {error}", door.display()));
+            answer(listener, call, Err(error.raw_os_error().unwrap_or(libc::EIO)))
+        }
+    }
+}
+
+/// Whether the socket that is being bound is a connection to the door. Tells the door the groups
+/// whose notifications the caller wants.
+fn bound(listener: &OwnedFd, call: &Call) -> io::Result<bool> {
+    let process = pidfd_open(process_of(call.thread)?, PidfdFlags::empty())?;
+    let number = call.arguments[0] as i32;
+    let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else {
+        return Ok(false);
+    };
+    if !is_of_a_door(&socket) {
+        return Ok(false);
+    }
+    // `struct sockaddr_nl`: the groups are behind family and port.
+    let mut address = [0; size_of::<libc::sockaddr_nl>()];
+    let memory = File::open(format!("/proc/{}/mem", call.thread))?;
+    memory.read_exact_at(&mut address, call.arguments[1])?;
+    if !still_waits(listener, call) {
+        return Err(Errno::NOENT.into());
+    }
+    let mut message = [0; BOUND_LEN];
+    message[..4].copy_from_slice(&(BOUND_LEN as u32).to_ne_bytes());
+    message[4..6].copy_from_slice(&BOUND.to_ne_bytes());
+    message[16..].copy_from_slice(&address[8..]);
+    send(&socket, &message, SendFlags::NOSIGNAL)?;
+    Ok(true)
+}
+
+/// Whether a door made the socket: the other end has a name as long as a netlink address, and zeros
+/// where that has a port number.
+fn is_of_a_door(socket: &OwnedFd) -> bool {
+    let peer = getpeername(socket).ok().flatten().map(SocketAddrUnix::try_from);
+    sockopt::socket_type(socket).is_ok_and(|kind| kind == SocketType::SEQPACKET)
+        && peer.is_some_and(|peer| {
+            peer.is_ok_and(|peer| {
+                peer.abstract_name().is_some_and(|name| name.len() == 9 && name[..5] == [0; 5])
+            })
+        })
+}
+
+/// The process of a thread.
+fn process_of(thread: u32) -> io::Result<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let pid = number.and_then(|number| number.trim().parse().ok()).and_then(Pid::from_raw);
+    pid.ok_or_else(|| Errno::SRCH.into())
+}
+
+#[expect(clippy::print_stderr, reason = "the standard error of the program that is supervised")]
+fn report(text: &str) {
+    eprintln!("towpath: {text}");
+}
+
+/// The kind of the message that tells a door the groups of a client (`towpath_xfrm` has the same).
+const BOUND: u16 = 15;
+/// Time in which a daemon answers.
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Bytes of a netlink header and a mask of groups.
+const BOUND_LEN: usize = 20;
