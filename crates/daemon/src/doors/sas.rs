@@ -3,21 +3,25 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use towpath_ipsec::Statistics;
+use towpath_ipsec::{Sa, Statistics};
 use towpath_ports::ipsec::now;
 
 use crate::control::Inner;
-use crate::live::LiveSa;
 use crate::model::failure::FailureCode;
 use crate::model::ipsec::{ActionState, DirectionState, PolicyState, SaState, policies_subject};
 use crate::model::messages::{PolicyView, SaStatus, SaView};
 use crate::model::natural::natural;
 use crate::model::thing::Thing;
 
-/// All wanted SAs, by name.
+/// All wanted SAs, and those of IKE daemons, by name.
 pub(crate) fn all(inner: &Inner) -> Vec<SaView> {
     let wanted = inner.wanted.state().sas.iter();
-    let mut all: Vec<SaView> = wanted.map(|state| view(inner, state)).collect();
+    let of_doors = inner
+        .live
+        .doors
+        .iter()
+        .flat_map(|(port, door)| door.sas().into_iter().map(|sa| of_daemon(port, &sa)));
+    let mut all: Vec<SaView> = wanted.map(|state| view(inner, state)).chain(of_doors).collect();
     all.sort_by(|one, other| natural(&one.state.name, &other.state.name));
     all
 }
@@ -34,12 +38,32 @@ pub(crate) fn view(inner: &Inner, state: &SaState) -> SaView {
         Some(_) => SaStatus::Active,
     };
     let failure = failure.or_else(|| why(inner, FailureCode::Sa, &thing.to_string()));
-    let view = SaView {
-        state: state.clone(),
-        wanted_by: inner.wanted.authors(&thing),
-        id: live.map_or(0, |live| live.sa.id()),
+    let wanted_by = inner.wanted.authors(&thing);
+    let view = SaView { wanted_by, failure, ..blank(state.clone(), status) };
+    match live {
+        Some(live) => counted(&live.sa, view),
+        None => view,
+    }
+}
+
+/// An SA that an IKE daemon made. No author of the wanted state has it.
+fn of_daemon(port: &str, sa: &Sa) -> SaView {
+    let status = match (sa.is_expired(), sa.is_dying()) {
+        (true, _) => SaStatus::Expired,
+        (false, true) => SaStatus::Dying,
+        (false, false) => SaStatus::Active,
+    };
+    counted(sa, blank(SaState::of_daemon(port, sa), status))
+}
+
+/// A view without counters.
+fn blank(state: SaState, status: SaStatus) -> SaView {
+    SaView {
+        state,
+        wanted_by: Vec::new(),
+        id: 0,
         status,
-        failure,
+        failure: None,
         packets: 0,
         bytes: 0,
         sequence: 0,
@@ -47,18 +71,15 @@ pub(crate) fn view(inner: &Inner, state: &SaState) -> SaView {
         idle: None,
         peer: None,
         refused: BTreeMap::new(),
-    };
-    match live {
-        Some(live) => counted(live, view),
-        None => view,
     }
 }
 
-fn counted(live: &LiveSa, view: SaView) -> SaView {
-    let statistics = live.sa.statistics();
+fn counted(sa: &Sa, view: SaView) -> SaView {
+    let statistics = sa.statistics();
     let Statistics { packets, bytes, added, used, sequence, peer, refused, .. } = &statistics;
     let now = now();
     SaView {
+        id: sa.id(),
         packets: *packets,
         bytes: *bytes,
         sequence: *sequence,

@@ -59,6 +59,7 @@ impl Live {
         let due: Vec<&SaState> = wanted.sas.iter().filter(is_due).collect();
         let taken = self.put_sas(due, &names, report);
         self.set_policies(wanted, report);
+        self.open_doors(wanted, report);
         if !self.is_trying {
             self.drop_ipsec(wanted, report);
         }
@@ -86,6 +87,7 @@ impl Live {
             self.remove_sa(&name);
             report.change(format!("sa {name}: removed"));
         }
+        self.close_doors(wanted, report);
         let ports = wanted.ports_by_name();
         let is_there = |name: &str| ports.get(name).is_some_and(|port| port.kind == NAME);
         self.ipsec.tables.retain(|name, _| is_there(name));
@@ -212,7 +214,8 @@ impl Live {
         let mut failed = BTreeSet::new();
         for port in ports {
             let own = wanted.policies.iter().filter(|policy| policy.port == port);
-            if let Err(why) = self.set_policies_of(port, own) {
+            let old = before.values().filter(|policy| policy.port == port);
+            if let Err(why) = self.set_policies_of(port, old, own) {
                 report.fail(FailureCode::Policy, policies_subject(port), why);
                 failed.insert(port);
             }
@@ -231,17 +234,20 @@ impl Live {
         self.ipsec.policies = kept.chain(set).map(|policy| (policy.name.clone(), policy)).collect();
     }
 
+    /// Replaces the policies of a port. Policies of IKE daemons are not touched.
     fn set_policies_of<'a>(
         &self,
         port: &str,
-        all: impl Iterator<Item = &'a PolicyState>,
+        old: impl Iterator<Item = &'a PolicyState>,
+        new: impl Iterator<Item = &'a PolicyState>,
     ) -> Result<(), String> {
-        let all: Result<Vec<Policy>, _> = all.map(PolicyState::policy).collect();
-        let all = all.map_err(|problem| problem.to_string())?;
+        let parse = |policy: &PolicyState| policy.policy().map_err(|problem| problem.to_string());
+        let old: Vec<Policy> = old.map(parse).collect::<Result<_, _>>()?;
+        let new: Vec<Policy> = new.map(parse).collect::<Result<_, _>>()?;
         match self.ipsec.tables.get(port) {
-            Some(table) => table.set_policies(&all).map_err(|error| error.to_string()),
-            // The port is gone, and with it what it had.
-            None if all.is_empty() => Ok(()),
+            Some(table) => table.replace_policies(&old, &new).map_err(|error| error.to_string()),
+            // The port is gone, and with it its policies.
+            None if new.is_empty() => Ok(()),
             None => Err(format!("port {port} is missing")),
         }
     }

@@ -21,6 +21,7 @@ mod guests;
 mod host;
 mod interfaces;
 mod ipsec;
+mod ipsec_doors;
 pub(crate) mod keys;
 mod layers;
 mod links;

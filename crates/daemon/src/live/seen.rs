@@ -8,6 +8,7 @@ use towpath_engine::bridge::Bridge;
 use towpath_guest::Guest;
 use towpath_objects::Objects;
 use towpath_ports::bond::Observer;
+use towpath_xfrm::Door;
 
 use super::parts::{LiveLink, LivePort};
 use super::{Live, LiveSa, Xsk};
@@ -33,6 +34,8 @@ pub(crate) struct Seen {
     pub(crate) programs: BTreeMap<u32, ProgramState>,
     /// SAs by name.
     pub(crate) sas: BTreeMap<String, Arc<LiveSa>>,
+    /// Doors for IKE daemons, by the names of their ports.
+    pub(crate) doors: BTreeMap<String, Arc<Door>>,
     /// Programs on hooks.
     pub(crate) links: Vec<LiveLink>,
 }
@@ -56,6 +59,7 @@ impl Live {
             guests: self.seen_guests(),
             programs: programs.collect(),
             sas: self.sas().clone(),
+            doors: self.doors(),
             links: self.links.clone(),
         }
     }

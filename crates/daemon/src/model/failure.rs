@@ -105,6 +105,8 @@ codes! {
     Bridge "bridge" "fix the named cause; the daemon tries again by itself",
     /// A bond, or one of its members, differs from its configuration.
     Bond "bond" "fix the named cause; the daemon tries again by itself",
+    /// IKE daemons cannot connect to a port of kind `ipsec`: its socket cannot be made.
+    PortDoor "port-door" "fix the named cause; the daemon tries again by itself",
     /// A security association cannot be established; its predecessor, if any, stays.
     Sa "sa" "fix the named cause; the daemon tries again by itself",
     /// A security association refuses all packets: it reached a hard limit.

@@ -11,7 +11,7 @@ use towpath_bpf::suggest;
 use towpath_document::Problem;
 use towpath_ipsec::{
     Action, Config, ConfigError, Df, Direction, Dscp, Encapsulation, Keys, Lifetime, Limits, Mode,
-    Policy, Prefix, Replay, Selector, Suite, Tunnel,
+    Policy, Prefix, Replay, Sa, Selector, Suite, Tunnel,
 };
 use utoipa::ToSchema;
 
@@ -241,6 +241,41 @@ pub enum ActionState {
 }
 
 impl SaState {
+    /// The state of an SA that an IKE daemon made. It has no key file.
+    pub(crate) fn of_daemon(port: &str, sa: &Sa) -> SaState {
+        let Replay { window, esn, .. } = sa.replay();
+        let Lifetime { soft, hard } = sa.lifetime();
+        SaState {
+            name: format!("{port}:{:#x}", sa.spi()),
+            port: port.to_owned(),
+            direction: match sa.direction() {
+                Direction::Inbound => DirectionState::In,
+                Direction::Outbound => DirectionState::Out,
+            },
+            spi: sa.spi(),
+            source: sa.source(),
+            destination: sa.destination(),
+            mode: match sa.mode() {
+                Mode::Tunnel(_) => ModeState::Tunnel,
+                Mode::Transport => ModeState::Transport,
+            },
+            suite: suite_name(sa.suite()),
+            key_file: String::new(),
+            udp: sa.encapsulation().map(|it| UdpState {
+                source_port: it.source_port,
+                destination_port: it.destination_port,
+            }),
+            replay_window: Some(window),
+            esn,
+            reqid: sa.reqid(),
+            soft: LimitsState::of(soft),
+            hard: LimitsState::of(hard),
+            tunnel: None,
+            selector: None,
+            pmtu: None,
+        }
+    }
+
     /// The description of the SA with its keys.
     ///
     /// # Errors
@@ -362,6 +397,11 @@ impl SelectorState {
 impl LimitsState {
     fn is_empty(&self) -> bool {
         *self == LimitsState::default()
+    }
+
+    fn of(limits: Limits) -> LimitsState {
+        let Limits { bytes, packets, seconds } = limits;
+        LimitsState { bytes, packets, seconds }
     }
 
     fn parse(self) -> Limits {

@@ -1,5 +1,6 @@
 //! `ipsec`: an accelerator for ESP. Frames sent to it arrive at it, encapsulated or decapsulated.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use towpath_document::Problem;
 use towpath_ipsec::{Table, TableLimits};
 use towpath_ports::ipsec::{EngineKind, Ipsec, Options};
 
-use super::kind::{Kind, OptionDoc, doc, options, within};
+use super::kind::{Kind, OptionDoc, SOCKET_PATH_MAX, doc, options, within};
 use super::mac;
 use crate::model::state::PortState;
 
@@ -37,6 +38,11 @@ static OPTIONS: &[OptionDoc] = &[
         "false",
         "refused frames arrive with the reason in their metadata, and are not dropped",
     ),
+    doc(
+        "xfrm",
+        "none",
+        "absolute path of a socket at which [IKE daemons](ipsec.md#ike-daemons) manage SAs and policies",
+    ),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +54,7 @@ struct Keys {
     engine: Option<EngineKey>,
     #[serde(default)]
     deliver_refused: bool,
+    xfrm: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -65,6 +72,12 @@ pub(crate) fn device(port: &PortState, table: Arc<Table>) -> Result<Ipsec, Probl
 
 fn parsed(port: &PortState) -> Result<Options, Problem> {
     let keys: Keys = options(&KIND, port)?;
+    if let Some(path) = &keys.xfrm
+        && !(path.is_absolute() && path.as_os_str().len() <= SOCKET_PATH_MAX)
+    {
+        let why = format!("expected an absolute path of at most {SOCKET_PATH_MAX} bytes");
+        return Err(Problem::new("xfrm", why));
+    }
     within("queues", keys.queues, 1..=64, "1 to 64")?;
     within("ring", keys.ring, 1..=RING_MAX, format!("1 to {RING_MAX} frames"))?;
     let defaults = Options::default();
@@ -88,6 +101,12 @@ fn check(port: &PortState) -> Result<(), Problem> {
 fn open(ports: &[&PortState], _patience: Duration) -> super::kind::Opened {
     let table = Arc::new(Table::new(TableLimits::default()));
     Ok(vec![Box::new(device(ports[0], table)?)])
+}
+
+/// Path of the socket for IKE daemons, if the port has one.
+pub(crate) fn door_path(port: &PortState) -> Option<PathBuf> {
+    let path = port.options.get("xfrm").filter(|_| port.kind == NAME)?;
+    path.as_str().map(PathBuf::from)
 }
 
 const RING_MAX: usize = 65536;

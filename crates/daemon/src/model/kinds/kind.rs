@@ -121,6 +121,10 @@ pub(super) fn interface_options<T: DeserializeOwned>(
     typed(Json::Object(options)).map_err(|problem| explained(kind, problem))
 }
 
+/// Longest path of a socket: `sockaddr_un.sun_path` has 108 bytes, with a NUL at the end.
+pub(super) const SOCKET_PATH_MAX: usize = 107;
+const _: () = assert!(SOCKET_PATH_MAX < 108, "sun_path ends with a zero");
+
 /// Refuses a number outside the range.
 pub(super) fn within<T: PartialOrd + Copy>(
     key: &str,

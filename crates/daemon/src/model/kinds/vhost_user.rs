@@ -9,7 +9,7 @@ use towpath_ports::vhost_user::{Mode, Options, QUEUES_MAX, VhostUser};
 use towpath_document::Problem;
 use towpath_host::socket::Access;
 
-use super::kind::{Kind, OptionDoc, doc, options, within};
+use super::kind::{Kind, OptionDoc, SOCKET_PATH_MAX, doc, options, within};
 use super::mac;
 use crate::model::access::AccessKeys;
 use crate::model::state::PortState;
@@ -76,8 +76,8 @@ impl Keys {
 fn check(port: &PortState) -> Result<(), Problem> {
     let keys: Keys = options(&KIND, port)?;
     let bytes = keys.path.as_os_str().len();
-    let said = format!("1 to {PATH_BYTES_MAX} bytes, not {bytes}");
-    within("path", Some(bytes), 1..=PATH_BYTES_MAX, said)?;
+    let said = format!("1 to {SOCKET_PATH_MAX} bytes, not {bytes}");
+    within("path", Some(bytes), 1..=SOCKET_PATH_MAX, said)?;
     within("queues", keys.queues, 1..=QUEUES_MAX, format!("1 to {QUEUES_MAX}"))?;
     keys.access()?;
     mac::parse_or_make(keys.mac.as_deref(), &port.name).map(drop)
@@ -102,7 +102,3 @@ fn open(ports: &[&PortState], _patience: Duration) -> super::kind::Opened {
     let device = VhostUser::new(made).map_err(|error| error.to_string())?;
     Ok(vec![Box::new(device)])
 }
-
-/// Longest path of a socket: `sockaddr_un.sun_path` has 108 bytes, with a NUL at the end.
-const PATH_BYTES_MAX: usize = 107;
-const _: () = assert!(PATH_BYTES_MAX < 108, "sun_path ends with a zero");

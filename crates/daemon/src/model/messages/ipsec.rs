@@ -14,7 +14,7 @@ pub struct SaView {
     /// The SA's wanted state.
     #[serde(flatten)]
     pub state: SaState,
-    /// Authors of the SA: `file`, `api`, `saved`.
+    /// Authors of the SA: `file`, `api`, `saved`; none for one that an IKE daemon made.
     #[serde(default)]
     pub wanted_by: Vec<Author>,
     /// Number by which programs know the SA; 0 if it could not be added.
