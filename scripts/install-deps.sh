@@ -7,7 +7,7 @@
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
 #           `net` has;
 #           what the tests with a guest run: QEMU, busybox, a kernel image with its modules; DPDK;
-#           bpftool, which is compared with our calls;
+#           bpftool, which is compared with our calls; strongSwan;
 #           pytest, numpy and Scapy for those of the Python package
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: xdp-tools, its source
@@ -57,6 +57,11 @@ test | parity)
     # One application for libxdp's sockets and for ours.
     need_file /usr/include/xdp/xsk.h libxdp-dev
     need_command bpftool bpftool
+    # An IKE daemon that manages the SAs of a port, and ESP of its own for the other end.
+    need_file /usr/sbin/charon-systemd charon-systemd
+    need_command swanctl strongswan-swanctl
+    need_file /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so libcharon-extra-plugins
+    need_file /usr/lib/ipsec/plugins/libstrongswan-openssl.so libstrongswan-standard-plugins
     # Tier 2 opens it at run time; nothing is linked with it.
     ls /usr/lib/*/libLLVM*19* >/dev/null 2>&1 || missing+=(libllvm19)
     has_modules pytest numpy scapy || missing+=(python3-pytest python3-numpy python3-scapy)

@@ -31,6 +31,7 @@ mod session;
 mod top;
 mod verify;
 mod version;
+mod wrap;
 mod xsk;
 
 use std::io::Write as _;
@@ -177,6 +178,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Stats(args) => daemon::stats(&args, output)?,
         Command::Top(args) => top::top(&args, output)?,
         Command::Xsk { command } => xsk::xsk(&command, output)?,
+        Command::Wrap(args) => wrap::wrap(&args)?,
         Command::Dump(args) => daemon::dump(&args, output)?,
         Command::Events(args) => daemon::events(&args, output)?,
     }

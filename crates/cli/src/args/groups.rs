@@ -16,7 +16,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Ports, virtual machines and sockets",
-        &["port", "features", "qualify", "bridge", "bond", "sa", "policy", "guest", "xsk"],
+        &["port", "features", "qualify", "bridge", "bond", "sa", "policy", "guest", "xsk", "wrap"],
     ),
     ("This command", &["help", "completions", "man"]),
 ];

@@ -15,6 +15,7 @@ mod programs;
 mod qualify;
 mod run;
 mod test;
+mod wrap;
 mod xsk;
 
 pub(crate) use bench::{BenchArgs, Peer};
@@ -40,6 +41,7 @@ pub(crate) use run::{
     RunningArgs, Surroundings,
 };
 pub(crate) use test::{TestArgs, TestExec};
+pub(crate) use wrap::WrapArgs;
 pub(crate) use xsk::{XskCommand, XskRunArgs};
 
 use std::path::PathBuf;
@@ -239,6 +241,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: XskCommand,
     },
+    /// Run an unmodified IKE daemon that manages the SAs of a port
+    ///
+    /// The program, such as strongSwan's charon, asks the kernel for a netlink socket of family
+    /// XFRM. It gets a connection to the port in its place, by which it adds and removes SAs and
+    /// policies. This command becomes the program; a second process, which ends with it, answers
+    /// the calls that open such sockets. SAs stay when the program ends, until their hard limits.
+    Wrap(WrapArgs),
     /// Run a daemon for a script: `exec up -c FILE --for 10s`
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Exec {

@@ -12,6 +12,7 @@ mod dump;
 mod ending;
 mod front;
 mod guest;
+mod ike;
 mod ipsec;
 mod listen;
 mod load_map;
