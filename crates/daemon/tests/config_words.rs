@@ -21,8 +21,8 @@ enum Step {
     Index(usize),
 }
 
-/// Everything that may be written, in the fixtures of the command's tests. Only their owner may read
-/// keys, so that their file is made here.
+/// Everything that may be written, in the fixtures of the command's tests. Only their owner may
+/// read keys, so that their file is made here.
 static WHOLE: LazyLock<String> = LazyLock::new(|| {
     let path = std::env::temp_dir().join(format!("towpath-words-{}.key", std::process::id()));
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);

@@ -49,8 +49,8 @@ fn sa(direction: &str, number: u32, more: &str) -> String {
     let spi = 0x1000 + number;
     format!(
         "[[sa]]\nname = \"{direction}{number}\"\nport = \"{port}\"\ndirection = \"{direction}\"\n\
-         spi = {spi}\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\nsuite = \"aes-gcm-128\"\n\
-         key_file = \"{number}.key\"\nreqid = 1\n{more}"
+         spi = {spi}\nsource = \"192.0.2.1\"\ndestination = \"192.0.2.2\"\n\
+         suite = \"aes-gcm-128\"\nkey_file = \"{number}.key\"\nreqid = 1\n{more}"
     )
 }
 
