@@ -259,7 +259,7 @@ impl Door {
     }
 }
 
-/// What follows the answers of a request.
+/// The end of an answer, behind its messages.
 enum Answered {
     /// An acknowledgement.
     Acknowledge,

@@ -125,8 +125,8 @@ impl Door {
         entries.restrict();
     }
 
-    /// Ends what has reached a limit of time, and returns what IKE daemons should know. It is
-    /// called several times a second.
+    /// Removes SAs that have reached a hard limit, and returns the notifications for IKE daemons.
+    /// It is called several times a second.
     pub(crate) fn turn(&self) -> Vec<Notification> {
         let now = (self.clock)();
         let mut entries = self.entries.lock();
@@ -213,7 +213,7 @@ impl Entries {
         Some(self.policies.iter().filter(is_of).map(|((_, selector), _)| *selector).collect())
     }
 
-    /// Restricts all SAs to the policies as they are now.
+    /// Restricts all inbound SAs to the present policies.
     pub(crate) fn restrict(&self) {
         for state in self.states.values() {
             state.sa.set_allowed(self.allowed(state.sa.direction(), state.sa.reqid()));

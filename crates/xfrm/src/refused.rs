@@ -16,11 +16,12 @@ impl Refused {
         Refused { errno, why: why.into() }
     }
 
-    /// Refuses what the accelerator doesn't do.
+    /// The refusal of a feature that the accelerator doesn't have.
     pub(crate) fn unsupported(what: &str) -> Refused {
         Refused::new(EOPNOTSUPP, format!("{what} is not supported"))
     }
 
+    /// The refusal of a message that the kernel calls invalid, too.
     pub(crate) fn malformed(what: impl Into<String>) -> Refused {
         Refused::new(EINVAL, what)
     }

@@ -139,7 +139,7 @@ impl Serving {
         let len = match recv(&peer.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             Ok((len, _)) if len > 0 && len <= MESSAGE_MAX => len,
             Err(Errno::AGAIN | Errno::INTR) => return,
-            // The end, or a message that no IKE daemon sends.
+            // The end of the connection, or a message longer than any of an IKE daemon.
             _ => return peer.is_open = false,
         };
         for message in self.door.answer(&mut peer.client, &self.buffer[..len]) {
@@ -155,7 +155,7 @@ impl Serving {
 }
 
 impl Peer {
-    /// Sends a message; closes the connection of a client that takes none.
+    /// Sends a message. Closes the connection if the client's buffer is full.
     fn send(&mut self, message: &[u8]) {
         if self.is_open && send(&self.socket, message, FLAGS).is_err() {
             self.is_open = false;
@@ -182,7 +182,7 @@ fn give_socket(connection: &OwnedFd, number: u32) -> rustix::io::Result<OwnedFd>
     Ok(ours)
 }
 
-/// What can be done without waiting.
+/// Descriptors that are ready.
 struct Ready {
     stops: bool,
     comes: bool,
