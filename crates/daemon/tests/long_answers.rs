@@ -82,8 +82,9 @@ fn twenty_clients_that_do_not_read_a_large_map_cost_nothing() {
     );
     println!("{figures}");
     assert!(grown < MEMORY_BYTES_MAX, "{figures}");
-    // The looks of ours are part of that.
-    assert!(while_they_wait + afterwards < Duration::from_secs(2), "{figures}");
+    // A thread that never sleeps would work for all of the 3 seconds. The looks of ours are part of
+    // the time, and a busy machine makes them dearer.
+    assert!(while_they_wait + afterwards < Duration::from_millis(2900), "{figures}");
     served.end();
 }
 
