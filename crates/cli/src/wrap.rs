@@ -44,7 +44,7 @@ mod tests {
         let port = |(name, door): &(&str, Option<&str>)| {
             let mut port = serde_json::json!({ "name": name, "kind": "ipsec" });
             if let Some(door) = door {
-                port["xfrm"] = (*door).into();
+                port["options"] = serde_json::json!({ "xfrm": door });
             }
             serde_json::from_value(port).expect("a port")
         };

@@ -297,8 +297,8 @@ fn find_policy<'a>(
     found.map(|(key, held)| (*key, held)).ok_or_else(missing)
 }
 
-/// Numbers of policies (`build_spdinfo`), and the lengths of prefixes that the kernel puts into hash
-/// tables, which are here those of the kernel's default.
+/// Numbers of policies (`build_spdinfo`), and the lengths of prefixes that the kernel puts into
+/// hash tables: the defaults.
 fn spd_info(entries: &Entries, request: &Request<'_>, flags: u32) -> Zeroizing<Vec<u8>> {
     let of = |wanted| {
         let count = entries.policies.keys().filter(|(direction, _)| *direction == wanted).count();

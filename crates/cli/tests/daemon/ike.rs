@@ -1,4 +1,5 @@
-//! An unmodified strongSwan manages the SAs of a port.
+//! An unmodified strongSwan manages the SAs of a port, by the command and the program that
+//! docs/ipsec.md shows.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -28,7 +28,8 @@ wait_for() {
 # SIDE ADDRESS PEER NETWORK PEER_NETWORK PLUGIN REKEY_TIME
 configure() {
     mkdir -p "$1"
-    local load="random nonce openssl aes sha1 sha2 hmac gcm kdf $6 kernel-netlink socket-default vici"
+    local load="random nonce openssl aes sha1 sha2 hmac gcm kdf"
+    load="$load $6 kernel-netlink socket-default vici"
     cat > "$1/strongswan.conf" <<CONF
 charon-systemd {
     load = $load
