@@ -9,12 +9,8 @@ use crate::live::news::News;
 use crate::live::{LiveSa, Seen};
 use crate::model::failure::{Failure, FailureCode};
 
-/// Reports limits that SAs reached since the last look, and has lost sockets of doors made again.
+/// Reports limits that SAs reached since the last look.
 pub(crate) fn look(live: &Seen, news: &News) {
-    if live.doors.values().any(|seen| seen.has_lost_its_socket()) {
-        // The next reconciliation listens again.
-        news.stir();
-    }
     let now_failed: Vec<Failure> =
         live.sas.iter().filter_map(|(name, sa)| look_at(name, sa, news)).collect();
     let before = news.standing.all().into_iter().filter(|it| it.code == FailureCode::SaExpired);

@@ -20,7 +20,7 @@ pub(crate) fn all(inner: &Inner) -> Vec<SaView> {
         .live
         .doors
         .iter()
-        .flat_map(|(port, seen)| seen.door.sas().into_iter().map(|sa| of_daemon(port, &sa)));
+        .flat_map(|(port, door)| door.sas().into_iter().map(|sa| of_daemon(port, &sa)));
     let mut all: Vec<SaView> = wanted.map(|state| view(inner, state)).chain(of_doors).collect();
     all.sort_by(|one, other| natural(&one.state.name, &other.state.name));
     all

@@ -12,12 +12,14 @@ use crate::model::failure::{Failure, FailureCode};
 use crate::model::kinds::{self, Reopening};
 
 impl Live {
-    /// Whether an interface disappeared, returned or broke since the last reconciliation.
+    /// Whether an interface disappeared, returned or broke, or the socket of a door disappeared,
+    /// since the last reconciliation.
     pub fn is_stirred(&self) -> bool {
         self.interfaces.has_moved()
             || self.ports.values().any(|port| self.lost(port).is_some())
             || self.shadows.values().any(|shadow| self.has_lost_shadow(shadow))
             || self.broken() != self.known_broken
+            || self.has_lost_door()
     }
 
     /// Opens queues that interfaces gained since the last look (`ethtool -L`), closes those that

@@ -62,26 +62,15 @@ impl Live {
     }
 
     /// Doors by the names of their ports.
-    pub(crate) fn doors(&self) -> BTreeMap<String, SeenDoor> {
-        let seen = |live: &LiveDoor| SeenDoor {
-            door: Arc::clone(&live.door),
-            socket: live.server.as_ref().map(|(path, _)| path.clone()),
-        };
-        self.ipsec.doors.iter().map(|(port, live)| (port.clone(), seen(live))).collect()
+    pub(crate) fn doors(&self) -> BTreeMap<String, Arc<Door>> {
+        let doors = self.ipsec.doors.iter();
+        doors.map(|(port, live)| (port.clone(), Arc::clone(&live.door))).collect()
     }
-}
 
-/// A door after the last reconciliation.
-#[derive(Debug, Clone)]
-pub(crate) struct SeenDoor {
-    pub(crate) door: Arc<Door>,
-    socket: Option<PathBuf>,
-}
-
-impl SeenDoor {
-    /// Whether its socket was removed by hand.
-    pub(crate) fn has_lost_its_socket(&self) -> bool {
-        self.socket.as_ref().is_some_and(|path| !path.exists())
+    /// Whether the socket of a door was removed by hand.
+    pub(super) fn has_lost_door(&self) -> bool {
+        let mut servers = self.ipsec.doors.values().filter_map(|live| live.server.as_ref());
+        servers.any(|(_, server)| !server.is_there())
     }
 }
 

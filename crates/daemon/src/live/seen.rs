@@ -8,8 +8,8 @@ use towpath_engine::bridge::Bridge;
 use towpath_guest::Guest;
 use towpath_objects::Objects;
 use towpath_ports::bond::Observer;
+use towpath_xfrm::Door;
 
-use super::ipsec_doors::SeenDoor;
 use super::parts::{LiveLink, LivePort};
 use super::{Live, LiveSa, Xsk};
 use crate::model::state::{BridgeState, ProgramState};
@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     /// SAs by name.
     pub(crate) sas: BTreeMap<String, Arc<LiveSa>>,
     /// Doors for IKE daemons, by the names of their ports.
-    pub(crate) doors: BTreeMap<String, SeenDoor>,
+    pub(crate) doors: BTreeMap<String, Arc<Door>>,
     /// Programs on hooks.
     pub(crate) links: Vec<LiveLink>,
 }
