@@ -54,11 +54,10 @@ fn add_sa(path: &Path) -> i32 {
 #[test]
 fn a_door_opens_when_it_can_and_its_sas_end_with_it() {
     let dir = std::env::temp_dir().join(format!("towpath-ike-door-{}", std::process::id()));
-    let _absent = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("there is room");
     let path = dir.join("sub/esp0.xfrm");
     let with_door = config(&format!("xfrm = \"{}\"\n", path.display()));
-    let served = Served::start_in(dir, &with_door);
+    let served = Served::start("ike-door", &with_door);
+    assert_eq!(served.dir, dir);
     assert_eq!(failures(&served), ["port-door"], "its folder is missing");
     std::fs::create_dir(served.dir.join("sub")).expect("there is room");
     served.wait("the door", LIMIT, || path.exists() && failures(&served).is_empty());
@@ -81,4 +80,5 @@ fn a_door_opens_when_it_can_and_its_sas_end_with_it() {
     served.client.json::<Value>("POST", "/v1/reload", &json!({})).expect("it can be");
     assert_eq!(served.get("/v1/sas"), json!([]));
     assert!(!path.exists());
+    served.end();
 }
