@@ -23,7 +23,7 @@ pub(crate) fn wrap(args: &WrapArgs) -> Result<(), CliError> {
 fn door(ports: &[PortState], name: Option<&str>) -> Result<PathBuf, String> {
     let doors = ports.iter().filter_map(|port| {
         let path = port.options.get("xfrm")?.as_str()?;
-        name.is_none_or(|name| name == port.name).then(|| (port.name.as_str(), path))
+        name.is_none_or(|name| name == port.name).then_some((port.name.as_str(), path))
     });
     match (doors.collect::<Vec<_>>().as_slice(), name) {
         ([(_, path)], _) => Ok(PathBuf::from(path)),
