@@ -1,30 +1,16 @@
 //! Doors of ports of kind `ipsec`: sockets at which IKE daemons manage SAs and policies.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use towpath_host::socket::Access;
-use towpath_ipsec::Table;
-use towpath_ports::ipsec::now;
-use towpath_xfrm::{Door, Server};
+use towpath_xfrm::Door;
 
 use super::Live;
-use super::news::News;
+use super::ike_door::LiveDoor;
 use super::report::Report;
 use crate::model::failure::FailureCode;
 use crate::model::kinds::ipsec::door_path;
 use crate::model::state::State;
-
-/// Doors by the names of their ports.
-pub(super) type Doors = BTreeMap<String, LiveDoor>;
-
-/// A door, and its socket while there is one.
-#[derive(Debug)]
-pub(super) struct LiveDoor {
-    door: Arc<Door>,
-    server: Option<(PathBuf, Server)>,
-}
 
 impl Live {
     /// Opens the doors that ports want.
@@ -69,33 +55,6 @@ impl Live {
 
     /// Whether the socket of a door was removed by hand.
     pub(super) fn has_lost_door(&self) -> bool {
-        let mut servers = self.ipsec.doors.values().filter_map(|live| live.server.as_ref());
-        servers.any(|(_, server)| !server.is_there())
-    }
-}
-
-impl LiveDoor {
-    fn new(port: &str, table: &Arc<Table>, news: &Arc<News>) -> LiveDoor {
-        let (subject, news) = (format!("port {port}"), Arc::clone(news));
-        let log = move |why: &str| {
-            news.note(&subject, &format!("{subject}: refused to an IKE daemon: {why}"));
-        };
-        let door = Arc::new(Door::new(Arc::clone(table), now, log));
-        LiveDoor { door, server: None }
-    }
-
-    /// Listens at a path; returns whether that is new.
-    fn listen(&mut self, path: &Path) -> Result<bool, String> {
-        let is_same = |(at, server): &(PathBuf, Server)| at == path && server.is_there();
-        if self.server.as_ref().is_some_and(is_same) {
-            return Ok(false);
-        }
-        self.server = None;
-        // Keys pass through it: only the daemon's user may connect.
-        let access = Access { mode: 0o600, ..Access::default() };
-        let server = Server::start(&self.door, path, &access)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        self.server = Some((path.to_owned(), server));
-        Ok(true)
+        self.ipsec.doors.values().any(LiveDoor::is_lost)
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod elements;
 pub(crate) mod files;
 mod guests;
 mod host;
+mod ike_door;
 mod interfaces;
 mod ipsec;
 mod ipsec_doors;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use towpath_ipsec::{Sa, Statistics, Table};
 use towpath_ports::ipsec::now;
 
-use super::ipsec_doors::Doors;
+use super::ike_door::LiveDoor;
 use crate::model::ipsec::{DirectionState, LimitsState, PolicyState, SaState};
 
 /// Tables of ports, and what is in them.
@@ -20,7 +20,8 @@ pub(super) struct Ipsec {
     pub(super) senders: BTreeMap<[u8; 32], String>,
     /// By name.
     pub(super) policies: BTreeMap<String, PolicyState>,
-    pub(super) doors: Doors,
+    /// By the names of their ports.
+    pub(super) doors: BTreeMap<String, LiveDoor>,
     /// SAs that could not be added or changed, and are tried again. Those that were there stay.
     pub(super) failed: BTreeSet<String>,
     /// Whether the next reconciliation reads all key files.
