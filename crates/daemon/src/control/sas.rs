@@ -11,17 +11,8 @@ use crate::model::failure::{Failure, FailureCode};
 
 /// Reports limits that SAs reached since the last look.
 pub(crate) fn look(live: &Seen, news: &News) {
-    let now_failed: Vec<Failure> =
-        live.sas.iter().filter_map(|(name, sa)| look_at(name, sa, news)).collect();
-    let before = news.standing.all().into_iter().filter(|it| it.code == FailureCode::SaExpired);
-    for old in before.filter(|old| !now_failed.iter().any(|failure| failure.is_about(old))) {
-        news.recovered(old.code, &old.subject);
-    }
-    for failure in now_failed {
-        if news.standing.set(failure.clone()) {
-            news.failure(&failure);
-        }
-    }
+    let expired = live.sas.iter().filter_map(|(name, sa)| look_at(name, sa, news)).collect();
+    news.found(|failure| failure.code == FailureCode::SaExpired, expired);
 }
 
 fn look_at(name: &str, live: &LiveSa, news: &News) -> Option<Failure> {

@@ -14,16 +14,7 @@ pub(crate) fn look(live: &Seen, news: &News) {
     for stopped in live.engine.take_stopped() {
         news.change(&describe(&stopped));
     }
-    let now: Vec<Failure> = late(live).chain(halted(live)).collect();
-    let before = news.standing.all().into_iter().filter(is_ours);
-    for old in before.filter(|old| !now.iter().any(|failure| failure.is_about(old))) {
-        news.recovered(old.code, &old.subject);
-    }
-    for failure in now {
-        if news.standing.set(failure.clone()) {
-            news.failure(&failure);
-        }
-    }
+    news.found(is_ours, late(live).chain(halted(live)).collect());
 }
 
 /// Whether the failure is managed by this module alone.

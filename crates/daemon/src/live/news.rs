@@ -76,6 +76,20 @@ impl News {
         }
     }
 
+    /// Replaces the failures of a kind that a look has found: new ones are reported, and those that
+    /// were not found again are over.
+    pub(crate) fn found(&self, is_ours: impl Fn(&Failure) -> bool, now: Vec<Failure>) {
+        let before = self.standing.all().into_iter().filter(is_ours);
+        for old in before.filter(|old| !now.iter().any(|failure| failure.is_about(old))) {
+            self.recovered(old.code, &old.subject);
+        }
+        for failure in now {
+            if self.standing.set(failure.clone()) {
+                self.failure(&failure);
+            }
+        }
+    }
+
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.admits(&failure.subject, failure) {
             tracing::warn!(code = failure.code.name(), "{failure}");
