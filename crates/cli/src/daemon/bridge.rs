@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 use towpath_daemon::api::types::{BridgeView, FdbView};
 use towpath_daemon::client::encoded;
 
-use super::client;
+use super::{client, remove};
 use crate::args::BridgeCommand;
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
@@ -34,8 +34,7 @@ pub(crate) fn bridge(command: &BridgeCommand, output: &mut Output) -> Result<(),
         }
         BridgeCommand::Del(args) => {
             let path = format!("/v1/bridges/{}", encoded(&args.bridge));
-            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
+            remove(&args.daemon, &path, output)
         }
     }
 }

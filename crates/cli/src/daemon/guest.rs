@@ -3,11 +3,11 @@
 
 use std::fs;
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use towpath_daemon::api::types::GuestView;
 use towpath_daemon::client::encoded;
 
-use super::client;
+use super::{client, remove};
 use crate::args::{GuestArgs, GuestCommand, GuestFileArgs};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table, grouped};
@@ -36,10 +36,7 @@ pub(crate) fn guest(command: &GuestCommand, output: &mut Output) -> Result<(), C
             let guest: GuestView = client(daemon)?.send("PUT", &path, saved.into())?;
             if output.json { output.json(&guest) } else { Ok(()) }
         }
-        GuestCommand::Reset(GuestArgs { port, daemon }) => {
-            let done: Json = client(daemon)?.send("DELETE", &path(port), [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
-        }
+        GuestCommand::Reset(GuestArgs { port, daemon }) => remove(daemon, &path(port), output),
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 use towpath_daemon::api::types::{PolicyView, SaView};
 use towpath_daemon::client::encoded;
 
-use super::client;
+use super::{client, remove};
 use crate::args::{PolicyCommand, SaArgs, SaCommand};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
@@ -20,14 +20,12 @@ pub(crate) fn sa(command: &SaCommand, output: &mut Output) -> Result<(), CliErro
         }
         SaCommand::Del(args) => {
             let path = format!("/v1/sas/{}", encoded(&args.sa));
-            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
+            remove(&args.daemon, &path, output)
         }
         SaCommand::Flush(args) => {
             let port = args.port.as_ref().map(|port| format!("?port={}", encoded(port)));
             let path = format!("/v1/sas{}", port.unwrap_or_default());
-            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
+            remove(&args.daemon, &path, output)
         }
         SaCommand::Show(args) => show(args, output),
     }
@@ -116,8 +114,7 @@ pub(crate) fn policy(command: &PolicyCommand, output: &mut Output) -> Result<(),
         }
         PolicyCommand::Del(args) => {
             let path = format!("/v1/policies/{}", encoded(&args.policy));
-            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
+            remove(&args.daemon, &path, output)
         }
         PolicyCommand::Show(args) => {
             policies(&client(&args.daemon)?.get::<Vec<PolicyView>>("/v1/policies")?, output)

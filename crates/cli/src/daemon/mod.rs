@@ -39,7 +39,7 @@ pub(crate) use status::status;
 pub(crate) use which::is_word;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use towpath_daemon::api::types::{MapView, ProgramView, ReportView};
 use towpath_daemon::client::Client;
 use towpath_daemon::dry_run::DryRun;
@@ -149,6 +149,12 @@ pub(crate) fn btf(what: &str, which: &[String], daemon: &SocketArgs) -> Result<V
         }
     };
     Ok(client.bytes(&path)?)
+}
+
+/// Removes the thing at a path of the API.
+fn remove(daemon: &SocketArgs, path: &str, output: &mut Output) -> Result<(), CliError> {
+    let done: Json = client(daemon)?.send("DELETE", path, [].as_slice().into())?;
+    if output.json { output.json(&done) } else { Ok(()) }
 }
 
 /// A client of the daemon that the arguments name.

@@ -5,7 +5,7 @@ use towpath_daemon::api::types::{FeaturesView, PortView};
 use towpath_daemon::client::encoded;
 use towpath_daemon::kinds;
 
-use super::client;
+use super::{client, remove};
 use crate::args::{PortArgs, PortCommand, PortKeysArgs};
 use crate::error::CliError;
 use crate::output::{Align, Output, Table};
@@ -27,8 +27,7 @@ pub(crate) fn port(command: &PortCommand, output: &mut Output) -> Result<(), Cli
         }
         PortCommand::Del(args) => {
             let path = format!("/v1/ports/{}", encoded(&args.port));
-            let done: Json = client(&args.daemon)?.send("DELETE", &path, [].as_slice().into())?;
-            if output.json { output.json(&done) } else { Ok(()) }
+            remove(&args.daemon, &path, output)
         }
         PortCommand::Show(args) => show(args, output),
     }
