@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// Algorithms for the encryption and the integrity of an SA's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Suite {
-    /// One algorithm for encryption and integrity.
+    /// An AEAD, which both encrypts and protects the integrity.
     Aead(Aead),
     /// Encryption, then an HMAC of the encrypted bytes (RFC 4303, 3.3.2.1).
     CipherThenHmac(Cipher, Hmac),

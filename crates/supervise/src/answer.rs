@@ -1,9 +1,8 @@
 //! Answers to trapped calls.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -11,19 +10,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, getpeername, recvmsg,
-    send, sendmsg, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getpeername, socket_with, sockopt,
 };
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use towpath_xsk_client::wire::{receive, send};
 
 use crate::kernel_unsafe::{Call, answer, answer_with_file, let_pass, next_call, still_waits};
+use crate::protocol::{bound, is_socket_name};
 
 /// A socket for XFRM of the door at a path.
 ///
 /// # Errors
 ///
-/// Nobody listens there, the door has no more sockets, or it does not answer within 5 seconds.
+/// Fails if no door listens at the path, if the door has no more sockets, or if it does not answer
+/// within 5 seconds.
 pub fn connect(door: &Path) -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -35,27 +35,9 @@ pub fn connect(door: &Path) -> io::Result<OwnedFd> {
     received(&socket).ok_or_else(|| io::Error::other("the door has as many sockets as it may have"))
 }
 
-/// Hands the listener over to the second process.
-pub(crate) fn hand_over(to: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [listener.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(to, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
 /// Receives a descriptor; none at the end of the connection.
 fn received(from: &OwnedFd) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let parts = &mut [IoSliceMut::new(&mut byte)];
-    recvmsg(from, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
-    ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
+    receive(from).ok()?.1.pop()
 }
 
 /// Answers trapped calls until the program and its children have ended.
@@ -80,7 +62,7 @@ fn answer_one(listener: &OwnedFd, call: &Call, door: &Path) -> io::Result<()> {
     if call.number == libc::SYS_socket {
         return give_connection(listener, call, door);
     }
-    match bound(listener, call) {
+    match note_groups(listener, call) {
         Ok(true) => answer(listener, call, Ok(0)),
         Ok(false) => let_pass(listener, call),
         Err(error) => {
@@ -110,7 +92,7 @@ fn give_connection(listener: &OwnedFd, call: &Call, door: &Path) -> io::Result<(
 
 /// Whether the socket that is being bound is a connection to the door. Tells the door the groups
 /// whose notifications the caller wants.
-fn bound(listener: &OwnedFd, call: &Call) -> io::Result<bool> {
+fn note_groups(listener: &OwnedFd, call: &Call) -> io::Result<bool> {
     let process = pidfd_open(process_of(call.thread)?, PidfdFlags::empty())?;
     let number = call.arguments[0] as i32;
     let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else {
@@ -126,24 +108,17 @@ fn bound(listener: &OwnedFd, call: &Call) -> io::Result<bool> {
     if !still_waits(listener, call) {
         return Err(Errno::NOENT.into());
     }
-    let mut message = [0; BOUND_LEN];
-    message[..4].copy_from_slice(&(BOUND_LEN as u32).to_ne_bytes());
-    message[4..6].copy_from_slice(&BOUND.to_ne_bytes());
-    message[16..].copy_from_slice(&address[8..]);
-    send(&socket, &message, SendFlags::NOSIGNAL)?;
+    let [.., a, b, c, d] = address;
+    send(socket.as_fd(), &bound([a, b, c, d]), &[])?;
     Ok(true)
 }
 
-/// Whether a door made the socket: the other end has a name as long as a netlink address, and zeros
-/// where that has a port number.
+/// Whether a door made the socket.
 fn is_of_a_door(socket: &OwnedFd) -> bool {
     let peer = getpeername(socket).ok().flatten().map(SocketAddrUnix::try_from);
+    let is_named = |peer: SocketAddrUnix| peer.abstract_name().is_some_and(is_socket_name);
     sockopt::socket_type(socket).is_ok_and(|kind| kind == SocketType::SEQPACKET)
-        && peer.is_some_and(|peer| {
-            peer.is_ok_and(|peer| {
-                peer.abstract_name().is_some_and(|name| name.len() == 9 && name[..5] == [0; 5])
-            })
-        })
+        && peer.is_some_and(|peer| peer.is_ok_and(is_named))
 }
 
 /// The process of a thread.
@@ -159,9 +134,5 @@ fn report(text: &str) {
     eprintln!("towpath: {text}");
 }
 
-/// The kind of the message that tells a door the groups of a client (`towpath_xfrm` has the same).
-const BOUND: u16 = 15;
 /// Time in which a daemon answers.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// Bytes of a netlink header and a mask of groups.
-const BOUND_LEN: usize = 20;

@@ -173,7 +173,7 @@ pub(crate) fn answer_with_file(
     request(listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, &mut given)
 }
 
-/// One request of a listener, whose argument is a structure.
+/// Sends a request to a listener, with a structure as its argument.
 fn request<T>(listener: impl AsFd, number: libc::Ioctl, argument: &mut T) -> io::Result<()> {
     let fd = listener.as_fd().as_raw_fd();
     // SAFETY: each caller passes the structure that belongs to its request, whose size is a part of

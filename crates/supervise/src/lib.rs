@@ -8,16 +8,19 @@
 
 mod answer;
 mod kernel_unsafe;
+pub mod protocol;
 
 pub use answer::connect;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use towpath_xsk_client::wire::send;
 
 /// Replaces this process by a program whose sockets for XFRM are connections to the door at `door`.
 /// A second process, which ends after the program and all its children, answers the calls.
@@ -55,6 +58,6 @@ fn supervise(door: &Path) -> io::Result<()> {
     }
     drop(theirs);
     let listener = kernel_unsafe::trap()?;
-    answer::hand_over(&ours, &listener)?;
+    send(ours.as_fd(), &[0], &[listener.as_fd()])?;
     Ok(())
 }

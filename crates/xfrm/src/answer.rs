@@ -5,7 +5,8 @@ use netlink_packet_xfrm::policy::{SpdHThresh, SpdInfo, SpdInfoAttrs};
 use netlink_packet_xfrm::{
     AsyncEventId, Replay, ReplayEsn, UserPolicyId, UserSaId, XfrmAttrs, XfrmMessage, policy, state,
 };
-use towpath_ipsec::Direction;
+use towpath_ipsec::{Direction, SPI_RESERVED_MAX};
+use towpath_supervise::protocol::BOUND;
 use zeroize::Zeroizing;
 
 use crate::algorithms::wipe;
@@ -14,8 +15,8 @@ use crate::policies::{self, Held};
 use crate::refused::{EEXIST, ENOBUFS, ENOENT, EOPNOTSUPP, ESRCH, Refused};
 use crate::states;
 use crate::wire::{
-    BOUND, NLM_F_ACK, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, Request, acknowledge,
-    attributes, bytes, done, message, requests,
+    NLM_F_ACK, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, Request, acknowledge, attributes,
+    bytes, done, message, requests,
 };
 
 /// Messages to a client; each is a datagram. They may have keys.
@@ -25,7 +26,7 @@ impl Door {
     /// Answers all requests of a datagram.
     pub fn answer(&self, client: &mut Client, datagram: &[u8]) -> Messages {
         let mut out = Vec::new();
-        for request in requests(datagram).0 {
+        for request in requests(datagram) {
             match request.kind {
                 BOUND => {
                     let groups = request.payload.first_chunk();
@@ -121,7 +122,7 @@ impl Door {
         }
         let is_free = |entries: &Entries, spi| {
             let key = (destination, spi);
-            spi > RESERVED_MAX
+            spi > SPI_RESERVED_MAX
                 && !entries.states.contains_key(&key)
                 && !entries.larval.contains_key(&key)
         };
@@ -233,17 +234,21 @@ impl Door {
             let old = known.and_then(|known| known.policy(key.1));
             self.table.replace_policies(old.as_slice(), &[policy])?;
         }
+        let reqids = [known.and_then(Held::reqid), held.reqid()];
         entries.policies.insert(key, held);
-        entries.restrict();
+        reqids.into_iter().flatten().for_each(|reqid| entries.restrict(reqid));
         Ok(())
     }
 
     fn delete_policy(&self, entries: &mut Entries, id: &UserPolicyId) -> Result<(), Refused> {
         let (key, _) = find_policy(entries, id)?;
-        if let Some(policy) = entries.policies.remove(&key).and_then(|held| held.policy(key.1)) {
+        let Some(held) = entries.policies.remove(&key) else { return Ok(()) };
+        if let Some(policy) = held.policy(key.1) {
             self.table.remove_policy(&policy);
         }
-        entries.restrict();
+        if let Some(reqid) = held.reqid() {
+            entries.restrict(reqid);
+        }
         Ok(())
     }
 
@@ -366,5 +371,3 @@ const LARVAL_MAX: usize = 4096;
 const LOCALS_MAX: usize = 1024;
 const POLICIES_MAX: usize = 49_152;
 const SPI_TRIES: usize = 1024;
-/// The highest reserved SPI (RFC 4303, 2.1).
-const RESERVED_MAX: u32 = 255;

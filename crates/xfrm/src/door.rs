@@ -122,7 +122,7 @@ impl Door {
                 self.table.remove_policy(&policy);
             }
         }
-        entries.restrict();
+        entries.inbound().for_each(|sa| sa.set_allowed(Some(Vec::new())));
     }
 
     /// Removes SAs that have reached a hard limit, and returns the notifications for IKE daemons.
@@ -213,11 +213,17 @@ impl Entries {
         Some(self.policies.iter().filter(is_of).map(|((_, selector), _)| *selector).collect())
     }
 
-    /// Restricts all inbound SAs to the present policies.
-    pub(crate) fn restrict(&self) {
-        for state in self.states.values() {
-            state.sa.set_allowed(self.allowed(state.sa.direction(), state.sa.reqid()));
+    /// Restricts the inbound SAs of a reqid to its present policies.
+    pub(crate) fn restrict(&self, reqid: u32) {
+        let allowed = self.allowed(Direction::Inbound, reqid);
+        for sa in self.inbound().filter(|sa| sa.reqid() == reqid) {
+            sa.set_allowed(allowed.clone());
         }
+    }
+
+    fn inbound(&self) -> impl Iterator<Item = &Arc<Sa>> {
+        let sas = self.states.values().map(|state| &state.sa);
+        sas.filter(|sa| sa.direction() == Direction::Inbound)
     }
 
     pub(crate) fn note_removed(&mut self, sa: &Sa) {

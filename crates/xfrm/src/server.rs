@@ -1,7 +1,6 @@
 //! Serves a door at a unix socket.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, recv, send, sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, recv, send, socketpair,
 };
 use towpath_host::socket::{Access, SocketFile, listen_packets};
-use zeroize::Zeroizing;
+use towpath_supervise::protocol::socket_name;
+use towpath_xsk_client::wire;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::door::{Client, Door, Notification};
 
@@ -145,7 +146,7 @@ impl Serving {
         for message in self.door.answer(&mut peer.client, &self.buffer[..len]) {
             peer.send(&message);
         }
-        self.buffer[..len].fill(0);
+        self.buffer[..len].zeroize();
     }
 
     fn notify(&mut self, news: &Notification) {
@@ -163,22 +164,12 @@ impl Peer {
     }
 }
 
-/// Makes a pair of sockets and sends one of them; returns the other one.
-///
-/// IKE daemons take only messages whose sender has the port number 0 in its netlink address, which
-/// is the kernel's. So this end has an abstract name with zeros at the place of that number, and as
-/// long as such an address. Nobody can connect to it.
-fn give_socket(connection: &OwnedFd, number: u32) -> rustix::io::Result<OwnedFd> {
+/// Makes a pair of sockets and sends one of them; returns the other one. Nobody can connect to it.
+fn give_socket(connection: &OwnedFd, number: u32) -> io::Result<OwnedFd> {
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    let mut name = [0; NAME_LEN];
-    name[NAME_ZEROS..].copy_from_slice(&number.to_ne_bytes());
-    bind(&ours, &SocketAddrUnix::new_abstract_name(&name)?)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [theirs.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(connection, &[IoSlice::new(&[0])], &mut ancillary, FLAGS)?;
+    bind(&ours, &SocketAddrUnix::new_abstract_name(&socket_name(number))?)?;
+    wire::send(connection.as_fd(), &[0], &[theirs.as_fd()])?;
     Ok(ours)
 }
 
@@ -190,11 +181,6 @@ struct Ready {
     peers: Vec<usize>,
 }
 
-/// Bytes of an abstract name behind its first zero: family, this zero, and the name are as long as
-/// `struct sockaddr_nl`.
-const NAME_LEN: usize = 9;
-/// Zeros at the start of the name: padding and port number of a netlink address.
-const NAME_ZEROS: usize = 5;
 const FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 /// Time between two looks at limits of time.
 const TURN: Duration = Duration::from_millis(250);

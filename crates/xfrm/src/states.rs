@@ -7,7 +7,7 @@ use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::{Address, LifetimeConfig, UserSaInfo, XfrmAttrs};
 use towpath_ipsec::{
     Config, Df, Direction, Dscp, Encapsulation, Lifetime, Limits, Mode, Replay, Sa, Selector,
-    Tunnel,
+    Tunnel, WINDOW_MIN,
 };
 
 use crate::algorithms::suite;
@@ -199,6 +199,3 @@ pub(crate) fn current(info: &UserSaInfo, sa: &Sa, now: u64) -> UserSaInfo {
     info.stats.integrity_failed = clip(statistics.refused.get(towpath_ipsec::Refusal::BadIcv));
     info
 }
-
-/// The smallest replay window of a [`towpath_ipsec::Window`].
-const WINDOW_MIN: u32 = 32;

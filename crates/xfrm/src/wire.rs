@@ -69,14 +69,13 @@ fn least_len(kind: u16) -> Option<usize> {
     })
 }
 
-/// All requests of a datagram, and whether bytes that are no request follow.
-pub(crate) fn requests(mut datagram: &[u8]) -> (Vec<Request<'_>>, bool) {
-    let mut requests = Vec::new();
-    while let Some((request, rest)) = first_request(datagram) {
-        requests.push(request);
+/// The requests of a datagram, up to bytes that are none.
+pub(crate) fn requests(mut datagram: &[u8]) -> impl Iterator<Item = Request<'_>> {
+    std::iter::from_fn(move || {
+        let (request, rest) = first_request(datagram)?;
         datagram = rest;
-    }
-    (requests, !datagram.is_empty())
+        Some(request)
+    })
 }
 
 fn first_request(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
@@ -151,10 +150,6 @@ pub(crate) fn attributes<N: Nla>(list: &[N]) -> Vec<u8> {
 pub(crate) const NLMSG_NOOP: u16 = 1;
 pub(crate) const NLMSG_ERROR: u16 = 2;
 pub(crate) const NLMSG_DONE: u16 = 3;
-/// A control message of the supervisor: the client's socket was bound to the groups in its payload,
-/// a mask of 32 bits. Netlink reserves kinds below 16 for control messages and doesn't use this
-/// one.
-pub(crate) const BOUND: u16 = 15;
 pub(crate) const NLM_F_MULTI: u16 = 2;
 pub(crate) const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;

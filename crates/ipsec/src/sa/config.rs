@@ -283,8 +283,9 @@ pub enum ConfigError {
 }
 
 /// The highest reserved SPI (RFC 4303, 2.1).
-pub(crate) const SPI_RESERVED_MAX: u32 = 255;
-const WINDOW_MIN: u32 = 32;
+pub const SPI_RESERVED_MAX: u32 = 255;
+/// The smallest replay window, in sequence numbers (RFC 4303, 3.4.3).
+pub const WINDOW_MIN: u32 = 32;
 const WINDOW_MAX: u32 = 4096;
 const DSCP_MAX: u8 = 63;
 /// RFC 791: every IPv4 module must forward packets of 68 bytes.

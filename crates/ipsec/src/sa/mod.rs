@@ -23,8 +23,10 @@ use crate::suite::{KeyError, Suite};
 use crate::table::{Flow, Selector};
 use lifetime::Ends;
 
-pub(crate) use config::SPI_RESERVED_MAX;
-pub use config::{Config, ConfigError, Df, Direction, Dscp, Encapsulation, Mode, Replay, Tunnel};
+pub use config::{
+    Config, ConfigError, Df, Direction, Dscp, Encapsulation, Mode, Replay, SPI_RESERVED_MAX,
+    Tunnel, WINDOW_MIN,
+};
 pub use lifetime::{Lifetime, Limits};
 pub(crate) use outer::{Inner, Outer};
 pub use window::Window;

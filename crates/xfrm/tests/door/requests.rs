@@ -197,7 +197,7 @@ pub(crate) fn script() -> Vec<Request> {
     ]
 }
 
-/// One message of an answer.
+/// A netlink message of an answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) kind: u16,
