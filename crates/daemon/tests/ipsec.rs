@@ -43,7 +43,8 @@ action = "protect"
 reqid = 1
 "#;
 
-/// One SA, at the sender `out` or at the receiver `in`, with further lines.
+/// Configuration of an SA: of port `enc` for the direction `out`, else of port `dec`. `more` are
+/// further lines of it.
 fn sa(direction: &str, number: u32, more: &str) -> String {
     let port = if direction == "out" { "enc" } else { "dec" };
     let spi = 0x1000 + number;

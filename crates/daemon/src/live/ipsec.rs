@@ -228,7 +228,7 @@ impl Live {
             };
             report.change(format!("policy {name}: {what}"));
         }
-        // Those of other ports, and the previous ones where the new ones failed.
+        // A port whose change failed keeps its previous policies.
         let kept = before.values().filter(|policy| failed.contains(&*policy.port)).cloned();
         let set = wanted.policies.iter().filter(|policy| !failed.contains(&*policy.port)).cloned();
         self.ipsec.policies = kept.chain(set).map(|policy| (policy.name.clone(), policy)).collect();

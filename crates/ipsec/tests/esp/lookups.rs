@@ -278,11 +278,11 @@ fn an_sa_takes_the_place_of_another_one() {
     assert_ne!(second.id(), first.id());
     let ids = || table.list().iter().map(|sa| sa.id()).collect::<Vec<_>>();
     assert_eq!(ids(), [other.id(), second.id()]);
-    // What can't be leaves the old one alone.
+    // A refused replacement leaves the old SA in its place.
     let taken = table.replace(second.id(), inbound(0x1001, &new_keys), 0).err();
     assert!(matches!(taken, Some(TableError::SpiInUse { spi: 0x1001, .. })));
     assert_eq!(ids(), [other.id(), second.id()]);
-    // One that is gone leaves no place.
+    // An SA that was removed before has no place to take.
     let gone = table.replace(first.id(), inbound(0x1002, &new_keys), 0);
     assert_eq!(gone.err(), Some(TableError::Full(2)));
     let out = |spi| config(Direction::Outbound, spi, &new_keys);
