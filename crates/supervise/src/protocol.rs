@@ -2,8 +2,8 @@
 //! that does not belong to the kernel's protocol.
 
 /// The kind of the message that tells a door which groups of notifications a client wants: a
-/// netlink header with this kind, and a mask of 32 bits. Netlink reserves kinds below 16 for control
-/// messages and does not use this one.
+/// netlink header with this kind, and a mask of 32 bits. Netlink reserves kinds below 16 for
+/// control messages and does not use this one.
 pub const BOUND: u16 = 15;
 
 /// Bytes of such a message.
