@@ -64,5 +64,6 @@ pub use sa::{
 pub use schedule::Schedule;
 pub use suite::{Aead, Cipher, Hmac, KeyError, Keys, Secret, Suite};
 pub use table::{
-    Action, Flow, Outbound, Policy, Prefix, Selector, Table, TableError, TableLimits, View, Wanted,
+    Action, Flow, Outbound, Policy, Prefix, Router, Selector, Table, TableError, TableLimits,
+    Unrouted, View, Wanted,
 };

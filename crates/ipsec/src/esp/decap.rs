@@ -1,8 +1,8 @@
 //! Decapsulation.
 
-use super::{ESP_LEN, Esp, Iv, Job, Layout, Refused, TRAILER_LEN};
+use super::{Begun, ESP_LEN, Esp, Iv, Job, Layout, Refused, TRAILER_LEN};
 use crate::buffer::Buffer;
-use crate::engine::{Operation, Status, Work};
+use crate::engine::{Operation, Status};
 use crate::refusal::Refusal;
 use crate::sa::{Direction, Handle, Locked, Mode, Tunnel};
 use crate::wire::{self, Ip, Payload, Version};
@@ -21,26 +21,22 @@ impl<S: Handle> Locked<'_, S> {
         esp: &Esp,
         jobs: &mut Vec<Job<B, S>>,
     ) -> Result<(), Refused<B, S>> {
-        match self.check_alive().and_then(|()| self.plan_decap(&buffer, esp)) {
-            Ok((work, sequence)) => {
-                jobs.push(Job {
-                    buffer,
-                    sa: self.sa.clone(),
-                    work,
-                    status: Status::Pending,
-                    layout: esp.layout,
-                    sequence,
-                    moved: 0,
-                    refusal: None,
-                });
+        match self.begin_decap(&buffer, esp) {
+            Ok(begun) => {
+                jobs.push(Job::new(buffer, self.sa, begun));
                 Ok(())
             }
             Err(reason) => Err(self.refuse(buffer, reason)),
         }
     }
 
-    #[inline]
-    fn plan_decap<B: Buffer>(&self, buffer: &B, esp: &Esp) -> Result<(Work, u64), Refusal> {
+    #[inline(always)]
+    pub(super) fn begin_decap(
+        &mut self,
+        buffer: &impl Buffer,
+        esp: &Esp,
+    ) -> Result<Begun, Refusal> {
+        self.check_alive()?;
         let sa = &**self.sa;
         if sa.direction != Direction::Inbound {
             return Err(Refusal::WrongDirection);
@@ -66,7 +62,96 @@ impl<S: Handle> Locked<'_, S> {
             _ => Iv::Block(0),
         };
         let tag = end - sa.sizes.icv;
-        Ok((self.work(Operation::Open, at, tag, sequence, iv), sequence))
+        let work = self.work(Operation::Open, at, tag, sequence, iv);
+        Ok(Begun { work, layout: esp.layout, sequence })
+    }
+
+    /// Checks a decrypted packet and removes the headers and trailer of ESP.
+    #[inline]
+    pub(super) fn finish_decap(
+        &mut self,
+        buffer: &mut impl Buffer,
+        begun: &Begun,
+        status: Status,
+    ) -> Result<isize, Refusal> {
+        match status {
+            Status::Done => {}
+            Status::BadTag => return Err(Refusal::BadIcv),
+            Status::Pending | Status::Failed => return Err(Refusal::EngineFailed),
+        }
+        let Begun { work, layout, sequence } = begun;
+        self.state.window.accept(*sequence)?;
+        let bytes = buffer.bytes();
+        if layout.is_udp {
+            let port = wire::get16(bytes, layout.payload_at as usize);
+            self.note_peer(layout.ip(bytes).source(bytes), port);
+        }
+        let start = work.cipher.start as usize;
+        let (len, next_header) = payload(&bytes[start..work.cipher.end as usize])?;
+        let inside = Inside { start, len, next_header };
+        match self.sa.mode {
+            Mode::Tunnel(tunnel) => self.finish_tunnel(buffer, layout, inside, tunnel),
+            Mode::Transport => self.finish_transport(buffer, layout, inside),
+        }
+    }
+
+    #[inline]
+    fn finish_tunnel(
+        &mut self,
+        buffer: &mut impl Buffer,
+        layout: &Layout,
+        inside: Inside,
+        tunnel: Tunnel,
+    ) -> Result<isize, Refusal> {
+        let version = match inside.next_header {
+            wire::IPPROTO_IPIP => Version::V4,
+            wire::IPPROTO_IPV6 => Version::V6,
+            _ => return Err(Refusal::BadNextHeader),
+        };
+        let bytes = buffer.bytes_mut();
+        let (ip_at, inner_at) = (layout.ip_at as usize, inside.start);
+        let inner = Ip::at(&bytes[..inner_at + inside.len], inner_at, version)
+            .map_err(|_any| Refusal::BadInnerPacket)?;
+        if !self.permits(|| wire::flow(bytes, &inner)) {
+            return Err(Refusal::SelectorMismatch);
+        }
+        let class =
+            wire::decapsulated_class(inner.class, layout.class, tunnel.decap_dscp, tunnel.ecn)
+                .ok_or(Refusal::Congestion)?;
+        if class != inner.class {
+            wire::set_class(&mut bytes[inner_at..], version, class);
+        }
+        let moved = inner_at - ip_at;
+        wire::move_front(bytes, ip_at, 0, moved);
+        wire::put16(bytes, inner_at - 2, version.ethertype());
+        cut(buffer, moved, inner.end());
+        self.note_packet(inner.total);
+        Ok(moved as isize)
+    }
+
+    #[inline]
+    fn finish_transport(
+        &mut self,
+        buffer: &mut impl Buffer,
+        layout: &Layout,
+        inside: Inside,
+    ) -> Result<isize, Refusal> {
+        let Inside { start, len, next_header } = inside;
+        let bytes = buffer.bytes_mut();
+        let outer = layout.ip(bytes);
+        let protocol_at = layout.protocol_at as usize;
+        let payload = Payload { at: start, protocol: next_header, protocol_at };
+        if !self.permits(|| wire::flow_behind(bytes, &outer, payload, start + len)) {
+            return Err(Refusal::SelectorMismatch);
+        }
+        let kept = layout.payload_at as usize;
+        let (moved, total) = (start - kept, kept - outer.at + len);
+        bytes[protocol_at] = next_header;
+        outer.set_total(bytes, total);
+        bytes.copy_within(..kept, moved);
+        cut(buffer, moved, start + len);
+        self.note_packet(total);
+        Ok(moved as isize)
     }
 }
 
@@ -78,29 +163,15 @@ impl Layout {
     }
 }
 
-/// Checks a decrypted packet and removes the headers and trailer of ESP.
-#[inline]
-pub(super) fn finish<B: Buffer, S: Handle>(
-    locked: &mut Locked<'_, S>,
-    job: &mut Job<B, S>,
-) -> Result<isize, Refusal> {
-    match job.status {
-        Status::Done => {}
-        Status::BadTag => return Err(Refusal::BadIcv),
-        Status::Pending | Status::Failed => return Err(Refusal::EngineFailed),
-    }
-    locked.state.window.accept(job.sequence)?;
-    if job.layout.is_udp {
-        let bytes = job.buffer.bytes();
-        let port = wire::get16(bytes, job.layout.payload_at as usize);
-        locked.note_peer(job.layout.ip(bytes).source(bytes), port);
-    }
-    let start = job.work.cipher.start as usize;
-    let (len, next_header) = payload(&job.buffer.bytes()[start..job.work.cipher.end as usize])?;
-    match locked.sa.mode {
-        Mode::Tunnel(tunnel) => finish_tunnel(locked, job, tunnel, len, next_header),
-        Mode::Transport => finish_transport(locked, job, len, next_header),
-    }
+/// The decrypted payload.
+#[derive(Debug, Clone, Copy)]
+struct Inside {
+    /// Offset in the packet.
+    start: usize,
+    /// Length in bytes, without padding.
+    len: usize,
+    /// Protocol of the payload.
+    next_header: u8,
 }
 
 /// The length of the payload in front of the padding, and the next header.
@@ -120,67 +191,9 @@ fn payload(decrypted: &[u8]) -> Result<(usize, u8), Refusal> {
     Ok((len, next_header))
 }
 
-#[inline]
-fn finish_tunnel<B: Buffer, S: Handle>(
-    locked: &mut Locked<'_, S>,
-    job: &mut Job<B, S>,
-    tunnel: Tunnel,
-    len: usize,
-    next_header: u8,
-) -> Result<isize, Refusal> {
-    let version = match next_header {
-        wire::IPPROTO_IPIP => Version::V4,
-        wire::IPPROTO_IPV6 => Version::V6,
-        _ => return Err(Refusal::BadNextHeader),
-    };
-    let bytes = job.buffer.bytes_mut();
-    let (ip_at, inner_at) = (job.layout.ip_at as usize, job.work.cipher.start as usize);
-    let inner = Ip::at(&bytes[..inner_at + len], inner_at, version)
-        .map_err(|_any| Refusal::BadInnerPacket)?;
-    if !locked.permits(|| wire::flow(bytes, &inner)) {
-        return Err(Refusal::SelectorMismatch);
-    }
-    let (old, outer) = (inner.class, job.layout.class);
-    let class = wire::decapsulated_class(old, outer, tunnel.decap_dscp, tunnel.ecn)
-        .ok_or(Refusal::Congestion)?;
-    if class != old {
-        wire::set_class(&mut bytes[inner_at..], version, class);
-    }
-    let moved = inner_at - ip_at;
-    wire::move_front(bytes, ip_at, 0, moved);
-    wire::put16(bytes, inner_at - 2, version.ethertype());
-    cut(&mut job.buffer, moved, inner.end());
-    locked.note_packet(inner.total);
-    Ok(moved as isize)
-}
-
-#[inline]
-fn finish_transport<B: Buffer, S: Handle>(
-    locked: &mut Locked<'_, S>,
-    job: &mut Job<B, S>,
-    len: usize,
-    next_header: u8,
-) -> Result<isize, Refusal> {
-    let (start, bytes) = (job.work.cipher.start as usize, job.buffer.bytes_mut());
-    let outer = job.layout.ip(bytes);
-    let protocol_at = job.layout.protocol_at as usize;
-    let payload = Payload { at: start, protocol: next_header, protocol_at };
-    if !locked.permits(|| wire::flow_behind(bytes, &outer, payload, start + len)) {
-        return Err(Refusal::SelectorMismatch);
-    }
-    let kept = job.layout.payload_at as usize;
-    let (moved, total) = (start - kept, kept - outer.at + len);
-    bytes[protocol_at] = next_header;
-    outer.set_total(bytes, total);
-    bytes.copy_within(..kept, moved);
-    cut(&mut job.buffer, moved, start + len);
-    locked.note_packet(total);
-    Ok(moved as isize)
-}
-
 /// Removes the first `front` bytes, and all bytes from `end` on.
 #[inline]
-fn cut<B: Buffer>(buffer: &mut B, front: usize, end: usize) {
+fn cut(buffer: &mut impl Buffer, front: usize, end: usize) {
     let behind = buffer.bytes().len() - end;
     buffer.adjust_tail(-(behind as isize));
     buffer.adjust_head(front as isize);

@@ -2,7 +2,7 @@
 
 use aes::cipher::BlockCipherEncrypt;
 
-use super::{ESP_LEN, Iv, Job, Layout, Refused, TRAILER_LEN};
+use super::{Begun, ESP_LEN, Iv, Job, Layout, Refused, TRAILER_LEN};
 use crate::buffer::Buffer;
 use crate::engine::{Operation, Status};
 use crate::refusal::Refusal;
@@ -41,20 +41,27 @@ impl<S: Handle> Locked<'_, S> {
     #[inline]
     pub fn encap<B: Buffer>(
         &mut self,
-        buffer: B,
+        mut buffer: B,
         jobs: &mut Vec<Job<B, S>>,
     ) -> Result<(), Refused<B, S>> {
-        match self.check_alive().and_then(|()| self.plan_encap(&buffer)) {
-            Ok(plan) => {
-                jobs.push(self.build(&plan, buffer));
+        match self.begin_encap(&mut buffer) {
+            Ok(begun) => {
+                jobs.push(Job::new(buffer, self.sa, begun));
                 Ok(())
             }
             Err(reason) => Err(self.refuse(buffer, reason)),
         }
     }
 
-    #[inline]
-    fn plan_encap<B: Buffer>(&self, buffer: &B) -> Result<Plan, Refusal> {
+    #[inline(always)]
+    pub(super) fn begin_encap(&mut self, buffer: &mut impl Buffer) -> Result<Begun, Refusal> {
+        self.check_alive()?;
+        let plan = self.plan_encap(buffer)?;
+        Ok(self.build(&plan, buffer))
+    }
+
+    #[inline(always)]
+    fn plan_encap(&self, buffer: &impl Buffer) -> Result<Plan, Refusal> {
         let sa = &**self.sa;
         if sa.direction != Direction::Outbound {
             return Err(Refusal::WrongDirection);
@@ -132,8 +139,8 @@ impl<S: Handle> Locked<'_, S> {
         (filled, pad)
     }
 
-    #[inline]
-    fn build<B: Buffer>(&mut self, plan: &Plan, mut buffer: B) -> Job<B, S> {
+    #[inline(always)]
+    fn build(&mut self, plan: &Plan, buffer: &mut impl Buffer) -> Begun {
         let (front, ip_at) = (self.sa.sizes.front, plan.ip.at);
         buffer.adjust_head(-(front as isize));
         if plan.growth != 0 {
@@ -166,21 +173,12 @@ impl<S: Handle> Locked<'_, S> {
             protocol_at: plan.protocol_at as u32,
             end: end as u32,
         };
-        Job {
-            buffer,
-            sa: self.sa.clone(),
-            work,
-            status: Status::Pending,
-            layout,
-            sequence: plan.sequence,
-            moved: 0,
-            refusal: None,
-        }
+        Begun { work, layout, sequence: plan.sequence }
     }
 
     /// Writes the outer IP header in tunnel mode, or changes the existing one in transport mode;
     /// returns its family.
-    #[inline]
+    #[inline(always)]
     fn write_ip(&self, plan: &Plan, bytes: &mut [u8]) -> Version {
         let outer = &self.sa.outer;
         if outer.ip_len == 0 {
@@ -218,6 +216,36 @@ impl<S: Handle> Locked<'_, S> {
             }
         }
     }
+
+    /// Checks the engine's result. For UDP in IPv6, writes the checksum, which covers the encrypted
+    /// bytes.
+    #[inline]
+    pub(super) fn finish_encap(
+        &self,
+        buffer: &mut impl Buffer,
+        begun: &Begun,
+        status: Status,
+    ) -> Result<isize, Refusal> {
+        if status != Status::Done {
+            return Err(Refusal::EngineFailed);
+        }
+        if begun.layout.is_udp && begun.layout.version == Version::V6 {
+            write_udp_checksum(buffer.bytes_mut(), &begun.layout);
+        }
+        Ok(-(self.sa.sizes.front as isize))
+    }
+}
+
+/// Writes the checksum of UDP in IPv6.
+fn write_udp_checksum(bytes: &mut [u8], layout: &Layout) {
+    let (ip_at, udp_at, end) =
+        (layout.ip_at as usize, layout.payload_at as usize, layout.end as usize);
+    let len = (end - udp_at) as u16;
+    let sum = Sum::of(&bytes[ip_at + 8..ip_at + wire::IPV6_LEN]);
+    let sum = sum.plus(len).plus(IPPROTO_UDP.into()).plus_sum(Sum::of(&bytes[udp_at..end]));
+    let checksum = sum.checksum();
+    // A checksum field of 0 means that there is no checksum.
+    put(bytes, udp_at + 6, if checksum == [0, 0] { &[0xff, 0xff] } else { &checksum });
 }
 
 /// Writes the end of the part to encrypt, after the payload: padding for traffic flow
@@ -238,25 +266,4 @@ fn write_trailer(plan: &Plan, encrypted: &mut [u8]) {
 #[inline]
 fn put<const N: usize>(bytes: &mut [u8], at: usize, part: &[u8; N]) {
     bytes[at..at + N].copy_from_slice(part);
-}
-
-/// Checks the engine's result. For UDP in IPv6, writes the checksum, which covers the encrypted
-/// bytes.
-#[inline]
-pub(super) fn finish<B: Buffer, S: Handle>(job: &mut Job<B, S>) -> Result<isize, Refusal> {
-    if job.status != Status::Done {
-        return Err(Refusal::EngineFailed);
-    }
-    let Layout { version, is_udp, ip_at, payload_at, end, .. } = job.layout;
-    if is_udp && version == Version::V6 {
-        let (ip_at, udp_at, end) = (ip_at as usize, payload_at as usize, end as usize);
-        let bytes = job.buffer.bytes_mut();
-        let len = (end - udp_at) as u16;
-        let sum = Sum::of(&bytes[ip_at + 8..ip_at + wire::IPV6_LEN]);
-        let sum = sum.plus(len).plus(IPPROTO_UDP.into()).plus_sum(Sum::of(&bytes[udp_at..end]));
-        let checksum = sum.checksum();
-        // A checksum field of 0 means that there is no checksum.
-        put(bytes, udp_at + 6, if checksum == [0, 0] { &[0xff, 0xff] } else { &checksum });
-    }
-    Ok(-(job.sa.sizes.front as isize))
 }

@@ -7,7 +7,7 @@ mod packet;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
-use crate::engine::{Operation, Status, Task, Work};
+use crate::engine::{Cryptography, Operation, Status, Task, Work};
 use crate::refusal::Refusal;
 use crate::sa::{Handle, Locked, Sa};
 use crate::schedule::Schedule;
@@ -20,15 +20,21 @@ pub use packet::Esp;
 pub struct Job<B, S = Arc<Sa>> {
     buffer: B,
     sa: S,
-    work: Work,
+    begun: Begun,
     status: Status,
-    layout: Layout,
-    /// The full sequence number.
-    sequence: u64,
     /// Bytes by which the first byte moved, once the packet is completed.
     moved: isize,
     /// The reason of the refusal, if the packet was refused.
     refusal: Option<Refusal>,
+}
+
+/// The state of a packet between the work on its headers and its completion.
+#[derive(Debug)]
+struct Begun {
+    work: Work,
+    layout: Layout,
+    /// The full sequence number.
+    sequence: u64,
 }
 
 /// Offsets of the headers of an ESP packet, and some of their fields.
@@ -95,7 +101,7 @@ impl<B, S> Job<B, S> {
 impl<B: Buffer, S: Handle> Task for Job<B, S> {
     #[inline]
     fn parts(&mut self) -> (&Schedule, &Work, &mut [u8]) {
-        (&self.sa.schedule, &self.work, self.buffer.bytes_mut())
+        (&self.sa.schedule, &self.begun.work, self.buffer.bytes_mut())
     }
 
     #[inline]
@@ -137,30 +143,21 @@ pub fn finish_all<B: Buffer, S: Handle>(
     jobs.drain(..).for_each(|job| each(job.into_result()));
 }
 
-impl<B: Buffer, S: Handle> Job<B, S> {
-    /// Completes the packet, and stores the result in the job.
+impl<B, S: Handle> Job<B, S> {
     #[inline]
-    fn finish(&mut self, locked: &mut Locked<'_, S>) {
-        let result = match self.work.operation {
-            Operation::Seal => encap::finish(self),
-            Operation::Open => decap::finish(locked, self),
-        };
-        match result {
-            Ok(moved) => self.moved = moved,
-            Err(reason) => {
-                self.refusal = Some(reason);
-                self.overwrite();
-                locked.count(reason);
-            }
-        }
+    fn new(buffer: B, sa: &S, begun: Begun) -> Job<B, S> {
+        Job { buffer, sa: sa.clone(), begun, status: Status::Pending, moved: 0, refusal: None }
     }
 
-    /// Overwrites the bytes that are or should be encrypted.
-    #[cold]
-    fn overwrite(&mut self) {
-        let (start, end) = (self.work.cipher.start as usize, self.work.cipher.end as usize);
-        if let Some(plaintext) = self.buffer.bytes_mut().get_mut(start..end) {
-            plaintext.fill(0);
+    /// Completes the packet, and stores the result in the job.
+    #[inline]
+    fn finish(&mut self, locked: &mut Locked<'_, S>)
+    where
+        B: Buffer,
+    {
+        match locked.complete(&mut self.buffer, &self.begun, self.status) {
+            Ok(moved) => self.moved = moved,
+            Err(reason) => self.refusal = Some(reason),
         }
     }
 
@@ -175,6 +172,70 @@ impl<B: Buffer, S: Handle> Job<B, S> {
 }
 
 impl<S: Handle> Locked<'_, S> {
+    /// Encapsulates and encrypts a packet at once; returns the bytes by which its first byte moved,
+    /// towards its end if positive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Locked::encap`] and [`finish`].
+    #[inline]
+    pub fn encap_at_once<C: Cryptography>(
+        &mut self,
+        buffer: &mut impl Buffer,
+    ) -> Result<isize, Refusal> {
+        let begun = self.begin_encap(buffer);
+        self.run::<C>(buffer, &begun)
+    }
+
+    /// Decrypts and decapsulates a packet at once; returns the bytes by which its first byte moved,
+    /// towards its end if positive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Locked::decap`] and [`finish`].
+    #[inline]
+    pub fn decap_at_once<C: Cryptography>(
+        &mut self,
+        buffer: &mut impl Buffer,
+        esp: &Esp,
+    ) -> Result<isize, Refusal> {
+        let begun = self.begin_decap(buffer, esp);
+        self.run::<C>(buffer, &begun)
+    }
+
+    /// Takes a reference, because a copy would be read before its fields have reached the cache.
+    #[inline]
+    fn run<C: Cryptography>(
+        &mut self,
+        buffer: &mut impl Buffer,
+        begun: &Result<Begun, Refusal>,
+    ) -> Result<isize, Refusal> {
+        let begun = begun.as_ref().map_err(|reason| *reason);
+        let begun = begun.inspect_err(|reason| self.count(*reason))?;
+        let status = C::run(&self.sa.schedule, &begun.work, buffer.bytes_mut());
+        self.complete(buffer, begun, status)
+    }
+
+    /// Completes a packet after its cryptography. A refusal is counted, and overwrites the bytes
+    /// that are or should be encrypted.
+    #[inline(always)]
+    fn complete(
+        &mut self,
+        buffer: &mut impl Buffer,
+        begun: &Begun,
+        status: Status,
+    ) -> Result<isize, Refusal> {
+        let result = match begun.work.operation {
+            Operation::Seal => self.finish_encap(buffer, begun, status),
+            Operation::Open => self.finish_decap(buffer, begun, status),
+        };
+        if let Err(reason) = result {
+            overwrite(buffer, &begun.work);
+            self.count(reason);
+        }
+        result
+    }
+
     /// Refuses a packet before it gets to [`Locked::encap`] or [`Locked::decap`]; the SA counts the
     /// refusal.
     #[cold]
@@ -184,7 +245,7 @@ impl<S: Handle> Locked<'_, S> {
     }
 
     /// The work for an ESP packet whose header is at `at` and whose ICV is at `tag`.
-    #[inline]
+    #[inline(always)]
     fn work(&self, operation: Operation, at: usize, tag: usize, sequence: u64, iv: Iv) -> Work {
         let sa = &**self.sa;
         // Numbers stay in registers, arrays do not.
@@ -211,6 +272,14 @@ impl<S: Handle> Locked<'_, S> {
             cipher: (at + ESP_LEN + sa.sizes.iv) as u32..tag as u32,
             tag: tag as u32,
         }
+    }
+}
+
+#[cold]
+fn overwrite(buffer: &mut impl Buffer, work: &Work) {
+    let (start, end) = (work.cipher.start as usize, work.cipher.end as usize);
+    if let Some(plaintext) = buffer.bytes_mut().get_mut(start..end) {
+        plaintext.fill(0);
     }
 }
 

@@ -28,7 +28,12 @@ impl Esp {
     /// for packets that share ESP's UDP port.
     #[inline]
     pub fn of_frame(bytes: &[u8]) -> Result<Esp, Refusal> {
-        let ip = Ip::of_frame(bytes)?;
+        Esp::in_ip(bytes, &Ip::of_frame(bytes)?)
+    }
+
+    /// Like [`Esp::of_frame`], for a frame whose IP header is known.
+    #[inline]
+    pub(crate) fn in_ip(bytes: &[u8], ip: &Ip) -> Result<Esp, Refusal> {
         if !ip.has_good_checksum(bytes) {
             return Err(Refusal::BadIpChecksum);
         }

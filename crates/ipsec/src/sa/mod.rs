@@ -476,8 +476,9 @@ impl<'a, S: Handle> Locked<'a, S> {
         })
     }
 
+    /// Counts a packet that was refused before it got to the SA.
     #[inline]
-    pub(crate) fn count(&mut self, reason: Refusal) {
+    pub fn count(&mut self, reason: Refusal) {
         self.state.refused.count(reason);
     }
 }

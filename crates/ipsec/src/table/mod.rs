@@ -1,6 +1,7 @@
 //! The table of SAs and policies, for lookups while they are added and removed.
 
 mod classifier;
+mod router;
 mod selector;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use crate::esp::Esp;
 use crate::refusal::Refusal;
 use crate::sa::{Config, ConfigError, Direction, Events, Sa};
 use classifier::Classifier;
+pub use router::{Router, Unrouted};
 pub(crate) use selector::number;
 pub use selector::{Flow, Prefix, Selector};
 

@@ -10,10 +10,7 @@ use crate::table::Flow;
 /// Addresses, protocol and ports of a packet.
 #[inline]
 pub(crate) fn flow(bytes: &[u8], ip: &Ip) -> Result<Flow, Refusal> {
-    if ip.is_fragment_v4() {
-        return Ok(flow_of(bytes, ip, ip.protocol, ip.first_fragment_v4(), ip.end()));
-    }
-    flow_behind(bytes, ip, ip.first(), ip.end())
+    upper(bytes, ip).map(|upper| flow_of(bytes, ip, upper, ip.end()))
 }
 
 /// Like [`flow`], for a packet whose IP header is followed by `payload`, which ends at `end`.
@@ -24,15 +21,41 @@ pub(crate) fn flow_behind(
     payload: Payload,
     end: usize,
 ) -> Result<Flow, Refusal> {
-    let (protocol, at) = match ip.version {
-        Version::V4 => (payload.protocol, Some(payload.at)),
-        Version::V6 => payload.upper(bytes, end)?,
-    };
-    Ok(flow_of(bytes, ip, protocol, at, end))
+    upper_behind(bytes, ip, payload, end).map(|upper| flow_of(bytes, ip, upper, end))
 }
 
-#[inline]
-fn flow_of(bytes: &[u8], ip: &Ip, protocol: u8, at: Option<usize>, end: usize) -> Flow {
+/// The protocol of a packet after all extension headers, and its header's offset. The offset is
+/// `None` for all fragments but the first.
+#[inline(always)]
+pub(crate) fn upper(bytes: &[u8], ip: &Ip) -> Result<(u8, Option<usize>), Refusal> {
+    if ip.is_fragment_v4() {
+        return Ok((ip.protocol, ip.first_fragment_v4()));
+    }
+    upper_behind(bytes, ip, ip.first(), ip.end())
+}
+
+#[inline(always)]
+fn upper_behind(
+    bytes: &[u8],
+    ip: &Ip,
+    payload: Payload,
+    end: usize,
+) -> Result<(u8, Option<usize>), Refusal> {
+    match ip.version {
+        Version::V4 => Ok((payload.protocol, Some(payload.at))),
+        Version::V6 => payload.upper(bytes, end),
+    }
+}
+
+/// The flow of a packet whose header above IP is `upper`. Inlined, so that its fields stay in
+/// registers.
+#[inline(always)]
+pub(crate) fn flow_of(
+    bytes: &[u8],
+    ip: &Ip,
+    (protocol, at): (u8, Option<usize>),
+    end: usize,
+) -> Flow {
     let has_ports = matches!(
         protocol,
         IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_DCCP | IPPROTO_UDPLITE

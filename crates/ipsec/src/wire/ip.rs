@@ -48,7 +48,7 @@ pub(crate) enum Walk {
 
 impl Ip {
     /// The IP header of an Ethernet frame with up to two VLAN tags.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_frame(bytes: &[u8]) -> Result<Ip, Refusal> {
         let (at, ethertype) = ethertype(bytes)?;
         let version = match ethertype {
@@ -60,7 +60,7 @@ impl Ip {
     }
 
     /// The IP header at the offset `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(bytes: &[u8], at: usize, version: Version) -> Result<Ip, Refusal> {
         let rest = bytes.get(at..).ok_or(Refusal::Truncated)?;
         let ip = match version {
@@ -191,7 +191,6 @@ impl Ip {
 impl Payload {
     /// The protocol and the offset of the payload after all extension headers of IPv6, fragment
     /// headers included. The offset is `None` for all fragments but the first.
-    #[inline]
     pub(crate) fn upper(self, bytes: &[u8], end: usize) -> Result<(u8, Option<usize>), Refusal> {
         let mut found = self;
         for _ in 0..EXTENSIONS_MAX {
@@ -224,7 +223,7 @@ fn step(bytes: &[u8], from: Payload, end: usize) -> Result<Payload, Refusal> {
 }
 
 /// Offset of the first byte after the Ethernet header and its VLAN tags, and the last ethertype.
-#[inline]
+#[inline(always)]
 fn ethertype(bytes: &[u8]) -> Result<(usize, u16), Refusal> {
     if bytes.len() < ETH_LEN {
         return Err(Refusal::Truncated);

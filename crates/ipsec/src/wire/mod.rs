@@ -7,7 +7,7 @@ mod ip;
 use std::net::IpAddr;
 
 pub(crate) use ecn::{decapsulated_class, set_class};
-pub(crate) use flow::{flow, flow_behind};
+pub(crate) use flow::{flow, flow_behind, flow_of, upper};
 pub(crate) use ip::{Ip, Payload, Walk};
 
 /// The family of an IP packet.
@@ -41,21 +41,27 @@ impl Version {
 /// The big-endian number in two bytes at `at`.
 #[inline]
 pub(crate) fn get16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    u16::from_be_bytes(get(bytes, at))
 }
 
 /// The big-endian number in four bytes at `at`.
 #[inline]
 pub(crate) fn get32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_be_bytes(get(bytes, at))
 }
 
 /// The big-endian number in sixteen bytes at `at`.
 #[inline]
 pub(crate) fn get128(bytes: &[u8], at: usize) -> u128 {
-    let mut number = [0; 16];
-    number.copy_from_slice(&bytes[at..at + 16]);
-    u128::from_be_bytes(number)
+    u128::from_be_bytes(get(bytes, at))
+}
+
+/// Checks the range once, which single bytes would not.
+#[inline]
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut number = [0; N];
+    number.copy_from_slice(&bytes[at..at + N]);
+    number
 }
 
 #[inline]

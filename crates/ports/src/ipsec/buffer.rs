@@ -7,7 +7,7 @@ use super::meta::EspMeta;
 
 /// A frame in one piece, in memory that only this process writes.
 #[derive(Debug)]
-pub(super) struct Packet(Frame);
+pub struct Packet(Frame);
 
 impl Packet {
     /// Linearises the frame, and copies it if an application can write its memory.

@@ -1,5 +1,7 @@
 //! `struct towpath_esp_meta`: the record that programs and the port exchange in metadata.
 
+use strum::FromRepr;
+
 /// The record in front of a frame (`programs/include/towpath_esp.h`), 16 bytes in the machine's
 /// byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,7 +21,7 @@ pub struct EspMeta {
 }
 
 /// Operation on a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromRepr)]
 #[repr(u8)]
 pub enum Direction {
     /// None: a bypass policy lets the frame through.
@@ -42,7 +44,7 @@ impl From<towpath_ipsec::Direction> for Direction {
 }
 
 /// Outcome of the operation on a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromRepr)]
 #[repr(u8)]
 pub enum Status {
     /// The operation was done.

@@ -3,11 +3,13 @@
 //! they go.
 //!
 //! The worker that sends a frame finds its SA (`tx.rs`). The worker that polls the receive queue
-//! does the rest (`rx.rs`), so that one option, `workers`, moves all cryptography to other cores.
+//! does the rest (`rx.rs`, or `queued.rs` for engines that return packets later), so that one option, `workers`, moves all cryptography to other cores.
 //! All frames of one SA go through one queue, which keeps their order.
 
+mod arrivals;
 mod buffer;
 mod meta;
+mod queued;
 mod rx;
 mod tx;
 
@@ -17,18 +19,25 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
-use towpath_ipsec::{Counters, Direct, Engine, Job, Null, Refusal, Table};
+use towpath_ipsec::{AwsLc, Counters, Nothing, Refusal, Table};
 use towpath_xdp::Arena;
 
 use crate::frame_ring::FrameRing;
-use buffer::Packet;
+
+pub use buffer::Packet;
 pub use meta::{Direction, EspMeta, Status};
+pub use queued::FrameEngine;
 
 /// A port of kind `ipsec`.
 pub struct Ipsec {
     shared: Arc<Shared>,
     options: Options,
+    engine: &'static str,
+    open_engine: Option<OpenEngine>,
 }
+
+/// Opens the engine of a queue, which must hold the given number of tasks.
+type OpenEngine = Box<dyn Fn(usize) -> io::Result<FrameEngine> + Send + Sync>;
 
 /// Options of the port.
 #[derive(Debug, Clone)]
@@ -70,16 +79,7 @@ pub enum EngineKind {
     Null,
 }
 
-type Engines = Box<dyn Engine<Job<Packet>> + Send>;
-
 impl EngineKind {
-    fn open(self, capacity: usize) -> Engines {
-        match self {
-            EngineKind::Direct => Box::new(Direct::new(capacity)),
-            EngineKind::Null => Box::new(Null::new(capacity)),
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             EngineKind::Direct => "aws-lc",
@@ -91,10 +91,32 @@ impl EngineKind {
 /// A frame on its way from a transmitter to a queue.
 struct Chosen {
     packet: Packet,
+    route: Route,
+}
+
+/// The decision for a frame, in one register, so that queues move frames by two registers: number
+/// of the SA, direction and status.
+#[derive(Clone, Copy)]
+struct Route(u64);
+
+impl Route {
+    #[inline]
+    fn new(sa: u32, direction: Direction, status: Status) -> Route {
+        Route(u64::from(sa) << 16 | (direction as u64) << 8 | status as u64)
+    }
+
     /// Number of the SA; 0 if the frame needs no SA, or was refused.
-    sa: u32,
-    direction: Direction,
-    status: Status,
+    #[inline]
+    fn sa(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+
+    fn meta(self) -> EspMeta {
+        let [status, direction, ..] = self.0.to_le_bytes();
+        let direction = Direction::from_repr(direction).unwrap_or_default();
+        let status = Status::from_repr(status).unwrap_or_default();
+        EspMeta { sa: self.sa(), direction, status, ..EspMeta::default() }
+    }
 }
 
 /// State that all queues and transmitters of a port share.
@@ -124,7 +146,19 @@ impl Ipsec {
         let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
         let deliver_refused = options.deliver_refused;
         let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused };
-        Ipsec { shared: Arc::new(shared), options }
+        let engine = options.engine.name();
+        Ipsec { shared: Arc::new(shared), options, engine, open_engine: None }
+    }
+
+    /// Like [`Ipsec::new`], with engines of the caller's, one for each queue, and their name. `open`
+    /// gets the number of packets that an engine must hold.
+    pub fn with_engine(
+        options: Options,
+        table: Arc<Table>,
+        engine: &'static str,
+        open: impl Fn(usize) -> io::Result<FrameEngine> + Send + Sync + 'static,
+    ) -> Ipsec {
+        Ipsec { engine, open_engine: Some(Box::new(open)), ..Ipsec::new(options, table) }
     }
 
     /// Number of frames that were refused before their SA was known, by reason. Each SA counts its
@@ -171,8 +205,15 @@ impl Device for Ipsec {
     }
 
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
-        let engine = self.options.engine.open(self.options.ring.max(1));
-        Ok(Box::new(rx::Queue::new(&self.shared, queue as usize, engine)))
+        let (shared, queue) = (&self.shared, queue as usize);
+        if let Some(open) = &self.open_engine {
+            let engine = open(self.options.ring.max(1))?;
+            return Ok(Box::new(queued::Queue::new(shared, queue, engine)));
+        }
+        Ok(match self.options.engine {
+            EngineKind::Direct => Box::new(rx::Queue::<AwsLc>::new(shared, queue)),
+            EngineKind::Null => Box::new(rx::Queue::<Nothing>::new(shared, queue)),
+        })
     }
 
     fn open_tx(&self, _worker: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Tx>> {
@@ -181,9 +222,8 @@ impl Device for Ipsec {
 
     fn details(&self) -> Vec<(&'static str, String)> {
         let (sas, policies) = self.shared.table.counts();
-        let engine = self.options.engine.name();
         let mut details = vec![
-            ("engine", engine.to_owned()),
+            ("engine", self.engine.to_owned()),
             ("sas", sas.to_string()),
             ("policies", policies.to_string()),
         ];

@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
-use towpath_ipsec::{Action, Aead, Config, Keys, Policy, Prefix, Sa, Selector, Suite, TableLimits};
+use towpath_engine::port::Wake;
+use towpath_ipsec::{
+    Action, Aead, Config, Direct, Fault, Faults, Keys, Policy, Prefix, Sa, Selector, Suite,
+    TableLimits,
+};
 use towpath_xdp::{Frame, Pool};
 
 use super::*;
@@ -45,12 +49,15 @@ struct Lab {
 impl Lab {
     fn new(options: Options) -> (Lab, Arc<Table>) {
         let table = Arc::new(Table::new(TableLimits::default()));
+        (Lab::of(Ipsec::new(options, Arc::clone(&table))), table)
+    }
+
+    fn of(port: Ipsec) -> Lab {
         let arena = Arena::new(512).expect("there is memory");
-        let port = Ipsec::new(options, Arc::clone(&table));
         let rx = (0..port.queues()).map(|queue| port.open_rx(queue, &arena).expect("it opens"));
         let rx = rx.collect();
         let tx = port.open_tx(0, &arena).expect("it opens");
-        (Lab { tx, rx, pool: Pool::new(&arena), port }, table)
+        Lab { tx, rx, pool: Pool::new(&arena), port }
     }
 
     /// Sends packets with their records, and returns the frames that arrive at each queue.
@@ -180,6 +187,41 @@ fn a_frame_whose_sa_goes_is_refused() {
     let count = lab.rx[0].receive(&mut lab.pool, &mut frames, 64).expect("it never fails");
     assert_eq!((count, lab.rx[0].take_missed()), (0, 1));
     assert_eq!(lab.port.refused().get(Refusal::NoSa), 1);
+}
+
+/// Failed frames are counted, and all others arrive in order. The worker polls while the engine holds
+/// frames, and sleeps afterwards.
+#[test]
+fn an_engine_may_return_frames_later() {
+    let faults = Faults { fail_every: 5, delay_rounds_max: 3, ..Faults::default() };
+    let table = Arc::new(Table::new(TableLimits::default()));
+    let open = move |room| -> io::Result<FrameEngine> {
+        Ok(Box::new(Fault::new(Direct::new(room), faults)))
+    };
+    let options = Options { ring: 16, ..Options::default() };
+    let mut lab = Lab::of(Ipsec::with_engine(options, Arc::clone(&table), "fault", open));
+    let sa = outbound(&table, 1, 0);
+    policy(&table, None, 1, Action::Protect(1));
+    let (mut arrived, mut waiting) = (Vec::new(), Vec::new());
+    for _burst in 0..3 {
+        let frame = |_| lab.pool.frame(&packet(1, 100)).expect("fits").expect("there is one");
+        waiting.extend((0..16).map(frame));
+        lab.tx.transmit(&mut waiting, &mut lab.pool).expect("it never fails");
+        assert!(waiting.is_empty(), "there is room");
+        while !matches!(lab.rx[0].arm(), Wake::Waker) {
+            let before = arrived.len();
+            let count = lab.rx[0].receive(&mut lab.pool, &mut arrived, 4).expect("never fails");
+            assert!(count <= 4 && arrived.len() == before + count);
+        }
+    }
+    let sequences: Vec<u32> = arrived
+        .iter()
+        .map(|frame| u32::from_be_bytes(*frame.to_vec()[38..].first_chunk().expect("ESP")))
+        .collect();
+    let expected: Vec<u32> = (1..=48).filter(|number| number % 5 != 0).collect();
+    assert_eq!(sequences, expected);
+    assert_eq!(sa.statistics().refused.get(Refusal::EngineFailed), 9);
+    assert_eq!(lab.rx[0].take_missed(), 9);
 }
 
 /// A queue takes only as many frames as it has room for.
