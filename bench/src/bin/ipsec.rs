@@ -41,22 +41,25 @@ fn main() -> anyhow::Result<()> {
     let window = Duration::from_millis(args.window);
     println!(
         "one core, frames from memory: program, accelerator, program; ns a frame: median (least .. \
-         most)\n"
+         most).\nEngine alone: the same cryptography over packets in cache. Frames alone: a frame is \
+         copied from\nmemory and dropped by its first program.\n"
     );
     let mut cases = cases()?;
     cases.retain(|case| case.name().starts_with(&args.only));
-    let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
+    let mut figures = vec![[const { Vec::new() }; 3]; cases.len()];
     for _ in 0..args.rounds {
-        for (case, (port, bare)) in cases.iter().zip(&mut figures) {
+        for (case, [port, bare, frames]) in cases.iter().zip(&mut figures) {
             port.push(case.port_ns(1, window)?.0);
             bare.push(case.bare_ns(window)?);
+            frames.push(case.frames_ns(window)?);
         }
     }
-    for (case, (port, bare)) in cases.iter().zip(&figures) {
-        let (ns, bare_ns) = (median(port).0, median(bare).0);
+    for (case, [port, bare, frames]) in cases.iter().zip(&figures) {
+        let (ns, bare_ns, frames_ns) = (median(port).0, median(bare).0, median(frames).0);
         let gbps = (case.payload + HEADERS) as f64 * 8.0 / ns;
         println!(
-            "  {:34} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns",
+            "  {:35} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns   \
+             frames alone {frames_ns:.1}",
             case.name(),
             spread(port),
             bare_ns / ns,
@@ -165,8 +168,8 @@ impl Case {
 
     /// Nanoseconds of processor time per frame, and frames per second.
     fn port_ns(&self, workers: usize, window: Duration) -> anyhow::Result<(f64, f64)> {
-        let cpus = std::thread::available_parallelism()?.get();
-        let worker = |number| WorkerOptions { cpu: Some(cpus - 1 - number), mode: Mode::Busy };
+        let last = last_cpu()?;
+        let worker = |number| WorkerOptions { cpu: Some(last - number), mode: Mode::Busy };
         let workers = (0..workers).map(worker).collect();
         let engine = Engine::start(&Options { workers, frames: 8192 })?;
         let (from, esp) = self.ports(&engine)?;
@@ -180,6 +183,26 @@ impl Case {
         anyhow::ensure!(conservation.missing() == 0, "frames are missing: {conservation:?}");
         anyhow::ensure!(rate > 0.0, "nothing arrives");
         Ok((ns, rate))
+    }
+
+    /// Nanoseconds of processor time per frame without the accelerator: a frame is copied from
+    /// memory, and dropped by its first program.
+    fn frames_ns(&self, window: Duration) -> anyhow::Result<f64> {
+        let worker = WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy };
+        let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
+        let from = self.generator(&engine)?;
+        let drops = load(small::returns(1), 1)?;
+        engine.change(|config| attach(config, from, &[drops], 1, 0))?;
+        let ns = ns_per_frame(&engine, &[from], window)?;
+        engine.stop();
+        Ok(ns)
+    }
+
+    fn generator(&self, engine: &Engine) -> anyhow::Result<PortId> {
+        let templates = self.templates.clone();
+        let options = generator::Options { templates, ..generator::Options::new(packet(0, 22)) };
+        let first = PortOptions { workers: vec![0], ..PortOptions::new("gen") };
+        Ok(engine.add_port(first, Box::new(Generator::new(options)?))?)
     }
 
     fn ports(&self, engine: &Engine) -> anyhow::Result<(PortId, PortId)> {
@@ -196,10 +219,7 @@ impl Case {
             ..PortOptions::new("esp")
         };
         let esp = engine.add_port(last, Box::new(Ipsec::new(options, table)))?;
-        let templates = self.templates.clone();
-        let options = generator::Options { templates, ..generator::Options::new(packet(0, 22)) };
-        let first = PortOptions { workers: vec![0], ..PortOptions::new("gen") };
-        let from = engine.add_port(first, Box::new(Generator::new(options)?))?;
+        let from = self.generator(engine)?;
         let (sends, drops) =
             (load(small::redirect(ESP), workers)?, load(small::returns(1), workers)?);
         engine.change(|config| {
@@ -246,6 +266,10 @@ fn begin(
         };
     }
     jobs
+}
+
+fn last_cpu() -> anyhow::Result<usize> {
+    Ok(std::thread::available_parallelism()?.get() - 1)
 }
 
 fn everything() -> Policy {
