@@ -41,8 +41,8 @@ fn main() -> anyhow::Result<()> {
     let window = Duration::from_millis(args.window);
     println!(
         "one core, frames from memory: program, accelerator, program; ns a frame: median (least .. \
-         most).\nEngine alone: the same cryptography over packets in cache. Frames alone: a frame is \
-         copied from\nmemory and dropped by its first program.\n"
+         most).\nEngine alone: the same cryptography over packets in cache. Frames alone: a frame \
+         is copied from\nmemory and dropped by its first program.\n"
     );
     let mut cases = cases()?;
     cases.retain(|case| case.name().starts_with(&args.only));

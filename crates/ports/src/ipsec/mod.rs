@@ -3,8 +3,9 @@
 //! they go.
 //!
 //! The worker that sends a frame finds its SA (`tx.rs`). The worker that polls the receive queue
-//! does the rest (`rx.rs`, or `queued.rs` for engines that return packets later), so that one option, `workers`, moves all cryptography to other cores.
-//! All frames of one SA go through one queue, which keeps their order.
+//! does the rest (`rx.rs`, or `queued.rs` for engines that return packets later), so that one
+//! option, `workers`, moves all cryptography to other cores. All frames of one SA go through one
+//! queue, which keeps their order.
 
 mod arrivals;
 mod buffer;
@@ -150,8 +151,8 @@ impl Ipsec {
         Ipsec { shared: Arc::new(shared), options, engine, open_engine: None }
     }
 
-    /// Like [`Ipsec::new`], with engines of the caller's, one for each queue, and their name. `open`
-    /// gets the number of packets that an engine must hold.
+    /// Like [`Ipsec::new`], with engines of the caller's, one for each queue, and their name.
+    /// `open` gets the number of packets that an engine must hold.
     pub fn with_engine(
         options: Options,
         table: Arc<Table>,

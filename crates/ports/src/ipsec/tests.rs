@@ -189,8 +189,8 @@ fn a_frame_whose_sa_goes_is_refused() {
     assert_eq!(lab.port.refused().get(Refusal::NoSa), 1);
 }
 
-/// Failed frames are counted, and all others arrive in order. The worker polls while the engine holds
-/// frames, and sleeps afterwards.
+/// Failed frames are counted, and all others arrive in order. The worker polls while the engine
+/// holds frames, and sleeps afterwards.
 #[test]
 fn an_engine_may_return_frames_later() {
     let faults = Faults { fail_every: 5, delay_rounds_max: 3, ..Faults::default() };
