@@ -79,7 +79,7 @@ fn churn(port: impl FnOnce(Arc<Table>) -> Ipsec) {
     }
     engine.stop();
     println!("seed {seed}, {time:?}: {} changes, memory grew by {growth} KiB", changes.count());
-    println!("{witness}");
+    print!("{witness}");
     assert_eq!(engine.conservation().missing(), 0);
     witness.check();
     assert!(growth < MEMORY_KIB_MAX, "memory grew by {growth} KiB");

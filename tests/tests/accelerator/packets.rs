@@ -12,21 +12,25 @@ use towpath_ipsec::{
 pub(crate) const PEERS: u8 = 8;
 
 /// The peer whose suite does not encrypt.
-pub(crate) const PLAIN: u8 = 3;
+const PLAIN: u8 = 3;
 
-/// A text in each packet, which no ciphertext contains.
-pub(crate) const TEXT: &[u8] = b"this must be encrypted";
+/// A text in each packet that must be encrypted.
+const TEXT: &[u8] = b"this must be encrypted";
+
+/// A text in the packets of [`PLAIN`].
+const OPEN: &[u8] = b"everybody may read it!";
 
 /// An IPv4 packet in Ethernet for or from this peer. Its bytes depend on the arguments only.
 pub(crate) fn packet(peer: u8, number: u32) -> Vec<u8> {
-    let len = 20 + 8 + TEXT.len() * (1 + number as usize % 50);
+    let text = if peer == PLAIN { OPEN } else { TEXT };
+    let len = 20 + 8 + text.len() * (1 + number as usize % 50);
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     packet.extend((len as u16).to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 253, 0, 0, 10, peer, 0, 1, 10, peer, 0, 2]);
     packet.extend([0, 0, 0, peer]);
     packet.extend(number.to_be_bytes());
     while packet.len() < 14 + len {
-        packet.extend(TEXT);
+        packet.extend(text);
     }
     let sum: u32 =
         packet[14..34].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
@@ -51,6 +55,7 @@ pub(crate) fn was_sent(frame: &[u8]) -> bool {
     frame.len() == sent.len() && masked(frame) == masked(&sent)
 }
 
+/// Whether there is a text that must be encrypted.
 pub(crate) fn has_text(bytes: &[u8]) -> bool {
     bytes.windows(TEXT.len()).any(|it| it == TEXT)
 }
@@ -76,7 +81,7 @@ pub(crate) fn config(peer: u8, direction: Direction, ends: [IpAddr; 2]) -> Confi
     config
 }
 
-pub(crate) fn spi(peer: u8) -> u32 {
+fn spi(peer: u8) -> u32 {
     0x1000 + u32::from(peer)
 }
 

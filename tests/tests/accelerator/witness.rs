@@ -10,7 +10,7 @@ use towpath_engine::port::{Device, Features, Rx, Tx};
 use towpath_ports::ipsec::{Direction, EspMeta, Status};
 use towpath_xdp::{Arena, Frame, Pool};
 
-use super::packets::{PLAIN, has_text, spi, was_sent};
+use super::packets::{has_text, was_sent};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Witness(Arc<Mutex<Seen>>);
@@ -47,8 +47,8 @@ impl Witness {
 impl fmt::Display for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ((direction, status), count) in &self.0.lock().counts {
-            let (direction, status) =
-                (Direction::from_repr(*direction), Status::from_repr(*status));
+            let direction = Direction::from_repr(*direction).unwrap_or_default();
+            let status = Status::from_repr(*status).unwrap_or_default();
             writeln!(f, "{direction:?} {status:?}: {count}")?;
         }
         Ok(())
@@ -60,10 +60,9 @@ fn look(frame: &Frame) -> ((u8, u8), Option<String>) {
     let own = frame.own().unwrap();
     let record: &[u8; EspMeta::LEN] = own.metadata().try_into().unwrap();
     let (direction, status, bytes) = (record[8], record[9], own.linear());
-    // Frames that were refused before their SA was known are as they came.
-    let has_sa = record[..4] != [0; 4];
-    let is_plain = record[4..8] == spi(PLAIN).to_ne_bytes();
-    let is_open = has_sa && !is_plain && has_text(bytes);
+    // Frames that no SA worked on are as they came.
+    let has_sa = record[4..8] != [0; 4];
+    let is_open = has_sa && has_text(bytes);
     let is_done = status == Status::Done as u8;
     let why = match Direction::from_repr(direction).unwrap() {
         Direction::Bypass => Some("no policy lets packets pass"),
