@@ -7,7 +7,7 @@
 #   test    the same, clang 14 and 19 side by side, LLVM 19's library, libxdp's headers, and what
 #           `net` has;
 #           what the tests with a guest run: QEMU, busybox, a kernel image with its modules; DPDK;
-#           bpftool, which is compared with our calls; strongSwan;
+#           bpftool, which is compared with our calls; strongSwan; libipsec-mb;
 #           pytest, numpy and Scapy for those of the Python package
 #   net     what the tests in network namespaces and `demo live` run: ping, iperf3, ip, nsenter
 #   parity  `test`'s, and what it takes to ask the running kernel: xdp-tools, its source
@@ -71,6 +71,8 @@ test | parity)
         need_command qemu-system-x86_64 qemu-system-x86
         need_command busybox busybox-static
         need_command xz xz-utils
+        # An engine of IPsec opens the library (libipsec-mb1); a test reads the header.
+        need_file /usr/include/intel-ipsec-mb.h libipsec-mb-dev
         has_kernel || missing+=(linux-image-amd64)
     fi
     ;;&
@@ -122,7 +124,7 @@ optional=()
 for package in "${missing[@]}"; do
     # Distributions carry different versions: one more is good to have, not a reason to stop.
     if [[ $package == clang-* || $package == libllvm* || $package == linux-image-* ||
-        $package == bpftool ]] &&
+        $package == bpftool || $package == libipsec-mb* ]] &&
         ! apt-cache show "$package" >/dev/null 2>&1; then
         echo "note: this distribution has no $package; tests with it are skipped"
     else

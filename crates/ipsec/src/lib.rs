@@ -53,7 +53,7 @@ mod wire;
 pub use buffer::{Buffer, OwnedBuffer};
 pub use engine::{
     AtOnce, AwsLc, Cryptography, Direct, Engine, Fault, Faults, Nothing, Null, Operation, Status,
-    Task, Work,
+    Task, Work, move_front,
 };
 pub use esp::{Esp, Finished, Job, Refused, finish, finish_all};
 pub use refusal::{Counters, Refusal};

@@ -1,7 +1,9 @@
 //! The keys of an SA in the form that the algorithms need, computed once.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use aes::cipher::array::Array;
 use aes::cipher::consts::U16;
@@ -19,13 +21,15 @@ use crate::engine::{Status, Work};
 use crate::suite::{Aead, Cipher, Hmac, KeyError, Keys, SALT_LEN, Suite};
 
 /// Keys in the form that [`Direct`](crate::Direct) uses. Other engines find the bytes of the keys
-/// in [`Schedule::keys`].
+/// in [`Schedule::keys`], and store the form that they need by [`Schedule::derived`].
 pub struct Schedule {
     suite: Suite,
     keys: Keys,
     /// The salt of an AEAD; zeros for other suites.
     salt: Zeroizing<[u8; SALT_LEN]>,
     prepared: Prepared,
+    /// Keys in the form of another engine.
+    derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// Key objects of the libraries, so that nothing is derived per packet.
@@ -61,7 +65,8 @@ impl Schedule {
             Suite::Aead(_) => keys.encryption.bytes().last_chunk().copied().unwrap_or_default(),
             Suite::CipherThenHmac(..) => [0; SALT_LEN],
         };
-        Ok(Schedule { suite, keys, salt: Zeroizing::new(salt), prepared })
+        let derived = OnceLock::new();
+        Ok(Schedule { suite, keys, salt: Zeroizing::new(salt), prepared, derived })
     }
 
     /// The algorithms.
@@ -75,16 +80,27 @@ impl Schedule {
         &self.keys
     }
 
+    /// The keys in the form that another engine needs. The first call derives them, and they live
+    /// as long as the schedule. `None` if an engine of another kind has stored a form of its own.
+    #[inline]
+    pub fn derived<K: Any + Send + Sync>(
+        &self,
+        derive: impl FnOnce(&Schedule) -> Box<K>,
+    ) -> Option<&K> {
+        let derived = self.derived.get_or_init(|| derive(self));
+        (**derived).downcast_ref()
+    }
+
     /// The salt of an AEAD; 0 for other suites.
     #[inline]
     pub(crate) fn salt(&self) -> u32 {
         u32::from_be_bytes(*self.salt)
     }
 
-    /// The ranges of the encrypted part and of the ICV; `None` if they are out of order or end
-    /// after `len`.
+    /// The ranges of the encrypted part and of the ICV in a packet of `len` bytes. `None` if they
+    /// are out of order or end after the packet.
     #[inline]
-    fn ranges(&self, work: &Work, len: usize) -> Option<(Range<usize>, Range<usize>)> {
+    pub fn ranges(&self, work: &Work, len: usize) -> Option<(Range<usize>, Range<usize>)> {
         let tag = work.tag as usize..work.tag as usize + self.suite.icv_len();
         let cipher = range(&work.cipher);
         let is_right = cipher.start <= cipher.end && cipher.end <= tag.start && tag.end <= len;

@@ -96,7 +96,7 @@ impl<C: Cryptography, T: Task> Engine<T> for AtOnce<C, T> {
 
 /// Moves the first `count` elements of `from` to the end of `to`, by a swap of the vectors if that
 /// has the same effect.
-fn move_front<T>(from: &mut Vec<T>, count: usize, to: &mut Vec<T>) {
+pub fn move_front<T>(from: &mut Vec<T>, count: usize, to: &mut Vec<T>) {
     if to.is_empty() && count == from.len() && to.capacity() >= count {
         std::mem::swap(from, to);
     } else {

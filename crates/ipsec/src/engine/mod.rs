@@ -11,7 +11,7 @@ use aws_lc_rs::aead::Nonce;
 
 use crate::schedule::Schedule;
 
-pub use at_once::{AtOnce, AwsLc, Cryptography, Direct, Nothing, Null};
+pub use at_once::{AtOnce, AwsLc, Cryptography, Direct, Nothing, Null, move_front};
 pub use fault::{Fault, Faults};
 
 use std::ops::Range;
