@@ -69,7 +69,7 @@ impl Door {
             XfrmMessage::GetSpdInfo(it) => out.push(spd_info(entries, request, it.flags)),
             XfrmMessage::GetPolicy(it) => {
                 let (_, held) = find_policy(entries, &it.user_policy_id)?;
-                out.push(policy_message(held, request, 0));
+                out.push(self.policy_message(entries, held, request, 0));
             }
             other => return self.change(entries, request, other),
         }
@@ -252,13 +252,28 @@ impl Door {
         Ok(())
     }
 
+    /// A policy with the time of its last packet. IKE daemons ask for it to learn whether the peer
+    /// is alive.
+    fn policy_message(
+        &self,
+        entries: &Entries,
+        held: &Held,
+        request: &Request<'_>,
+        flags: u16,
+    ) -> Zeroizing<Vec<u8>> {
+        let mut info = held.info;
+        info.lifetime_cur.use_time = states::wall_time(entries.last_use(held), (self.clock)());
+        message(request, XFRM_MSG_NEWPOLICY, flags, &[&bytes(&info), &held.attributes])
+    }
+
     fn dump(&self, entries: &Entries, request: &Request<'_>, is_sas: bool, out: &mut Messages) {
         if is_sas {
             let states = entries.states.values();
             out.extend(states.map(|state| self.sa_message(state, request, NLM_F_MULTI)));
         } else {
             let policies = entries.policies.values();
-            out.extend(policies.map(|held| policy_message(held, request, NLM_F_MULTI)));
+            let message = |held| self.policy_message(entries, held, request, NLM_F_MULTI);
+            out.extend(policies.map(message));
         }
         out.push(done(request));
     }
@@ -323,10 +338,6 @@ fn spd_info(entries: &Entries, request: &Request<'_>, flags: u32) -> Zeroizing<V
     ];
     let answer = policy::NewSpdInfoMessage { flags, nlas };
     message(request, XFRM_MSG_NEWSPDINFO, 0, &[&bytes(&answer)])
-}
-
-fn policy_message(held: &Held, request: &Request<'_>, flags: u16) -> Zeroizing<Vec<u8>> {
-    message(request, XFRM_MSG_NEWPOLICY, flags, &[&bytes(&held.info), &held.attributes])
 }
 
 /// The sequence numbers of an SA (`build_aevent`).

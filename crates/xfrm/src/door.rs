@@ -221,6 +221,18 @@ impl Entries {
         }
     }
 
+    /// Time of the last packet of a policy's SAs, in the table's seconds; 0 if there was none.
+    pub(crate) fn last_use(&self, held: &Held) -> u64 {
+        let direction = match held.info.direction {
+            XFRM_POLICY_OUT => Direction::Outbound,
+            _ => Direction::Inbound,
+        };
+        let reqid = held.reqid();
+        let is_its = |sa: &&Arc<Sa>| sa.direction() == direction && Some(sa.reqid()) == reqid;
+        let sas = self.states.values().map(|state| &state.sa).filter(is_its);
+        sas.map(|sa| sa.statistics().used).max().unwrap_or(0)
+    }
+
     fn inbound(&self) -> impl Iterator<Item = &Arc<Sa>> {
         let sas = self.states.values().map(|state| &state.sa);
         sas.filter(|sa| sa.direction() == Direction::Inbound)

@@ -59,11 +59,17 @@ impl Held {
     }
 
     /// The policy of the table: only those for sent packets are in it.
+    ///
+    /// strongSwan adds the outbound SA of a change of keys before the peer has the inbound one, and
+    /// writes its SPI into the policy when the peer is ready.
     pub(crate) fn policy(&self, selector: Selector) -> Option<Policy> {
         let action = match (self.info.action, self.reqid()) {
             (XFRM_POLICY_BLOCK, _) => Action::Discard,
             (_, None) => Action::Bypass,
-            (_, Some(reqid)) => Action::Protect(reqid),
+            (_, Some(reqid)) => match self.template.map_or(0, |template| template.id.spi) {
+                0 => Action::Protect(reqid),
+                spi => Action::ProtectBy { reqid, spi },
+            },
         };
         let is_sent = self.info.direction == XFRM_POLICY_OUT;
         is_sent.then_some(Policy { selector, priority: self.info.priority, action })

@@ -187,15 +187,20 @@ fn lifetime(it: &LifetimeConfig) -> Result<Lifetime, Refused> {
 pub(crate) fn current(info: &UserSaInfo, sa: &Sa, now: u64) -> UserSaInfo {
     let statistics = sa.statistics();
     let mut info = *info;
-    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let wall = |at: u64| wall.as_secs().saturating_sub(now.saturating_sub(at));
     info.lifetime_cur.bytes = statistics.bytes;
     info.lifetime_cur.packets = statistics.packets;
-    info.lifetime_cur.add_time = wall(statistics.added);
-    info.lifetime_cur.use_time = if statistics.used == 0 { 0 } else { wall(statistics.used) };
+    info.lifetime_cur.add_time = wall_time(statistics.added, now);
+    info.lifetime_cur.use_time = wall_time(statistics.used, now);
     let clip = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     info.stats.replay = clip(statistics.refused.get(towpath_ipsec::Refusal::Replayed));
     info.stats.replay_window = clip(statistics.refused.get(towpath_ipsec::Refusal::OutsideWindow));
     info.stats.integrity_failed = clip(statistics.refused.get(towpath_ipsec::Refusal::BadIcv));
     info
+}
+
+/// The wall clock's seconds at a time of the table; 0 for 0, which is no time. `now` is in the
+/// table's seconds.
+pub(crate) fn wall_time(at: u64, now: u64) -> u64 {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    if at == 0 { 0 } else { wall.as_secs().saturating_sub(now.saturating_sub(at)) }
 }

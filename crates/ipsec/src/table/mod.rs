@@ -60,6 +60,14 @@ pub struct Policy {
 pub enum Action {
     /// Encapsulate the packet with the newest usable outbound SA that has this reqid.
     Protect(u32),
+    /// Encapsulate the packet with the outbound SA that has this reqid and this SPI, and with no
+    /// other. An SA can then be added before the peer expects its packets.
+    ProtectBy {
+        /// The reqid.
+        reqid: u32,
+        /// The SPI.
+        spi: u32,
+    },
     /// Let the packet through unprotected.
     Bypass,
     /// Drop the packet.
@@ -377,14 +385,30 @@ impl View<'_> {
         match self.0.policies.find(flow).ok_or(Refusal::NoPolicy)?.action {
             Action::Bypass => Ok(Outbound::Bypass),
             Action::Discard => Err(Refusal::PolicyDiscard),
-            Action::Protect(reqid) => {
-                let newest = self.newest(reqid);
-                if newest.is_err() {
-                    self.0.note_wanted(Wanted { reqid, flow: *flow });
-                }
-                newest.map(Outbound::Protect)
-            }
+            Action::Protect(reqid) => self.protect(reqid, self.newest(reqid), flow),
+            Action::ProtectBy { reqid, spi } => self.protect(reqid, self.by_spi(reqid, spi), flow),
         }
+    }
+
+    #[inline]
+    fn protect<'a>(
+        &'a self,
+        reqid: u32,
+        sa: Result<&'a Arc<Sa>, Refusal>,
+        flow: &Flow,
+    ) -> Result<Outbound<'a>, Refusal> {
+        if sa.is_err() {
+            self.0.note_wanted(Wanted { reqid, flow: *flow });
+        }
+        sa.map(Outbound::Protect)
+    }
+
+    /// The outbound SA with this reqid and SPI.
+    #[inline]
+    fn by_spi(&self, reqid: u32, spi: u32) -> Result<&Arc<Sa>, Refusal> {
+        let same = self.0.outbound.get(&reqid).ok_or(Refusal::NoSa)?;
+        let its = same.iter().find(|sa| sa.spi == spi && !sa.is_expired());
+        its.ok_or(Refusal::NoSa)
     }
 
     /// The newest outbound SA with this reqid. SAs that have reached a soft limit are used only if

@@ -8,12 +8,13 @@ mod requests;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use netlink_packet_xfrm::constants::*;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, recvfrom, send};
 use towpath_host::socket::Access;
 use towpath_ipsec::{
-    Action, Aead, Config, Direction, Flow, Keys, Outbound, Refusal, Suite, Table, TableLimits,
+    Action, Aead, Config, Direction, Flow, Keys, Outbound, Refusal, Sa, Suite, Table, TableLimits,
 };
 use towpath_xfrm::{Client, Door, Server};
 
@@ -87,17 +88,45 @@ fn an_sa_is_read_with_its_keys_and_added_again() {
     assert_eq!(table.list()[0].direction(), Direction::Inbound, "as it was");
 }
 
+/// The other end's SA, which sends to the inbound one of this SPI.
+fn peer(spi: u32) -> Arc<Sa> {
+    let suite = Suite::Aead(Aead::Aes128Gcm);
+    let (near, far) = (IpAddr::from(requests::NEAR), IpAddr::from(requests::FAR));
+    let keys = Keys::new(requests::KEY.to_vec(), Vec::new());
+    let peer = Sa::new(9, Config::outbound(spi, far, near, suite, keys), now());
+    Arc::new(peer.expect("it is as the other one"))
+}
+
+/// strongSwan asks for a policy's last packet before it asks the peer whether it is alive.
+#[test]
+fn a_policy_tells_when_its_last_packet_came() {
+    let (table, door, mut client) = door();
+    let spi = answers(&door.answer(&mut client, &spi_request(300, 400).bytes)[0])[0].spi();
+    let directions = [XFRM_POLICY_IN, XFRM_POLICY_FWD, XFRM_POLICY_OUT];
+    let policies = directions.map(|direction| policy(XFRM_MSG_NEWPOLICY, direction));
+    for request in [sa(XFRM_MSG_UPDSA, spi, true)].iter().chain(&policies) {
+        assert_eq!(errno(&door, &mut client, request), 0, "{}", request.name);
+    }
+    let mut used = || {
+        directions.map(|direction| {
+            let asked = policy_id(XFRM_MSG_GETPOLICY, direction);
+            answers(&door.answer(&mut client, &asked.bytes)[0])[0].use_time()
+        })
+    };
+    assert_eq!(used(), [0; 3]);
+    requests::through(&peer(spi), &table.list()[0], [10, 2, 0, 9], now()).expect("it is allowed");
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let [inward, forward, out] = used();
+    assert!(inward.abs_diff(wall.as_secs()) < 60, "{inward}");
+    assert_eq!((forward, out), (inward, 0));
+}
+
 #[test]
 fn an_inbound_sa_carries_what_its_policies_select() {
     let (table, door, mut client) = door();
     let spi = answers(&door.answer(&mut client, &spi_request(300, 400).bytes)[0])[0].spi();
     assert_eq!(errno(&door, &mut client, &sa(XFRM_MSG_UPDSA, spi, true)), 0);
-    // The other end's SA, which sends to this one.
-    let suite = Suite::Aead(Aead::Aes128Gcm);
-    let (near, far) = (IpAddr::from(requests::NEAR), IpAddr::from(requests::FAR));
-    let keys = Keys::new(requests::KEY.to_vec(), Vec::new());
-    let peer = towpath_ipsec::Sa::new(9, Config::outbound(spi, far, near, suite, keys), now());
-    let peer = Arc::new(peer.expect("it is as the other one"));
+    let peer = peer(spi);
     let arrives = |source: [u8; 4]| requests::through(&peer, &table.list()[0], source, now());
     assert_eq!(arrives([10, 2, 0, 9]), Err(Refusal::SelectorMismatch), "no policy yet");
     let allow = policy(XFRM_MSG_NEWPOLICY, XFRM_POLICY_IN);
@@ -109,6 +138,18 @@ fn an_inbound_sa_carries_what_its_policies_select() {
     assert_eq!(arrives([10, 2, 0, 9]), Err(Refusal::SelectorMismatch), "no policy any more");
 }
 
+/// A flow that the policies of direction `out` select.
+fn flow() -> Flow {
+    Flow {
+        is_v6: false,
+        source: u32::from_be_bytes([10, 1, 0, 5]).into(),
+        destination: u32::from_be_bytes([10, 2, 0, 5]).into(),
+        protocol: 17,
+        source_port: 1,
+        destination_port: 2,
+    }
+}
+
 #[test]
 fn a_policy_that_changes_is_never_missing() {
     let (table, door, mut client) = door();
@@ -116,14 +157,7 @@ fn a_policy_that_changes_is_never_missing() {
     assert_eq!(errno(&door, &mut client, &policy(XFRM_MSG_NEWPOLICY, XFRM_POLICY_OUT)), EEXIST);
     assert_eq!(errno(&door, &mut client, &policy(XFRM_MSG_UPDPOLICY, XFRM_POLICY_OUT)), 0);
     assert_eq!(table.policies().len(), 1);
-    let flow = Flow {
-        is_v6: false,
-        source: u32::from_be_bytes([10, 1, 0, 5]).into(),
-        destination: u32::from_be_bytes([10, 2, 0, 5]).into(),
-        protocol: 17,
-        source_port: 1,
-        destination_port: 2,
-    };
+    let flow = flow();
     let view = table.read();
     assert_eq!(view.outbound(&flow).err(), Some(Refusal::NoSa));
     drop(view);
@@ -132,6 +166,34 @@ fn a_policy_that_changes_is_never_missing() {
     assert_eq!(errno(&door, &mut client, &sa(XFRM_MSG_NEWSA, 0x777, false)), 0);
     assert!(matches!(table.read().outbound(&flow), Ok(Outbound::Protect(sa)) if sa.spi() == 0x777));
     assert!(table.take_wanted().is_empty());
+}
+
+/// In a change of keys, an SA is added before the peer can decrypt its packets.
+#[test]
+fn a_policy_with_an_spi_is_served_by_no_newer_sa() {
+    let (table, door, mut client) = door();
+    let flow = flow();
+    let policy = |kind, spi| requests::policy_by(kind, XFRM_POLICY_OUT, spi);
+    for request in [
+        sa(XFRM_MSG_NEWSA, 0x777, false),
+        policy(XFRM_MSG_NEWPOLICY, 0x777),
+        sa(XFRM_MSG_NEWSA, 0x888, false),
+    ] {
+        assert_eq!(errno(&door, &mut client, &request), 0, "{}", request.name);
+    }
+    let spi = || match table.read().outbound(&flow) {
+        Ok(Outbound::Protect(sa)) => Ok(sa.spi()),
+        Ok(Outbound::Bypass) => Ok(0),
+        Err(refusal) => Err(refusal),
+    };
+    assert_eq!(spi(), Ok(0x777));
+    assert_eq!(errno(&door, &mut client, &policy(XFRM_MSG_UPDPOLICY, 0x888)), 0);
+    assert_eq!(spi(), Ok(0x888));
+    assert_eq!(errno(&door, &mut client, &sa_id(XFRM_MSG_DELSA, 0x888, false)), 0);
+    assert_eq!(spi(), Err(Refusal::NoSa), "the old keys are not used again");
+    assert_eq!(table.take_wanted().len(), 1);
+    assert_eq!(errno(&door, &mut client, &policy(XFRM_MSG_UPDPOLICY, 0)), 0);
+    assert_eq!(spi(), Ok(0x777), "any of them");
 }
 
 #[test]

@@ -124,9 +124,14 @@ fn selector(direction: u8) -> Selector {
 
 /// A policy that protects packets by SAs of reqid 7.
 pub(crate) fn policy(kind: u16, direction: u8) -> Request {
+    policy_by(kind, direction, 0)
+}
+
+/// A policy that protects packets by the SA of reqid 7 with this SPI; 0: by any of them.
+pub(crate) fn policy_by(kind: u16, direction: u8, spi: u32) -> Request {
     let (saddr, daddr) = ends(direction != XFRM_POLICY_OUT);
     let template = UserTemplate {
-        id: Id { daddr, spi: 0, proto: IPPROTO_ESP },
+        id: Id { daddr, spi, proto: IPPROTO_ESP },
         family: AF_INET,
         saddr,
         reqid: 7,
@@ -217,6 +222,12 @@ impl Answer {
     pub(crate) fn spi(&self) -> u32 {
         let at = 56 + 16;
         u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("it is an SA"))
+    }
+
+    /// The time of a policy's last packet (`curlft.use_time`), in seconds of the wall clock.
+    pub(crate) fn use_time(&self) -> u64 {
+        let at = 56 + 64 + 24;
+        u64::from_ne_bytes(self.payload[at..at + 8].try_into().expect("it is a policy"))
     }
 }
 
