@@ -38,9 +38,9 @@ fn fits(to: &Port, frame: &Frame, check: Check) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Length in bytes of the longest frame a port sends.
+/// Length in bytes of the longest frame that a port takes.
 fn bytes_max(to: &Port) -> usize {
-    to.mtu as usize + ETH_HLEN + VLAN_HLEN
+    to.mtu as usize + to.opened.device.mtu_excess() as usize + ETH_HLEN + VLAN_HLEN
 }
 
 /// Length in bytes of the longest linear frame that a port takes without further checks.

@@ -49,6 +49,11 @@ pub trait Device: fmt::Debug + Send + Sync {
         1500
     }
 
+    /// Bytes by which frames sent to it may exceed the MTU: headers that the device itself removes.
+    fn mtu_excess(&self) -> u32 {
+        0
+    }
+
     /// Whether frames can leave and arrive now (`IFF_LOWER_UP`).
     fn link(&self) -> bool {
         true

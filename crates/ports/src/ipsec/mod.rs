@@ -47,7 +47,7 @@ pub struct Options {
     pub queues: u32,
     /// Maximum number of frames that wait in a queue, and of frames that its engine holds.
     pub ring: usize,
-    /// MTU in bytes.
+    /// MTU in bytes: the longest packet to encapsulate. ESP packets may be longer by what ESP adds.
     pub mtu: u32,
     /// Ethernet address of the port.
     pub mac: [u8; 6],
@@ -205,6 +205,10 @@ impl Device for Ipsec {
         self.options.mtu
     }
 
+    fn mtu_excess(&self) -> u32 {
+        ESP_EXCESS
+    }
+
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
         let (shared, queue) = (&self.shared, queue as usize);
         if let Some(open) = &self.open_engine {
@@ -233,6 +237,10 @@ impl Device for Ipsec {
         details
     }
 }
+
+/// Most bytes that ESP adds to a packet, apart from traffic flow confidentiality: outer IPv6 and
+/// UDP headers, SPI and sequence number, IV, padding and its trailer, and ICV.
+const ESP_EXCESS: u32 = 40 + 8 + 8 + 16 + 255 + 2 + 32;
 
 /// Seconds since the machine was started, including time in suspend: the clock of SAs' lifetimes.
 pub fn now() -> u64 {

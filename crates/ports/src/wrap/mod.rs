@@ -109,6 +109,10 @@ impl Device for Wrapped {
         self.inner.mtu()
     }
 
+    fn mtu_excess(&self) -> u32 {
+        self.inner.mtu_excess()
+    }
+
     fn link(&self) -> bool {
         self.inner.link()
     }

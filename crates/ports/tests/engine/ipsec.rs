@@ -146,6 +146,22 @@ fn what_one_end_encapsulates_the_other_decapsulates() {
     }
 }
 
+/// The port's MTU leaves room for what ESP adds; ESP packets of full length are longer than it.
+#[test]
+fn packets_as_long_as_the_mtu_come_back() {
+    let [suite, _] = suites();
+    let options = || Options { mtu: 1400, ..Options::default() };
+    let (mut near, mut far) = (Lab::new(1, options()), Lab::new(1, options()));
+    let sender = Config { reqid: 5, ..config(Direction::Outbound, 0x1000, suite.clone()) };
+    near.table.add(sender, now()).unwrap();
+    near.table.add_policy(protect(5)).unwrap();
+    far.table.add(config(Direction::Inbound, 0x1000, suite), now()).unwrap();
+    let sent = [packet(1, 1400)];
+    let wire = near.through(&sent);
+    assert!(wire[0].len() > 14 + 1400 + 4, "longer than a frame of the MTU");
+    assert_eq!(far.through(&wire), sent);
+}
+
 #[test]
 fn frames_without_an_sa_are_dropped_by_name_and_never_sent_as_they_are() {
     let mut lab = Lab::new(1, Options::default());
