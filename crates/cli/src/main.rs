@@ -178,7 +178,7 @@ fn execute(command: Command, output: &mut Output) -> Result<Status, CliError> {
         Command::Stats(args) => daemon::stats(&args, output)?,
         Command::Top(args) => top::top(&args, output)?,
         Command::Xsk { command } => xsk::xsk(&command, output)?,
-        Command::Wrap(args) => wrap::wrap(&args)?,
+        Command::Wrap(args) => wrap::wrap(&args, output)?,
         Command::Dump(args) => daemon::dump(&args, output)?,
         Command::Events(args) => daemon::events(&args, output)?,
     }

@@ -8,14 +8,15 @@ use towpath_daemon::state::PortState;
 use crate::args::WrapArgs;
 use crate::daemon::client;
 use crate::error::CliError;
+use crate::output::Output;
 
 /// Replaces this process by the program; it returns only if that fails.
-pub(crate) fn wrap(args: &WrapArgs) -> Result<(), CliError> {
+pub(crate) fn wrap(args: &WrapArgs, output: &Output) -> Result<(), CliError> {
     let name = args.xfrm.as_deref().filter(|name| !name.is_empty());
     let state: State = client(&args.daemon)?.get("/v1/state")?;
     let door = door(&state.ports, name).map_err(CliError::Daemon)?;
     let Some((program, rest)) = args.program.split_first() else { return Ok(()) };
-    let error = towpath_supervise::exec(program, rest, &door);
+    let error = towpath_supervise::exec(program, rest, &door, output.verbose > 0);
     Err(CliError::Daemon(format!("{}: {error}", program.display())))
 }
 

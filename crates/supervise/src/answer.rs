@@ -41,7 +41,7 @@ fn received(from: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// Answers trapped calls until the program and its children have ended.
-pub(crate) fn serve(from: &OwnedFd, door: &Path) {
+pub(crate) fn serve(from: &OwnedFd, door: &Path, says_calls: bool) {
     // None if the first process has failed.
     let Some(listener) = received(from) else { return };
     loop {
@@ -54,6 +54,10 @@ pub(crate) fn serve(from: &OwnedFd, door: &Path) {
         // A caller that was killed takes no answer.
         if let Ok(call) = next_call(&listener) {
             let _killed = answer_one(&listener, &call, door);
+            if says_calls {
+                let name = if call.number == libc::SYS_socket { "socket" } else { "bind" };
+                report(&format!("answered {name} of thread {}", call.thread));
+            }
         }
     }
 }

@@ -26,21 +26,22 @@ use towpath_xsk_client::wire::send;
 /// A second process, which ends after the program and all its children, answers the calls.
 ///
 /// This process must have one thread only. The program keeps its number and parent, so that a
-/// service manager sees the same process.
+/// service manager sees the same process. `says_calls` prints a line on standard error for each
+/// answered call.
 ///
 /// # Errors
 ///
 /// It returns only if it fails: nobody listens at the door, the program does not exist, or the
 /// kernel (5.14 or later) or its settings do not allow the filter.
-pub fn exec(program: &OsString, args: &[OsString], door: &Path) -> io::Error {
-    match supervise(door) {
+pub fn exec(program: &OsString, args: &[OsString], door: &Path, says_calls: bool) -> io::Error {
+    match supervise(door, says_calls) {
         Ok(()) => Command::new(program).args(args).exec(),
         Err(error) => error,
     }
 }
 
 /// Starts the second process, and traps the calls of this one.
-fn supervise(door: &Path) -> io::Result<()> {
+fn supervise(door: &Path, says_calls: bool) -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::other(format!("this process has {threads} threads, not one")));
@@ -53,7 +54,7 @@ fn supervise(door: &Path) -> io::Result<()> {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if kernel_unsafe::is_second_process()? {
         drop(ours);
-        answer::serve(&theirs, door);
+        answer::serve(&theirs, door, says_calls);
         std::process::exit(0);
     }
     drop(theirs);

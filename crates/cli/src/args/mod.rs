@@ -246,7 +246,8 @@ pub(crate) enum Command {
     /// The program, such as strongSwan's charon, asks the kernel for a netlink socket of family
     /// XFRM. It gets a connection to the port in its place, by which it adds and removes SAs and
     /// policies. This command becomes the program; a second process, which ends with it, answers
-    /// the calls that open such sockets. SAs stay when the program ends, until their hard limits.
+    /// the calls that open such sockets, and prints each of them with -v. SAs stay when the program
+    /// ends, until their hard limits.
     Wrap(WrapArgs),
     /// Run a daemon for a script: `exec up -c FILE --for 10s`
     #[command(subcommand_required = true, arg_required_else_help = true)]
