@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri loom sanitize parity chaos docs binary release semver libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri loom sanitize parity chaos ike docs binary release semver libraries \
 	install uninstall deb check-install check-container programs programs-all clean
 
 help: ## this list
@@ -98,6 +98,10 @@ parity: ## compare with the running kernel (root): tables, objects, packets, ran
 chaos: CHAOS_STEPS ?= 10000
 chaos: ## faults and changes at random under traffic (root): CHAOS_STEPS of them
 	@CHAOS_STEPS=$(CHAOS_STEPS) $(CARGO) test -p towpath-cli --test chaos
+
+ike: binary programs ## strongSwan with Towpath as its data plane, for some ten minutes (root)
+	@scripts/install-deps.sh test
+	@tests/ike/run.py --result tests/results/ike.md $(TOWPATH) build/programs/esp_gateway.o
 
 binary: ## build the `towpath` binary
 	@scripts/install-deps.sh demo
