@@ -86,6 +86,12 @@ SECTIONS = [
         " that frames wait.",
     ),
     (
+        "ipsec",
+        "ESP by an accelerator",
+        "Peer: the engine alone, which runs the same cryptography over packets in cache that have"
+        " their headers.",
+    ),
+    (
         "veth",
         "Ports over an interface",
         "Peers: the kernel's native and generic XDP, and DPDK's testpmd, on one veth.",
