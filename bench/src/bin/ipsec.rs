@@ -18,6 +18,7 @@ use towpath_ipsec::{
     Keys, Null, OwnedBuffer, Policy, Prefix, Replay, Sa, Selector, Suite, Table, TableLimits,
     finish_all,
 };
+use towpath_ipsec_mb::{IpsecMb, Library};
 use towpath_ports::generator::{self, Generator};
 use towpath_ports::ipsec::{self, EngineKind, Ipsec, now};
 use towpath_workload::small;
@@ -44,7 +45,12 @@ fn main() -> anyhow::Result<()> {
          most).\nEngine alone: the same cryptography over packets in cache. Frames alone: a frame \
          is copied from\nmemory and dropped by its first program.\n"
     );
-    let mut cases = cases()?;
+    let library = Library::open();
+    match &library {
+        Ok(library) => println!("ipsec-mb: libipsec-mb {}\n", library.version()),
+        Err(error) => println!("without ipsec-mb: {error}\n"),
+    }
+    let mut cases = cases(library.ok().as_ref())?;
     cases.retain(|case| case.name().starts_with(&args.only));
     let mut figures = vec![[const { Vec::new() }; 3]; cases.len()];
     for _ in 0..args.rounds {
@@ -58,7 +64,7 @@ fn main() -> anyhow::Result<()> {
         let (ns, bare_ns, frames_ns) = (median(port).0, median(bare).0, median(frames).0);
         let gbps = (case.payload + HEADERS) as f64 * 8.0 / ns;
         println!(
-            "  {:35} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns   \
+            "  {:46} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns   \
              frames alone {frames_ns:.1}",
             case.name(),
             spread(port),
@@ -82,7 +88,7 @@ fn two_cores(args: &Args, cases: &[Case], window: Duration) -> anyhow::Result<()
             let (one, two) = (case.port_ns(1, window)?.1, case.port_ns(2, window)?.1);
             ratios.push(two / one);
         }
-        println!("  {:34} {}x", case.name(), spread(&ratios));
+        println!("  {:46} {}x", case.name(), spread(&ratios));
     }
     Ok(())
 }
@@ -92,6 +98,8 @@ struct Case {
     suite: &'static str,
     keys: (Suite, Keys),
     engine: EngineKind,
+    /// The library of [`EngineKind::IpsecMb`].
+    library: Option<Library>,
     is_inbound: bool,
     /// Bytes of UDP payload.
     payload: usize,
@@ -99,21 +107,26 @@ struct Case {
     templates: Vec<Vec<u8>>,
 }
 
-fn cases() -> anyhow::Result<Vec<Case>> {
+fn cases(library: Option<&Library>) -> anyhow::Result<Vec<Case>> {
     let cbc = Suite::CipherThenHmac(Cipher::Aes128Cbc, Hmac::Sha1_96);
     let (gcm, chacha) = (Suite::Aead(Aead::Aes128Gcm), Suite::Aead(Aead::ChaCha20Poly1305));
-    let suites = [
+    let mut suites = vec![
         ("AES-GCM-128", gcm, Keys::new(vec![7; 20], Vec::new()), EngineKind::Direct),
         ("AES-CBC-128 + HMAC-SHA1", cbc, Keys::new(vec![7; 16], vec![9; 20]), EngineKind::Direct),
         ("ChaCha20-Poly1305", chacha, Keys::new(vec![7; 36], Vec::new()), EngineKind::Direct),
         ("null engine", gcm, Keys::new(vec![7; 20], Vec::new()), EngineKind::Null),
     ];
+    if library.is_some() {
+        let keys = Keys::new(vec![7; 16], vec![9; 20]);
+        suites.push(("AES-CBC-128 + HMAC-SHA1, ipsec-mb", cbc, keys, EngineKind::IpsecMb));
+    }
     let mut cases = Vec::new();
     for (name, suite, keys, engine) in suites {
         for (payload, is_inbound) in [(1386, false), (1386, true), (22, false), (22, true)] {
             let keys = (suite, keys.clone());
+            let (library, templates) = (library.cloned(), Vec::new());
             let mut case =
-                Case { suite: name, keys, engine, is_inbound, payload, templates: Vec::new() };
+                Case { suite: name, keys, engine, library, is_inbound, payload, templates };
             case.templates = case.make_templates()?;
             cases.push(case);
         }
@@ -140,11 +153,12 @@ impl Case {
         }
     }
 
-    fn cryptography(&self) -> Box<dyn Cryptography<Job<OwnedBuffer>>> {
-        match self.engine {
-            EngineKind::Null => Box::new(Null::new(BURST)),
+    fn cryptography(&self) -> anyhow::Result<Box<dyn Cryptography<Job<OwnedBuffer>>>> {
+        Ok(match (self.engine, &self.library) {
+            (EngineKind::IpsecMb, Some(library)) => Box::new(IpsecMb::new(library, BURST)?),
+            (EngineKind::Null, _) => Box::new(Null::new(BURST)),
             _ => Box::new(Direct::new(BURST)),
-        }
+        })
     }
 
     /// The packets that arrive: plain packets, or ESP packets for an inbound SA.
@@ -154,9 +168,10 @@ impl Case {
             return Ok(plain);
         }
         let sa = Arc::new(Sa::new(1, self.config(false), now())?);
-        let mut engine = self.cryptography();
+        let mut engine = self.cryptography()?;
         let mut jobs = begin(&sa, plain.iter().map(|packet| OwnedBuffer::new(packet)), false);
         engine.submit(&mut jobs);
+        engine.flush();
         engine.complete(&mut jobs);
         let mut packets = Vec::new();
         finish_all(&mut jobs, now(), |result| {
@@ -233,13 +248,14 @@ impl Case {
     /// not measured.
     fn bare_ns(&self, window: Duration) -> anyhow::Result<f64> {
         let sa = Arc::new(Sa::new(1, self.config(self.is_inbound), now())?);
-        let mut engine = self.cryptography();
+        let mut engine = self.cryptography()?;
         let (start, mut ns, mut count) = (Instant::now(), 0, 0);
         while start.elapsed() < window {
             let buffers = self.templates.iter().map(|packet| OwnedBuffer::new(packet));
             let mut jobs = begin(&sa, buffers, self.is_inbound);
             let before = thread_cpu_ns();
             engine.submit(&mut jobs);
+            engine.flush();
             engine.complete(&mut jobs);
             ns += thread_cpu_ns() - before;
             finish_all(&mut jobs, now(), |result: Result<Finished<_>, _>| {
