@@ -73,7 +73,7 @@ impl Queue {
         self.number += 1;
         let peer = self.random.u8(..PEERS + 2);
         let mut packet = match self.random.u8(..10) {
-            0..6 => self.from_peer(peer % PEERS),
+            0..6 => self.peers_packet(peer % PEERS),
             6..9 => packet(peer, self.number),
             _ => (0..self.random.usize(14..200)).map(|_| self.random.u8(..)).collect(),
         };
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// A new ESP packet, or an old one.
-    fn from_peer(&mut self, peer: u8) -> Vec<u8> {
+    fn peers_packet(&mut self, peer: u8) -> Vec<u8> {
         if self.sent.len() == SENT_MAX && self.random.u8(..4) == 0 {
             return self.sent[self.random.usize(..SENT_MAX)].clone();
         }
@@ -105,7 +105,7 @@ impl Queue {
             0..3 => packet[at] ^= 1 << self.random.u8(..8),
             3 => packet[at] = self.random.u8(..),
             4 => packet.truncate(at.max(14)),
-            _ => packet.extend((0..self.random.u8(..60)).map(|byte| byte)),
+            _ => packet.extend(0..self.random.u8(..60)),
         }
     }
 }
