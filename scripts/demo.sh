@@ -44,5 +44,6 @@ echo "Wireshark reads what survived, verdicts included: $out/*.pcapng"
 echo
 echo "${bold}Next${plain}, with PATH=${towpath%/*}:\$PATH"
 echo "  towpath new edge && cd edge && towpath test    a program of your own, and its tests"
+echo "  towpath demo ipsec                             an IPsec tunnel between two gateways"
 echo "  sudo towpath demo live                         two hosts, joined through the firewall"
 echo "  sudo towpath bench --against kernel            all programs beside the running kernel"

@@ -11,6 +11,14 @@ use super::Selection;
 /// The commands under `demo`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoCommand {
+    /// Send packets through an IPsec tunnel between two gateways in this process
+    ///
+    /// Packets from memory pass an XDP program, are encrypted, cross a wire in memory, are
+    /// decrypted and pass another XDP program. The demo shows a packet on the wire, damages and
+    /// repeats packets, changes the keys while packets are under way, and measures the rate on one
+    /// core. It fails if a packet is lost or changed, or if a packet that must be refused is not.
+    /// It needs no privileges, no network and no files.
+    Ipsec,
     /// Connect two network namespaces through a program that is replaced under load (needs root)
     ///
     /// Two hosts with the kernel's own stacks get a tap each, and a daemon in this process connects

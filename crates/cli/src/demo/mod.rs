@@ -1,6 +1,7 @@
 //! `demo live`: two real stacks joined through Towpath, with a program replaced under their load.
 
 mod host;
+mod ipsec;
 mod joint;
 
 use std::time::{Duration, Instant};
@@ -17,8 +18,10 @@ use crate::output::{Output, grouped};
 
 /// `demo`: runs a demonstration.
 pub(crate) fn demo(command: &DemoCommand, output: &mut Output) -> Result<(), CliError> {
-    let DemoCommand::Live(args) = command;
-    live(args, output)
+    match command {
+        DemoCommand::Ipsec => ipsec::ipsec(output),
+        DemoCommand::Live(args) => live(args, output),
+    }
 }
 
 /// Results of the demonstration.

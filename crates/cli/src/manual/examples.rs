@@ -1,7 +1,7 @@
 //! Examples of every command, for the manual pages. Tests parse each of them.
 
 /// Each example: the command without `towpath`, a description, and the words of the command line.
-pub(super) const EXAMPLES: [(&str, &str, &str); 87] = [
+pub(super) const EXAMPLES: [(&str, &str, &str); 88] = [
     (
         "run",
         "Run a program over a capture, and write the surviving frames to another one",
@@ -163,6 +163,7 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 87] = [
     ("xsk send", "Send a million packets of 128 bytes", "xsk send p0 --size 128 --count 1000000"),
     ("wrap", "Run strongSwan on the port esp0", "wrap --xfrm=esp0 -- charon-systemd"),
     ("exec up", "Run the daemon for a test of ten seconds", "exec up -c towpath.toml --for 10s"),
+    ("demo ipsec", "Send packets through an IPsec tunnel in memory", "demo ipsec"),
     ("demo live", "Connect two hosts through a program (root)", "demo live filter.o --for 3s"),
     ("inspect", "Show programs, maps and globals of an object", "inspect filter.o"),
     ("completions", "Print the completion script for bash", "completions bash"),

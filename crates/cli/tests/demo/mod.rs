@@ -1,5 +1,7 @@
 //! `demo live`, of which docs/cli.md tells: real stacks, joined.
 
+mod ipsec;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
