@@ -92,7 +92,8 @@ install -m 755 packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "
 control towpath "$root" <<END
 Section: net
 Depends: ${needs:-libc6}
-Suggests: libllvm19 | libllvm21 | libllvm20 | libllvm18 | libllvm17 | libllvm16 | libllvm15
+Suggests: libllvm19 | libllvm21 | libllvm20 | libllvm18 | libllvm17 | libllvm16 | libllvm15,
+ libipsec-mb2 | libipsec-mb1
 Description: XDP in user space
  Takes compiled XDP programs, unchanged, proves them safe, compiles them to
  machine code and runs them on captures, taps, network interfaces, virtual

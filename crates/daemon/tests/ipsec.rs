@@ -129,6 +129,37 @@ fn everything(served: &Served) -> String {
     text
 }
 
+/// The port with the engine `ipsec-mb` encrypts, and the one with the default engine decrypts.
+#[test]
+fn the_engine_is_chosen_for_each_port() {
+    let engine = "name = \"enc\"\nkind = \"ipsec\"";
+    let ports = PORTS.replace(engine, &format!("{engine}\nengine = \"ipsec-mb\""));
+    let sas = both(3).replace("aes-gcm-128", "aes-cbc-128-hmac-sha-256-128");
+    let dir = std::env::temp_dir().join(format!("towpath-ipsec-mb-{}", std::process::id()));
+    let _absent = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("there is room");
+    let path = dir.join("3.key");
+    let text = format!("{}\n{}\n", "5e".repeat(16), "7a".repeat(32));
+    std::fs::write(&path, text).expect("there is room");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).expect("it is ours");
+    let served = Served::start_in(dir, &(ports + &sas));
+    if let [(code, subject, why), ..] = &failures(&served)[..] {
+        assert_eq!((&**code, &**subject), ("port-open", "port enc"));
+        assert!(why.contains("libIPSec_MB.so") && why.contains("install the package"), "{why}");
+        eprintln!("skipped: {why}");
+    } else {
+        wait_for_packets(&served, "in3");
+        assert_eq!(show(&served, "in3")["refused"], json!({}));
+        let all = served.get("/v1/ports");
+        let ports = all.as_array().expect("a list").iter();
+        let engines: Vec<_> = ports.filter_map(|it| it["details"]["engine"].as_str()).collect();
+        assert_eq!(engines, ["ipsec-mb", "aws-lc"], "{all}");
+        assert!(all.to_string().contains("\"library\":\""), "{all}");
+    }
+    served.end();
+}
+
 #[test]
 fn packets_go_through_two_accelerators_and_keys_are_shown_nowhere() {
     let served = start("ipsec", &(PORTS.to_owned() + &both(1)));

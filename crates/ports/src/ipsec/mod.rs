@@ -16,11 +16,12 @@ mod tx;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_ipsec::{AwsLc, Counters, Nothing, Refusal, Table};
+use towpath_ipsec_mb::{IpsecMb, Library, OpenError};
 use towpath_xdp::Arena;
 
 use crate::frame_ring::FrameRing;
@@ -35,6 +36,8 @@ pub struct Ipsec {
     options: Options,
     engine: &'static str,
     open_engine: Option<OpenEngine>,
+    /// The library of [`EngineKind::IpsecMb`], once a queue was opened.
+    library: OnceLock<Library>,
 }
 
 /// Opens the engine of a queue, which must hold the given number of tasks.
@@ -76,6 +79,8 @@ impl Default for Options {
 pub enum EngineKind {
     /// AWS-LC and the crate `aes`, on the worker that polls the queue.
     Direct,
+    /// AES-CBC and HMACs by libipsec-mb, which must be installed, and AEADs by AWS-LC.
+    IpsecMb,
     /// No cryptography: payloads are neither encrypted nor authenticated. For measurements.
     Null,
 }
@@ -84,6 +89,7 @@ impl EngineKind {
     fn name(self) -> &'static str {
         match self {
             EngineKind::Direct => "aws-lc",
+            EngineKind::IpsecMb => "ipsec-mb",
             EngineKind::Null => "null",
         }
     }
@@ -148,7 +154,8 @@ impl Ipsec {
         let deliver_refused = options.deliver_refused;
         let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused };
         let engine = options.engine.name();
-        Ipsec { shared: Arc::new(shared), options, engine, open_engine: None }
+        let library = OnceLock::new();
+        Ipsec { shared: Arc::new(shared), options, engine, open_engine: None, library }
     }
 
     /// Like [`Ipsec::new`], with engines of the caller's, one for each queue, and their name.
@@ -217,6 +224,12 @@ impl Device for Ipsec {
         }
         Ok(match self.options.engine {
             EngineKind::Direct => Box::new(rx::Queue::<AwsLc>::new(shared, queue)),
+            EngineKind::IpsecMb => {
+                let library = opened(&self.library).map_err(io::Error::other)?;
+                let engine = IpsecMb::new(library, self.options.ring.max(1));
+                let engine = Box::new(engine.map_err(io::Error::other)?);
+                Box::new(queued::Queue::new(shared, queue, engine))
+            }
             EngineKind::Null => Box::new(rx::Queue::<Nothing>::new(shared, queue)),
         })
     }
@@ -232,6 +245,7 @@ impl Device for Ipsec {
             ("sas", sas.to_string()),
             ("policies", policies.to_string()),
         ];
+        details.extend(self.library.get().map(|it| ("library", it.version().to_owned())));
         let refused = self.refused();
         details.extend(refused.iter().map(|(why, count)| (why.name(), count.to_string())));
         details
@@ -241,6 +255,17 @@ impl Device for Ipsec {
 /// Most bytes that ESP adds to a packet, apart from traffic flow confidentiality: outer IPv6 and
 /// UDP headers, SPI and sequence number, IV, padding and its trailer, and ICV.
 const ESP_EXCESS: u32 = 40 + 8 + 8 + 16 + 255 + 2 + 32;
+
+/// The library, which the first call opens.
+fn opened(library: &OnceLock<Library>) -> Result<&Library, OpenError> {
+    match library.get() {
+        Some(library) => Ok(library),
+        None => {
+            let opened = Library::open()?;
+            Ok(library.get_or_init(|| opened))
+        }
+    }
+}
 
 /// Seconds since the machine was started, including time in suspend: the clock of SAs' lifetimes.
 pub fn now() -> u64 {
