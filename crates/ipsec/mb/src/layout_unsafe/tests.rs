@@ -113,7 +113,6 @@ fn compiled(expressions: &[(&str, usize)]) -> Result<Vec<usize>, String> {
     Ok(text.lines().map(|line| line.parse().expect("a number")).collect())
 }
 
-#[expect(clippy::print_stderr, reason = "tells what was skipped")]
 fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
 }
