@@ -61,7 +61,7 @@ fn the_text_fits_into_80_columns_without_colours() {
     assert!(!done.stdout.contains('\x1b'), "{}", done.stdout);
     let expected = [
         "encrypted on the wire",
-        "Packet 0 is not ",
+        "et 0 is not for",
         "ESP, SPI 0x1001, sequence number 1",
         "copies of a packet, each with one bit flipped",
         "the packet a second time",
@@ -72,5 +72,5 @@ fn the_text_fits_into_80_columns_without_colours() {
         assert!(done.stdout.contains(text), "{text}: {}", done.stdout);
     }
     // Once before the tunnel and once behind it, but not on the wire.
-    assert_eq!(done.stdout.matches("Packet 0 is not ").count(), 2, "{}", done.stdout);
+    assert_eq!(done.stdout.matches("et 0 is not for").count(), 2, "{}", done.stdout);
 }
