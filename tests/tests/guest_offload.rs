@@ -199,12 +199,16 @@ fn the_host_runs_the_guests_firewall() {
     let blocked = [&32u32.to_le_bytes()[..], &[192, 0, 2, 1]].concat();
     let rule = [5u32.to_le_bytes(), 0u32.to_le_bytes()].concat();
     client.update(map(&loaded, "sources_v4"), &[(blocked.clone(), rule)], 0).unwrap();
-    let sent_before = scene.counter("vm0", |it| it.tx_packets.get());
+    // Frames are counted after they have arrived.
+    let counted = |count| {
+        wait_for("it is counted", || scene.counter("vm0", |it| it.tx_packets.get()) == count);
+    };
+    counted(1);
     (0..100).for_each(|_| send([192, 0, 2, 1], 80));
     send([192, 0, 2, 2], 80);
     let (_, received) = inside.wait_for(0).unwrap();
     assert_eq!(received, packet([192, 0, 2, 2], 80), "the others never came");
-    assert_eq!(scene.counter("vm0", |it| it.tx_packets.get()), sent_before + 1);
+    counted(2);
     let counters = client.query().unwrap()[0].counters;
     assert_eq!((counters.runs, counters.actions), (101, [0, 100, 1, 0, 0]));
     // The guest reads what the program counted, and changes what it does.
