@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use towpath_engine::QueueId;
+use towpath_xsk_client::protocol::Route;
 
 use crate::pool::BufferPool;
 use crate::socket::{Shared, Socket};
@@ -30,6 +32,30 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Puts a bound socket into an XSKMAP of a program on its port.
     fn insert(&self, _socket: &Arc<Socket>, _map: &str, _key: u32) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Delivers UDP datagrams to an address and port, as far as they arrive at the socket's queue, to
+    /// it; returns the port, which it chooses if it is 0
+    /// ([`Connection::bind_udp`](towpath_xsk_client::Connection::bind_udp)).
+    fn bind_udp(
+        &self,
+        _socket: &Arc<Socket>,
+        _address: SocketAddr,
+        _group: u64,
+        _flags: u16,
+    ) -> Result<u16, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Undoes [`Host::bind_udp`]; [`Host::detach`] does it for all addresses of a closed socket.
+    fn unbind_udp(&self, _socket: &Arc<Socket>, _address: SocketAddr) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// The route to a destination by the socket's port
+    /// ([`Connection::route`](towpath_xsk_client::Connection::route)).
+    fn route(&self, _socket: &Arc<Socket>, _destination: IpAddr) -> Result<Route, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 

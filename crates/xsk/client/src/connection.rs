@@ -1,13 +1,14 @@
 //! A connection to the daemon: the system calls of an AF_XDP socket.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::abi::Address;
-use crate::protocol::{Greeting, Reply, Request};
+use crate::protocol::{Greeting, Reply, Request, Route};
 use crate::wire::{receive, send};
 
 /// One AF_XDP socket, without memory of its own so far.
@@ -94,6 +95,38 @@ impl Connection {
     /// Puts the bound socket into an XSKMAP of a program on its port.
     pub fn insert(&self, map: &str, key: u32) -> io::Result<()> {
         self.ask(&Request::Insert { map: map.to_owned(), key }, None).map(drop)
+    }
+
+    /// Requests delivery of UDP datagrams that arrive at the bound socket's queue for an address and
+    /// port of the host. Port 0 asks for a free one; returns the port. `group` is the same number
+    /// for the sockets of one application on the queues of a port; `flags` may have
+    /// [`UDP_REUSEPORT`](crate::protocol::UDP_REUSEPORT).
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EADDRINUSE` if another group, or a socket of the host, has the address and port,
+    /// with `EADDRNOTAVAIL` if the address is not the host's, and with `ENXIO` before `bind`.
+    pub fn bind_udp(&self, address: SocketAddr, group: u64, flags: u16) -> io::Result<u16> {
+        let value = self.ask(&Request::BindUdp { address, group, flags }, None)?;
+        Ok(crate::abi::number(&value) as u16)
+    }
+
+    /// Ends what [`Connection::bind_udp`] began.
+    pub fn unbind_udp(&self, address: SocketAddr) -> io::Result<()> {
+        self.ask(&Request::UnbindUdp { address }, None).map(drop)
+    }
+
+    /// The route to a destination by the bound socket's port.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EAGAIN` while the next hop's Ethernet address is requested from it, with
+    /// `ENETUNREACH` if no route leads there by this port, and with `EOPNOTSUPP` if the destination
+    /// is the host itself.
+    pub fn route(&self, destination: IpAddr) -> io::Result<Route> {
+        let value = self.ask(&Request::Route { destination }, None)?;
+        let strange = || io::Error::new(io::ErrorKind::InvalidData, "a route that makes no sense");
+        Route::from_bytes(&value).ok_or_else(strange)
     }
 
     fn ask(&self, request: &Request, file: Option<BorrowedFd<'_>>) -> io::Result<Vec<u8>> {

@@ -5,6 +5,8 @@
 //! and the application's end of the bell. Then each message is a [`Request`] and has one
 //! [`Reply`]. Numbers are in the machine's byte order: both sides are on one machine.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::abi;
 
 /// First bytes of a greeting; the last one is the version.
@@ -77,6 +79,83 @@ pub enum Request {
         /// The key in the map.
         key: u32,
     },
+    /// Deliver UDP datagrams here that arrive at the socket's queue for a local address and port.
+    /// The reply has the port as four bytes.
+    BindUdp {
+        /// An address of the host, or the unspecified one for all of its family; port 0 asks for
+        /// a free port.
+        address: SocketAddr,
+        /// Sockets with the same number, on the queues of one port, share their bindings.
+        group: u64,
+        /// [`UDP_REUSEPORT`]
+        flags: u16,
+    },
+    /// Undo a [`Request::BindUdp`] of this socket.
+    UnbindUdp {
+        /// The bound address and port.
+        address: SocketAddr,
+    },
+    /// The route to a destination by the socket's port; the reply has a [`Route`].
+    Route {
+        /// The destination.
+        destination: IpAddr,
+    },
+}
+
+/// In the flags of [`Request::BindUdp`]: other groups that set it may bind the same address and
+/// port; each flow then has one of them (`SO_REUSEPORT`).
+pub const UDP_REUSEPORT: u16 = 1;
+
+/// The way to a destination by a socket's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The port's Ethernet address.
+    pub source_mac: [u8; 6],
+    /// The Ethernet address of the destination, or of the router on the way.
+    pub next_hop_mac: [u8; 6],
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// The host's address for packets to the destination.
+    pub source: IpAddr,
+}
+
+impl Route {
+    /// As it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = [self.source_mac, self.next_hop_mac].concat();
+        bytes.extend(self.mtu.to_ne_bytes());
+        bytes.extend(address_bytes(self.source));
+        bytes
+    }
+
+    /// From the value of a reply.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Route> {
+        let (source_mac, rest) = bytes.split_first_chunk()?;
+        let (next_hop_mac, rest) = rest.split_first_chunk()?;
+        let (mtu, rest) = rest.split_first_chunk()?;
+        Some(Route {
+            source_mac: *source_mac,
+            next_hop_mac: *next_hop_mac,
+            mtu: u32::from_ne_bytes(*mtu),
+            source: address_of(rest)?,
+        })
+    }
+}
+
+/// The bytes of an address in network order: 4 or 16.
+fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
+        16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?)),
+        _ => None,
+    }
 }
 
 impl Request {
@@ -96,6 +175,14 @@ impl Request {
             Request::Ifindex { name } => head(IFINDEX, 0, 0, name.as_bytes()),
             Request::Steer => head(STEER, 0, 0, &[]),
             Request::Insert { map, key } => head(INSERT, *key, 0, map.as_bytes()),
+            Request::BindUdp { address, group, flags } => {
+                let number = u32::from(address.port()) | u32::from(*flags) << 16;
+                head(BIND_UDP, number, *group, &address_bytes(address.ip()))
+            }
+            Request::UnbindUdp { address } => {
+                head(UNBIND_UDP, address.port().into(), 0, &address_bytes(address.ip()))
+            }
+            Request::Route { destination } => head(ROUTE, 0, 0, &address_bytes(*destination)),
         }
     }
 
@@ -114,6 +201,15 @@ impl Request {
             IFINDEX => Request::Ifindex { name: String::from_utf8(rest.to_vec()).ok()? },
             STEER => Request::Steer,
             INSERT => Request::Insert { map: String::from_utf8(rest.to_vec()).ok()?, key: number },
+            BIND_UDP => Request::BindUdp {
+                address: SocketAddr::new(address_of(rest)?, number as u16),
+                group: start,
+                flags: (number >> 16) as u16,
+            },
+            UNBIND_UDP => Request::UnbindUdp {
+                address: SocketAddr::new(address_of(rest)?, u16::try_from(number).ok()?),
+            },
+            ROUTE => Request::Route { destination: address_of(rest)? },
             _ => return None,
         })
     }
@@ -150,6 +246,9 @@ const BIND: u32 = 3;
 const IFINDEX: u32 = 4;
 const STEER: u32 = 5;
 const INSERT: u32 = 6;
+const BIND_UDP: u32 = 7;
+const UNBIND_UDP: u32 = 8;
+const ROUTE: u32 = 9;
 
 #[cfg(test)]
 mod tests {
@@ -164,10 +263,27 @@ mod tests {
             Request::Ifindex { name: "p0".into() },
             Request::Steer,
             Request::Insert { map: "sockets".into(), key: 3 },
+            Request::BindUdp {
+                address: "10.0.0.1:4433".parse().unwrap(),
+                group: u64::MAX,
+                flags: UDP_REUSEPORT,
+            },
+            Request::UnbindUdp { address: "[2001:db8::1]:65535".parse().unwrap() },
+            Request::Route { destination: "2001:db8::2".parse().unwrap() },
         ];
         for request in requests {
             assert_eq!(Request::from_bytes(&request.to_bytes()), Some(request));
         }
+        for source in ["10.0.0.1", "2001:db8::1"] {
+            let route = Route {
+                source_mac: [1, 2, 3, 4, 5, 6],
+                next_hop_mac: [7; 6],
+                mtu: 1500,
+                source: source.parse().unwrap(),
+            };
+            assert_eq!(Route::from_bytes(&route.to_bytes()), Some(route));
+        }
+        assert_eq!(Route::from_bytes(&[0; 21]), None);
         let greeting = Greeting { id: 3, errno: 24 };
         assert_eq!(Greeting::from_bytes(&greeting.to_bytes()), Some(greeting));
         let reply = Reply { errno: 22, value: vec![1, 2] };
