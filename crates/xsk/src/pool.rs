@@ -48,6 +48,7 @@ impl BufferPool {
             completion: Mutex::new(Completion {
                 ring: Producer::new(completion.ring()?),
                 reserved: 0,
+                is_awaited: false,
             }),
         })
     }
@@ -149,6 +150,8 @@ pub(crate) struct Completion {
     ring: Producer<Mapped<u64>>,
     /// Places reserved for packets in flight.
     reserved: u32,
+    /// The application must be woken.
+    is_awaited: bool,
 }
 
 impl Completion {
@@ -170,8 +173,15 @@ impl Completion {
         self.ring.write(addr);
     }
 
+    /// Publishes the used places.
     pub(crate) fn submit(&mut self) {
         self.ring.submit();
+        self.is_awaited |= self.ring.claim_wakeup();
+    }
+
+    /// Whether the application sleeps until packets are completed, and some were.
+    pub(crate) fn takes_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.is_awaited)
     }
 
     pub(crate) fn jumps(&self) -> u64 {

@@ -62,6 +62,10 @@ pub const USE_NEED_WAKEUP: u16 = 8;
 /// `XDP_USE_SG`
 pub const USE_SG: u16 = 16;
 
+/// Our own flag: other sockets of the queue may have memory of their own, as if each had a queue.
+/// Excludes zero copy.
+pub const SHARE_QUEUE: u16 = 1 << 15;
+
 /// `struct xdp_umem_reg`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UmemReg {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::abi::Address;
@@ -18,6 +19,8 @@ pub struct Connection {
     rings: OwnedFd,
     bell: OwnedFd,
     id: u32,
+    /// Held from a request until its answer.
+    asking: Mutex<()>,
 }
 
 impl Connection {
@@ -38,7 +41,7 @@ impl Connection {
             return Err(io::Error::from_raw_os_error(greeting.errno));
         }
         let (Some(bell), Some(rings)) = (files.pop(), files.pop()) else { return Err(strange()) };
-        Ok(Connection { stream, rings, bell, id: greeting.id })
+        Ok(Connection { stream, rings, bell, id: greeting.id, asking: Mutex::default() })
     }
 
     /// The socket's number in maps.
@@ -130,6 +133,7 @@ impl Connection {
     }
 
     fn ask(&self, request: &Request, file: Option<BorrowedFd<'_>>) -> io::Result<Vec<u8>> {
+        let _answer_is_ours = self.asking.lock();
         send(self.stream.as_fd(), &request.to_bytes(), file.as_slice())?;
         let (bytes, _files) = receive(&self.stream)?;
         let reply = Reply::from_bytes(&bytes)

@@ -11,6 +11,7 @@ mod area_unsafe;
 #[path = "capi_unsafe.rs"]
 pub mod capi;
 mod connection;
+pub mod halves;
 pub mod protocol;
 mod socket;
 pub mod wire;

@@ -74,6 +74,54 @@ pub enum Action {
     Send,
 }
 
+/// The memory and the rings of a socket that is not bound yet.
+pub(crate) struct Parts {
+    pub(crate) connection: Connection,
+    pub(crate) rx: Mapped<Desc>,
+    pub(crate) tx: Mapped<Desc>,
+    pub(crate) fill: Mapped<u64>,
+    pub(crate) completion: Mapped<u64>,
+    pub(crate) area: Area,
+}
+
+impl Parts {
+    pub(crate) fn new(options: &Options) -> io::Result<Parts> {
+        let connection = Connection::open(&options.path)?;
+        let area = Area::new(options.chunks as usize * CHUNK_BYTES as usize)?;
+        let reg = UmemReg {
+            addr: area.addr(),
+            len: area.len() as u64,
+            chunk_size: CHUNK_BYTES as u32,
+            ..UmemReg::default()
+        };
+        connection.set_option(UMEM_REG, &reg.to_bytes(), Some((area.fd(), 0)))?;
+        for name in [UMEM_FILL_RING, UMEM_COMPLETION_RING, RX_RING, TX_RING] {
+            connection.set_option(name, &options.entries.to_ne_bytes(), None)?;
+        }
+        Ok(Parts {
+            rx: ring(&connection, PGOFF_RX, options.entries)?,
+            tx: ring(&connection, PGOFF_TX, options.entries)?,
+            fill: ring(&connection, PGOFF_FILL, options.entries)?,
+            completion: ring(&connection, PGOFF_COMPLETION, options.entries)?,
+            connection,
+            area,
+        })
+    }
+}
+
+/// Binds a socket to its queue.
+pub(crate) fn bind(connection: &Connection, options: &Options) -> io::Result<()> {
+    let address = Address {
+        family: AF_XDP,
+        flags: options.flags | USE_NEED_WAKEUP,
+        ifindex: connection.ifindex(&options.port)?,
+        queue: options.queue,
+        shared_umem_fd: 0,
+    };
+    connection.bind(&address, None)?;
+    if options.steer { connection.steer() } else { Ok(()) }
+}
+
 /// A bound socket.
 #[derive(Debug)]
 pub struct Socket {
@@ -94,24 +142,12 @@ pub struct Socket {
 impl Socket {
     /// Opens and binds a socket.
     pub fn open(options: &Options) -> io::Result<Socket> {
-        let connection = Connection::open(&options.path)?;
-        let area = Area::new(options.chunks as usize * CHUNK_BYTES as usize)?;
-        let reg = UmemReg {
-            addr: area.addr(),
-            len: area.len() as u64,
-            chunk_size: CHUNK_BYTES as u32,
-            ..UmemReg::default()
-        };
-        connection.set_option(UMEM_REG, &reg.to_bytes(), Some((area.fd(), 0)))?;
-        for name in [UMEM_FILL_RING, UMEM_COMPLETION_RING, RX_RING, TX_RING] {
-            connection.set_option(name, &options.entries.to_ne_bytes(), None)?;
-        }
-        let ifindex = connection.ifindex(&options.port)?;
+        let Parts { connection, rx, tx, fill, completion, area } = Parts::new(options)?;
         let mut socket = Socket {
-            rx: Consumer::new(ring(&connection, PGOFF_RX, options.entries)?),
-            tx: Producer::new(ring(&connection, PGOFF_TX, options.entries)?),
-            fill: Producer::new(ring(&connection, PGOFF_FILL, options.entries)?),
-            completion: Consumer::new(ring(&connection, PGOFF_COMPLETION, options.entries)?),
+            rx: Consumer::new(rx),
+            tx: Producer::new(tx),
+            fill: Producer::new(fill),
+            completion: Consumer::new(completion),
             area,
             free: (0..u64::from(options.chunks)).rev().map(|chunk| chunk * CHUNK_BYTES).collect(),
             pieces: Vec::new(),
@@ -119,17 +155,7 @@ impl Socket {
             connection,
         };
         socket.refill(options.chunks as usize / 2);
-        let address = Address {
-            family: AF_XDP,
-            flags: options.flags | USE_NEED_WAKEUP,
-            ifindex,
-            queue: options.queue,
-            shared_umem_fd: 0,
-        };
-        socket.connection.bind(&address, None)?;
-        if options.steer {
-            socket.connection.steer()?;
-        }
+        bind(&socket.connection, options)?;
         Ok(socket)
     }
 
@@ -291,6 +317,6 @@ fn ring<T: Entry>(connection: &Connection, at: u64, entries: u32) -> io::Result<
 }
 
 /// Bytes of a chunk.
-const CHUNK_BYTES: u64 = 4096;
+pub(crate) const CHUNK_BYTES: u64 = 4096;
 /// Chunks that are not given to the daemon.
 const KEPT_TO_SEND: usize = 64;

@@ -9,7 +9,9 @@ use towpath_engine::QueueId;
 use super::rx::Rx;
 use super::tx::Tx;
 use super::{Bound, Setup, Socket, State};
-use crate::abi::{AF_XDP, Address, COPY, SHARED_UMEM, USE_NEED_WAKEUP, USE_SG, ZEROCOPY};
+use crate::abi::{
+    AF_XDP, Address, COPY, SHARE_QUEUE, SHARED_UMEM, USE_NEED_WAKEUP, USE_SG, ZEROCOPY,
+};
 use crate::pool::BufferPool;
 use crate::sockets::{Device, Sockets};
 
@@ -28,7 +30,7 @@ impl Socket {
     /// `bind`, with the checks of `xsk_bind` in its order.
     pub fn bind(self: &Arc<Self>, address: &[u8], shared: &Shared) -> Result<(), Errno> {
         let address = Address::from_bytes(address).ok_or(Errno::INVAL)?;
-        let known = SHARED_UMEM | COPY | ZEROCOPY | USE_NEED_WAKEUP | USE_SG;
+        let known = SHARED_UMEM | COPY | ZEROCOPY | USE_NEED_WAKEUP | USE_SG | SHARE_QUEUE;
         if address.family != AF_XDP || address.flags & !known != 0 {
             return Err(Errno::INVAL);
         }
@@ -73,12 +75,13 @@ impl Setup {
             return Err(Errno::INVAL);
         };
         let wants = |flag| address.flags & flag != 0;
-        if wants(COPY) && wants(ZEROCOPY) {
+        if wants(ZEROCOPY) && (wants(COPY) || wants(SHARE_QUEUE)) {
             return Err(Errno::INVAL);
         }
         let queue = QueueId { ifindex: address.ifindex, queue: address.queue };
-        check_queue(sockets, queue, device)?;
-        let is_zero_copy = device.zero_copy && !wants(COPY) && umem.lend();
+        check_queue(sockets, queue, device, wants(SHARE_QUEUE))?;
+        let copies = wants(COPY) || wants(SHARE_QUEUE);
+        let is_zero_copy = device.zero_copy && !copies && umem.lend();
         if wants(ZEROCOPY) && !is_zero_copy {
             return Err(Errno::OPNOTSUPP);
         }
@@ -87,7 +90,9 @@ impl Setup {
         pool.uses_wakeup = wants(USE_NEED_WAKEUP);
         pool.is_zero_copy = is_zero_copy;
         let pool = Arc::new(pool);
-        sockets.add_pool(&pool)?;
+        if !wants(SHARE_QUEUE) {
+            sockets.add_pool(&pool)?;
+        }
         Ok(pool)
     }
 
@@ -122,7 +127,7 @@ impl Setup {
         let (Some(fill), Some(completion)) = (&self.fill, &self.completion) else {
             return Err(Errno::INVAL);
         };
-        check_queue(sockets, queue, device)?;
+        check_queue(sockets, queue, device, false)?;
         let mut pool = BufferPool::new(&first.umem, queue, fill, completion)?;
         pool.is_multi_buffer = first.is_multi_buffer;
         pool.uses_wakeup = first.uses_wakeup;
@@ -145,8 +150,13 @@ impl Setup {
 }
 
 /// Checks of `xp_assign_dev` on the queue.
-fn check_queue(sockets: &Sockets, queue: QueueId, device: Device) -> Result<(), Errno> {
-    if sockets.has_pool(queue) {
+fn check_queue(
+    sockets: &Sockets,
+    queue: QueueId,
+    device: Device,
+    shares: bool,
+) -> Result<(), Errno> {
+    if !shares && sockets.has_pool(queue) {
         return Err(Errno::BUSY);
     }
     if queue.queue >= device.queues { Err(Errno::INVAL) } else { Ok(()) }

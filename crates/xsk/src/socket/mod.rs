@@ -262,12 +262,21 @@ impl towpath_engine::Socket for Socket {
 
     fn collect(&self, pool: &mut Pool, frames: &mut Vec<Frame>, limit: usize) -> usize {
         let limit = self.busy_poll.limit(limit);
-        self.active().map_or(0, |bound| bound.collect(pool, frames, limit))
+        let Some(bound) = self.active() else { return 0 };
+        let count = bound.collect(pool, frames, limit);
+        // Packets for which no frame was made are completed already.
+        if count == 0 && bound.takes_awaited() {
+            self.ring_bell();
+        }
+        count
     }
 
     fn sent(&self, count: usize) {
         if let Some(bound) = self.active() {
             bound.sent(count);
+            if bound.takes_awaited() {
+                self.ring_bell();
+            }
         }
     }
 

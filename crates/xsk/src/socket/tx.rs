@@ -363,6 +363,11 @@ impl Bound {
         self.reclaim();
     }
 
+    /// Whether the application sleeps until packets are completed, and some were.
+    pub(super) fn takes_awaited(&self) -> bool {
+        self.pool.completion().takes_awaited()
+    }
+
     /// Processes frames in the application's memory that were freed.
     fn reclaim(&self) {
         if self.pool.is_zero_copy {
