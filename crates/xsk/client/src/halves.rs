@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, send};
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
 
 use crate::area_unsafe::Area;
@@ -103,6 +103,7 @@ impl Receiver {
     }
 
     /// Frees the memory of a kept packet.
+    #[expect(clippy::needless_pass_by_value, reason = "so that it is freed once")]
     pub fn free(&mut self, kept: Kept) {
         self.free.push(kept.address & !(CHUNK_BYTES - 1));
     }
@@ -110,13 +111,6 @@ impl Receiver {
     /// Asks to be woken when a packet arrives; returns whether the caller may sleep: there is none.
     pub fn arm(&mut self) -> bool {
         self.rx.arm()
-    }
-
-    /// Takes old messages from the descriptor. Call it before [`Receiver::arm`]: later messages are
-    /// about packets that a sleeper would miss.
-    pub fn silence(&self) {
-        let bell = self.connection.bell();
-        while let Ok((_, 1..)) = recv(bell, &mut [0; 8][..], RecvFlags::DONTWAIT) {}
     }
 
     /// Readable when packets arrive, after [`Receiver::arm`], or when sent packets have left, after
@@ -191,10 +185,11 @@ impl Sender {
         }
     }
 
-    /// Asks to be woken when a queued packet has left; returns whether the caller may sleep: there
-    /// is room for none.
-    pub fn arm(&mut self) -> bool {
-        self.completion.arm() && self.room(1) == 0
+    /// Asks to be woken when queued packets have left; returns whether the caller may sleep: there is
+    /// no room for `wanted` packets yet.
+    pub fn arm(&mut self, wanted: usize) -> bool {
+        self.completion.arm();
+        self.room(wanted) < wanted
     }
 
     /// Packets that were queued and not taken by the daemon yet.

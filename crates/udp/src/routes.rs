@@ -1,0 +1,355 @@
+//! Ways to destinations, asked of the daemon.
+//!
+//! A thread asks, so that no sender waits: at once for a new destination, again while the next hop's
+//! Ethernet address is unknown, and every second while the destination is in use. Senders keep the
+//! [`Entry`] of each destination and look at its version.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use towpath_xsk_client::Connection;
+use towpath_xsk_client::protocol::Route;
+
+/// What is known about the way to a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The daemon, or the next hop, was asked and has not answered.
+    Unresolved,
+    /// Packets can be sent.
+    Open(Route),
+    /// No packet can be sent, for the reason of this error number.
+    Closed(i32),
+}
+
+/// A destination.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    destination: IpAddr,
+    /// Changes with the way.
+    version: AtomicU32,
+    /// Used by a sender since the thread last looked.
+    is_used: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    way: Way,
+    /// Time of the next question.
+    due: Instant,
+    /// Time from which on the daemon has had no answer.
+    unresolved_since: Instant,
+    /// Number of checks without use.
+    unused: u32,
+    /// Datagrams that wait for the answer.
+    waiting: Vec<Waiting>,
+}
+
+/// A copy of a run of datagrams that waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) ecn: u8,
+    pub(crate) segment_size: Option<usize>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Entry {
+    fn new(destination: IpAddr) -> Entry {
+        let now = Instant::now();
+        let state = State {
+            way: Way::Unresolved,
+            due: now,
+            unresolved_since: now,
+            unused: 0,
+            waiting: Vec::new(),
+        };
+        Entry {
+            destination,
+            version: AtomicU32::new(0),
+            is_used: AtomicBool::new(true),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The destination.
+    pub(crate) fn destination(&self) -> IpAddr {
+        self.destination
+    }
+
+    /// Notes a use; returns the version of the way.
+    #[inline]
+    pub(crate) fn touch(&self) -> u32 {
+        // A store would take the line away from other senders.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The way, and its version.
+    pub(crate) fn way(&self) -> (Way, u32) {
+        let state = self.state.lock();
+        (state.way, self.version.load(Ordering::Acquire))
+    }
+
+    /// Keeps a datagram until the way is known; returns whether it is kept. It is not if the way is
+    /// known by now, or if too many wait: then `datagram` comes back.
+    pub(crate) fn wait(&self, datagram: Waiting) -> Result<(), Way> {
+        let mut state = self.state.lock();
+        if state.way != Way::Unresolved {
+            return Err(state.way);
+        }
+        // As the kernel, which forgets the oldest (`__neigh_event_send`).
+        if state.waiting.len() >= WAITING_MAX {
+            state.waiting.remove(0);
+        }
+        state.waiting.push(datagram);
+        Ok(())
+    }
+
+    /// Takes over an answer; returns datagrams that can be sent now.
+    fn answer(&self, answer: io::Result<Route>) -> Vec<Waiting> {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let again = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let (way, pause) = match answer {
+            Ok(route) => {
+                state.unresolved_since = now;
+                (Way::Open(route), CHECK_PERIOD)
+            }
+            // A way that was open stays so for a while: the neighbour is asked again.
+            Err(error) if again(&error) && now - state.unresolved_since < RESOLUTION_TIME => {
+                (state.way, RETRY_PERIOD)
+            }
+            Err(error) => {
+                let errno = if again(&error) { EHOSTUNREACH } else { number_of(&error) };
+                (Way::Closed(errno), CHECK_PERIOD)
+            }
+        };
+        // A new attempt has its own time.
+        if matches!(way, Way::Closed(_)) {
+            state.unresolved_since = now;
+        }
+        state.due = now + pause;
+        if state.way != way {
+            state.way = way;
+            self.version.fetch_add(1, Ordering::Release);
+        }
+        match way {
+            Way::Unresolved => Vec::new(),
+            Way::Open(_) => std::mem::take(&mut state.waiting),
+            Way::Closed(_) => {
+                state.waiting.clear();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether the entry is due; `None` if nobody uses it any more.
+    fn is_due(&self, now: Instant) -> Option<bool> {
+        let mut state = self.state.lock();
+        if state.due > now {
+            return Some(false);
+        }
+        let is_used = self.is_used.swap(false, Ordering::Relaxed) || !state.waiting.is_empty();
+        state.unused = if is_used { 0 } else { state.unused + 1 };
+        (state.unused < UNUSED_MAX).then_some(true)
+    }
+}
+
+/// The destinations.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    shared: Arc<Shared>,
+}
+
+/// The thread that asks, before it runs.
+pub(crate) struct Asking {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+}
+
+impl Asking {
+    /// Starts the thread; it ends with the destinations. `send` gets datagrams whose destination
+    /// was found.
+    pub(crate) fn run(
+        self,
+        send: impl Fn(&Entry, Vec<Waiting>) + Send + 'static,
+    ) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("towpath-udp".to_owned());
+        thread.spawn(move || run(&self.shared, &self.connection, &send)).map(drop)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    entries: RwLock<FxHashMap<IpAddr, Arc<Entry>>>,
+    news: Mutex<News>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct News {
+    is_stopped: bool,
+    has_new_entry: bool,
+}
+
+impl Routes {
+    /// No destinations, and the thread that asks for them, which does not run yet.
+    pub(crate) fn new(connection: Arc<Connection>) -> (Routes, Asking) {
+        let shared = Arc::new(Shared::default());
+        let asking = Asking { shared: Arc::clone(&shared), connection };
+        (Routes { shared }, asking)
+    }
+
+    /// The entry of a destination, which is new if it was not in use.
+    pub(crate) fn entry(&self, destination: IpAddr) -> Arc<Entry> {
+        if let Some(entry) = self.shared.entries.read().get(&destination) {
+            return Arc::clone(entry);
+        }
+        let mut entries = self.shared.entries.write();
+        let entry = entries.entry(destination).or_insert_with(|| Arc::new(Entry::new(destination)));
+        let entry = Arc::clone(entry);
+        drop(entries);
+        self.shared.news.lock().has_new_entry = true;
+        self.shared.changed.notify_one();
+        entry
+    }
+
+    /// Number of destinations in use.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.entries.read().len()
+    }
+}
+
+impl Drop for Routes {
+    fn drop(&mut self) {
+        // The thread may be in a request, or hold the last reference to the stack: nobody waits.
+        self.shared.news.lock().is_stopped = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+/// Asks for entries that are due, until it is stopped.
+fn run(shared: &Shared, connection: &Connection, send: &impl Fn(&Entry, Vec<Waiting>)) {
+    loop {
+        let now = Instant::now();
+        let entries: Vec<Arc<Entry>> = shared.entries.read().values().cloned().collect();
+        for entry in &entries {
+            match entry.is_due(now) {
+                None => drop(shared.entries.write().remove(&entry.destination)),
+                Some(false) => {}
+                Some(true) => {
+                    let found = entry.answer(connection.route(entry.destination));
+                    if !found.is_empty() {
+                        send(entry, found);
+                    }
+                }
+            }
+        }
+        let next = entries.iter().map(|entry| entry.state.lock().due).min();
+        let next = next.unwrap_or(now + CHECK_PERIOD);
+        let mut news = shared.news.lock();
+        if !news.has_new_entry && !news.is_stopped {
+            let _timed_out = shared.changed.wait_until(&mut news, next);
+        }
+        news.has_new_entry = false;
+        if news.is_stopped {
+            return;
+        }
+    }
+}
+
+/// The error number of a failed request; that of a closed connection if there is none.
+fn number_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(ENETDOWN)
+}
+
+/// Interval of questions about a destination in use.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// Interval of questions while the next hop has not answered.
+const RETRY_PERIOD: Duration = Duration::from_millis(3);
+/// Time after which a next hop counts as silent: the kernel asks three times, a second apart.
+const RESOLUTION_TIME: Duration = Duration::from_secs(3);
+/// Checks without use after which a destination is forgotten.
+const UNUSED_MAX: u32 = 60;
+/// Datagrams that wait for one destination.
+const WAITING_MAX: usize = 64;
+const EHOSTUNREACH: i32 = rustix::io::Errno::HOSTUNREACH.raw_os_error();
+const ENETDOWN: i32 = rustix::io::Errno::NETDOWN.raw_os_error();
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustix::io::Errno;
+    use towpath_xsk_client::protocol::Route;
+
+    use super::{EHOSTUNREACH, Entry, WAITING_MAX, Waiting, Way};
+
+    fn datagram(number: u8) -> Waiting {
+        Waiting {
+            source_port: 1,
+            destination_port: 2,
+            source: None,
+            ecn: 0,
+            segment_size: None,
+            payload: vec![number],
+        }
+    }
+
+    fn route() -> Route {
+        Route { source_mac: [2; 6], next_hop_mac: [4; 6], mtu: 1500, source: [10, 0, 0, 1].into() }
+    }
+
+    fn again() -> io::Error {
+        Errno::AGAIN.into()
+    }
+
+    #[test]
+    fn datagrams_wait_for_the_answer_and_the_newest_are_kept() {
+        let entry = Entry::new([10, 0, 0, 2].into());
+        for number in 0..=WAITING_MAX as u8 {
+            entry.wait(datagram(number)).unwrap();
+        }
+        assert!(entry.answer(Err(again())).is_empty());
+        assert_eq!(entry.way(), (Way::Unresolved, 0));
+        let sent = entry.answer(Ok(route()));
+        let numbers: Vec<u8> = sent.iter().map(|it| it.payload[0]).collect();
+        assert_eq!(numbers, (1..=WAITING_MAX as u8).collect::<Vec<_>>());
+        assert_eq!(entry.way(), (Way::Open(route()), 1));
+        assert_eq!(entry.wait(datagram(0)), Err(Way::Open(route())));
+    }
+
+    #[test]
+    fn an_open_way_outlives_a_neighbour_that_is_asked_again() {
+        let entry = Entry::new([10, 0, 0, 2].into());
+        entry.answer(Ok(route()));
+        entry.answer(Err(again()));
+        assert_eq!(entry.way(), (Way::Open(route()), 1));
+        let moved = Route { next_hop_mac: [6; 6], ..route() };
+        entry.answer(Ok(moved));
+        assert_eq!(entry.way(), (Way::Open(moved), 2));
+    }
+
+    #[test]
+    fn a_silent_neighbour_and_a_missing_route_close_the_way() {
+        let entry = Entry::new([10, 0, 0, 2].into());
+        entry.wait(datagram(1)).unwrap();
+        let long_ago = std::time::Instant::now().checked_sub(super::RESOLUTION_TIME).unwrap();
+        entry.state.lock().unresolved_since = long_ago;
+        assert!(entry.answer(Err(again())).is_empty());
+        assert_eq!(entry.way().0, Way::Closed(EHOSTUNREACH));
+        entry.answer(Err(Errno::NETUNREACH.into()));
+        assert_eq!(entry.way().0, Way::Closed(Errno::NETUNREACH.raw_os_error()));
+        assert!(entry.answer(Ok(route())).is_empty(), "what waited is forgotten");
+    }
+}
