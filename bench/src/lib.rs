@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod hints;
+pub mod hosts;
 pub mod sockets;
 pub mod testpmd;
 pub mod world;
@@ -52,6 +53,21 @@ pub fn ns_per_frame(engine: &Engine, ports: &[PortId], window: Duration) -> anyh
     std::thread::sleep(window);
     let (end, after) = (workers_cpu_ns()?, frames());
     Ok((end - start) as f64 / (after - before).max(1) as f64)
+}
+
+/// Processor time of the whole machine in interrupts and softirqs, in nanoseconds; it advances by
+/// ticks (`/proc/stat`).
+pub fn softirq_ns() -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let fields: Vec<u64> =
+        stat.lines().next().unwrap_or("").split_whitespace().flat_map(str::parse).collect();
+    let ticks: u64 = fields.iter().skip(5).take(2).sum();
+    Ok(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// Processor time of this process's threads whose names begin so, in nanoseconds.
+pub fn own_threads_cpu_ns(name: &str) -> anyhow::Result<u64> {
+    threads_cpu_ns("/proc/self/task", name)
 }
 
 /// Processor time of all of this process's workers, in nanoseconds.
