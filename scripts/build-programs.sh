@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
 # Compiles programs/*.c to BPF objects: build/programs/NAME.o, or OUT/NAME.o.
 #
-# usage: build-programs.sh [--clang CLANG] [--from DIR] [--out DIR] [NAME...]
+# usage: build-programs.sh [--clang CLANG] [--from DIR] [--out DIR] [--ship] [NAME...]
 #
 # Only what changed is compiled again. A program whose header says "Needs: clang >= N" is skipped,
-# and named, when the compiler is older.
+# and named, when the compiler is older. --ship is for objects that are part of a binary: they have
+# types and lines (BTF) and no other debug information, and name no directory of this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 clang=${CLANG:-}
 from=programs
 out=build/programs
+ship=
 names=()
 while [ $# -gt 0 ]; do
     case $1 in
     --clang) clang=$2; shift 2 ;;
     --from) from=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
+    --ship) ship=1; shift ;;
     -*) echo "build-programs.sh: unknown option $1" >&2; exit 2 ;;
     *) names+=("$1"); shift ;;
     esac
@@ -32,6 +35,7 @@ version=$("$clang" -dumpversion | cut -d. -f1)
 flags=(-O2 -g -target bpf -Wall -Werror -Wno-unused-function -Iprograms/include)
 # Debian keeps <asm/types.h> in a directory that only the host target searches.
 flags+=("-I/usr/include/$(uname -m)-linux-gnu")
+[ -z "$ship" ] || flags+=(-fdebug-compilation-dir=.)
 # Further ones, of who calls.
 read -ra more <<<"${BPF_CFLAGS-}"
 flags+=("${more[@]}")
@@ -53,6 +57,7 @@ for name in "${names[@]}"; do
         continue
     fi
     if "$clang" "${flags[@]}" "${extra[@]}" -c "$source" -o "$object.$$"; then
+        [ -z "$ship" ] || llvm-strip -g "$object.$$"
         mv "$object.$$" "$object"
         built=$((built + 1))
     else

@@ -30,6 +30,7 @@ mod neighbours;
 pub mod netlink;
 mod nexthops;
 mod reader;
+mod resolver;
 mod routes;
 pub mod socket;
 pub mod tables;
@@ -37,5 +38,6 @@ mod watcher;
 
 pub use error::Error;
 pub use names::{Names, Presence};
+pub use resolver::{Outcome, Resolver};
 pub use towpath_xdp::host::Live;
 pub use watcher::{Status, Watcher};

@@ -65,6 +65,22 @@ impl Socket {
         }
     }
 
+    /// Sends a command of this type, and waits until the kernel has executed it. `flags` are
+    /// further ones of the header (`NLM_F_*`).
+    pub(crate) fn command(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.request(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)?;
+        loop {
+            let sequence = self.sequence;
+            let bytes = self.receive(RecvFlags::empty())?;
+            match answer_in(bytes, sequence) {
+                // An acknowledgement is an error with the number 0.
+                Some(Err(error)) if error.raw_os_error() != Some(0) => return Err(error),
+                Some(_) => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
     /// Requests a receive buffer of this number of bytes. With a smaller one, tables are only read
     /// again more often.
     pub(crate) fn set_backlog(&self, bytes: usize) {
@@ -251,6 +267,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLA_TYPE_MASK: u16 = 0x3fff;

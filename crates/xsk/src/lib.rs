@@ -21,4 +21,4 @@ pub use rustix::io::Errno;
 pub use server::{Peer, Server, Strangers, answer};
 pub use socket::{Shared, Socket, Statistics};
 pub use sockets::{Device, Host, Sockets};
-pub use towpath_xsk_client::abi;
+pub use towpath_xsk_client::{abi, protocol};

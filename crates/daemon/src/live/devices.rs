@@ -16,6 +16,8 @@ use towpath_maps::Domain;
 use towpath_objects::{Device, Devices, LiveRun, ProgramObject, TIME_MAX, TestRun, XdpMode};
 use towpath_xdp::{Frame, Program};
 
+use super::udp::UDP_LINK;
+
 /// Ports by ifindex, for the object registry.
 #[derive(Debug)]
 pub(super) struct Ports(pub(super) Arc<Engine>);
@@ -48,10 +50,14 @@ impl Devices for Ports {
         let link = program.map(|it| Link::new(it.program().clone(), FOREIGN, workers));
         let mut is_taken = false;
         let install = |config: &mut Config| {
-            is_taken = config.links(id, hook)?.iter().any(|link| link.id != FOREIGN);
+            let links = config.links(id, hook)?.iter();
+            // The one that delivers UDP datagrams runs after any other.
+            let (last, others): (Vec<_>, Vec<_>) =
+                links.cloned().partition(|link| link.id == UDP_LINK);
+            is_taken = others.iter().any(|link| link.id != FOREIGN);
             match is_taken {
                 true => Ok(()),
-                false => config.set_links(id, hook, link.into_iter().collect()),
+                false => config.set_links(id, hook, link.into_iter().chain(last).collect()),
             }
         };
         self.0.change(install).map_err(|_refused| Errno::EINVAL)?;

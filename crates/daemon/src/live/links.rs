@@ -172,7 +172,7 @@ impl Live {
         changed
     }
 
-    /// The wanted links of a hook, with the default program while AF_XDP sockets need it.
+    /// The wanted links of a hook, with the programs that AF_XDP sockets need.
     fn links_on(
         &self,
         next: &ByHook<'_>,
@@ -181,9 +181,9 @@ impl Live {
         hook: HookState,
     ) -> Vec<Link> {
         let links = next.get(&(name, hook)).into_iter().flatten();
-        let default = || self.xsk.default_link(port.ifindex);
-        let default = (hook == HookState::Rx).then(default).flatten();
-        links.map(|link| link.link.clone()).chain(default).collect()
+        let own = || self.xsk.links(port.ifindex);
+        let own = (hook == HookState::Rx).then(own).into_iter().flatten();
+        links.map(|link| link.link.clone()).chain(own).collect()
     }
 }
 

@@ -45,6 +45,7 @@ mod shadows;
 mod sockets;
 mod takeover;
 pub(crate) mod traffic;
+mod udp;
 mod world;
 
 use std::collections::BTreeMap;
@@ -159,7 +160,7 @@ impl Live {
         let known = Arc::new(Known::new(engine.workers(), &registry));
         // Tracing stays off until a client listens.
         registry.shared().surroundings().trace.keep(false);
-        let xsk = Xsk::new(&engine, &known, &registry);
+        let xsk = Xsk::new(&engine, &known, &registry, host.live());
         Ok(Live {
             engine,
             xsk,
@@ -260,6 +261,7 @@ impl Live {
     fn set_host(&mut self, wanted: &State, report: &mut Report) {
         let ports = self.engine.read(|_, snapshot| snapshot.interfaces());
         self.host.set(wanted.host.as_ref(), ports, report);
+        self.xsk.follow_host(wanted.host.is_none(), self.shadow_interfaces());
     }
 
     /// The engine: counters, ports, conservation.

@@ -1,5 +1,7 @@
 //! Shadow interfaces: host interfaces that represent ports, and are their uppers.
 
+use std::collections::BTreeMap;
+
 use towpath_ports::shadow::{Options, Shadow};
 
 use super::Live;
@@ -41,6 +43,14 @@ impl Live {
             }
         }
         self.note_ifindexes();
+    }
+
+    /// The host's interfaces that represent ports: names by ifindex.
+    pub(super) fn shadow_interfaces(&self) -> BTreeMap<u32, String> {
+        let interface = |(port, live): (&String, &LiveShadow)| {
+            Some((self.ports.get(port)?.ifindex, live.name.clone()))
+        };
+        self.shadows.iter().filter_map(interface).collect()
     }
 
     /// Whether the interface was deleted by another process.

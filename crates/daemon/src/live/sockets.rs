@@ -1,6 +1,7 @@
 //! AF_XDP sockets of applications: their view of the engine, and their entries in maps.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,8 +15,10 @@ use towpath_engine::{Config, Engine, Error, Hook, Link, PortId, Socket as _};
 use towpath_maps::{Environment, Map, Value};
 use towpath_objects::Objects;
 use towpath_xdp::{Exec, LoadOptions, Program, Trust};
+use towpath_xsk::protocol::{Route, UDP_REUSEPORT};
 use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
+use super::udp::{Claim, Request, Steering, UDP_LINK, Udp};
 use super::world::Known;
 
 /// AF_XDP sockets, and the daemon as their host.
@@ -26,12 +29,18 @@ pub struct Xsk {
 }
 
 impl Xsk {
-    pub(super) fn new(engine: &Arc<Engine>, known: &Arc<Known>, registry: &Arc<Objects>) -> Xsk {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        known: &Arc<Known>,
+        registry: &Arc<Objects>,
+        tables: &Arc<towpath_xdp::host::Live>,
+    ) -> Xsk {
         let host = Arc::new(EngineHost {
             engine: Arc::clone(engine),
             known: Arc::clone(known),
             registry: Arc::clone(registry),
             defaults: Mutex::default(),
+            udp: Udp::new(tables),
         });
         let sockets = Sockets::new(Arc::clone(&host) as Arc<dyn Host>);
         known.set_sockets(&sockets);
@@ -52,15 +61,28 @@ impl Xsk {
         self.host.maps().into_iter().flat_map(of_map).collect()
     }
 
-    /// The link of a port's default program, while a socket needs it.
-    pub(super) fn default_link(&self, ifindex: u32) -> Option<Link> {
-        self.host.defaults.lock().get(&ifindex).cloned()
+    /// The UDP addresses and ports of each socket, by its number.
+    pub(crate) fn udp(&self) -> Vec<(u32, SocketAddr)> {
+        self.host.udp.all()
+    }
+
+    /// Links of the programs that sockets of a port need now: the default one, and the one for UDP.
+    pub(super) fn links(&self, ifindex: u32) -> impl Iterator<Item = Link> {
+        let default = self.host.defaults.lock().get(&ifindex).cloned();
+        default.into_iter().chain(self.host.udp.link(ifindex))
+    }
+
+    /// Sets whether the tables of routes are the running host's, and which of its interfaces
+    /// represent ports: names by ifindex.
+    pub(super) fn follow_host(&self, is_running: bool, shadows: BTreeMap<u32, String>) {
+        self.host.udp.follow_host(is_running, shadows);
     }
 
     /// Closes the sockets of a port that is gone.
     pub(super) fn forget_port(&self, ifindex: u32) {
         self.sockets.unregister(ifindex);
         self.host.defaults.lock().remove(&ifindex);
+        self.host.udp.forget_port(ifindex);
     }
 }
 
@@ -74,6 +96,8 @@ struct EngineHost {
     /// Links of default programs by ifindex. Locked within changes of the engine, never the other
     /// way round.
     defaults: Mutex<BTreeMap<u32, Link>>,
+    /// UDP addresses and ports of sockets. Locked as the above.
+    udp: Udp,
 }
 
 impl Host for EngineHost {
@@ -108,12 +132,14 @@ impl Host for EngineHost {
             for map in self.maps() {
                 sockets.iter().for_each(|socket| map.forget(socket.id()));
             }
+            self.udp.close(sockets.iter().map(|socket| socket.id()));
         };
         forget();
         // None of these operations fails.
         let _removed = self.engine.change(|config| {
             sockets.iter().for_each(|socket| config.remove_socket(socket.id()));
             self.drop_unused_defaults(config);
+            self.udp.drop_unused(config);
             Ok(())
         });
         // Again, for an update that found a socket before it was closed.
@@ -134,6 +160,47 @@ impl Host for EngineHost {
         let map = self.map_on(place.ifindex, map).ok_or(Errno::NOENT)?;
         put(&map, key, socket.id())
     }
+
+    fn bind_udp(
+        &self,
+        socket: &Arc<Socket>,
+        address: SocketAddr,
+        group: u64,
+        flags: u16,
+    ) -> Result<u16, Errno> {
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
+        if flags & !UDP_REUSEPORT != 0 {
+            return Err(Errno::INVAL);
+        }
+        let shares = flags & UDP_REUSEPORT != 0;
+        let claim = Claim { socket: socket.id(), queue: place.queue, group, shares };
+        let request = self.udp.request(place.ifindex, claim, address)?;
+        match self.udp.bind(&request) {
+            Some(bound) => bound,
+            None => self.attach_udp(&request),
+        }
+    }
+
+    fn unbind_udp(&self, socket: &Arc<Socket>, address: SocketAddr) -> Result<(), Errno> {
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
+        if self.udp.unbind(place.ifindex, socket.id(), address)? {
+            // The removal of a program is never refused.
+            let _removed = self.engine.change(|config| {
+                self.udp.drop_unused(config);
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
+    fn route(&self, socket: &Arc<Socket>, destination: IpAddr) -> Result<Route, Errno> {
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
+        let device = self.engine.read(|_, snapshot| {
+            let slot = snapshot.port_of_ifindex(place.ifindex)?;
+            Some((slot.opened.device.mac(), slot.mtu))
+        });
+        self.udp.route(place.ifindex, device.ok_or(Errno::NODEV)?, destination)
+    }
 }
 
 impl EngineHost {
@@ -141,13 +208,15 @@ impl EngineHost {
     fn map_on(&self, ifindex: u32, name: &str) -> Option<Arc<Map>> {
         self.engine.read(|_, snapshot| {
             let chain = snapshot.port_of_ifindex(ifindex)?.rx_hook.as_ref()?;
-            let maps = chain.links().iter().filter_map(|link| link.program.maps().by_name(name));
+            // Where UDP datagrams go is not for applications to decide.
+            let links = chain.links().iter().filter(|link| link.id != UDP_LINK);
+            let maps = links.filter_map(|link| link.program.maps().by_name(name));
             maps.into_iter().find(|map| map.kind().values() == Values::Socket).cloned()
         })
     }
 
-    /// All XSKMAPs: those of attached programs, also inside of maps of maps, and those that are
-    /// pinned or held by clients.
+    /// All XSKMAPs, except those for UDP: those of attached programs, also inside of maps of maps,
+    /// and those that are pinned or held by clients.
     fn maps(&self) -> Vec<Arc<Map>> {
         let mut found: Vec<Arc<Map>> = Vec::new();
         let mut add = |map: &Arc<Map>| {
@@ -158,6 +227,7 @@ impl EngineHost {
         };
         let programs: Vec<Program> = self.engine.read(|_, snapshot| {
             let links = snapshot.chains().flat_map(|chain| chain.links());
+            let links = links.filter(|link| link.id != UDP_LINK);
             links.map(|link| link.program.clone()).collect()
         });
         for map in programs.iter().flat_map(|program| program.maps().maps()) {
@@ -174,17 +244,9 @@ impl EngineHost {
 
     /// Attaches libxdp's default program to a port whose programs have no `xsks_map`.
     fn attach_default(&self, ifindex: u32) -> Result<Arc<Map>, Errno> {
-        let Device { queues, zero_copy } = self.device(ifindex).ok_or(Errno::NODEV)?;
-        let mut options = LoadOptions {
-            workers: self.engine.workers(),
-            environment: Some(Arc::clone(&self.known) as Arc<dyn Environment>),
-            ..LoadOptions::default()
-        };
-        if zero_copy {
-            // Other settings would rule out reception into the applications' memory (zero copy).
-            (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
-        }
-        let program = Program::from_linked(default_program(queues), &options);
+        let device = self.device(ifindex).ok_or(Errno::NODEV)?;
+        let options = self.load_options(device);
+        let program = Program::from_linked(default_program(device.queues), &options);
         let program = program.map_err(|_no_memory| Errno::NOMEM)?;
         let map = program.maps().by_name(DEFAULT_MAP).cloned().ok_or(Errno::NOENT)?;
         let mut link = Link::new(program, DEFAULT_LINK, self.engine.workers());
@@ -198,6 +260,36 @@ impl EngineHost {
             Ok(())
         });
         attached.map(|()| map).map_err(|_refused| Errno::BUSY)
+    }
+
+    /// Attaches the program that delivers UDP datagrams, for the first binding on a port.
+    fn attach_udp(&self, request: &Request) -> Result<u16, Errno> {
+        let ifindex = request.ifindex();
+        let device = self.device(ifindex).ok_or(Errno::NODEV)?;
+        let steering = Steering::load(&self.load_options(device))?;
+        let attached = self.engine.change(|config| {
+            self.udp.attach(config, ifindex, steering)?;
+            let bound = self.udp.bind(request).unwrap_or(Err(Errno::NODEV));
+            // If nothing is bound, the program goes again.
+            self.udp.drop_unused(config);
+            Ok(bound)
+        });
+        attached.unwrap_or(Err(Errno::BUSY))
+    }
+
+    /// Options to load programs for sockets of a port.
+    fn load_options(&self, device: Device) -> LoadOptions {
+        let mut options = LoadOptions {
+            workers: self.engine.workers(),
+            environment: Some(Arc::clone(&self.known) as Arc<dyn Environment>),
+            host: Arc::clone(self.udp.tables()),
+            ..LoadOptions::default()
+        };
+        if device.zero_copy {
+            // Other settings would rule out reception into the applications' memory (zero copy).
+            (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
+        }
+        options
     }
 
     /// Detaches default programs that no socket needs any more.

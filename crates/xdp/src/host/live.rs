@@ -4,12 +4,14 @@
 //! only when the generation has changed. Replaced tables are freed when the last worker has fetched
 //! new ones, or is gone.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
-use super::{Host, Index};
+use super::fib::{Route, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
+use super::{Host, Index, Interface};
 
 /// A replaceable host, shared by all programs that are to see the same one.
 #[derive(Debug)]
@@ -95,6 +97,45 @@ impl Tables {
     /// The host itself.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The interface with this ifindex.
+    pub fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.index.interface(&self.host, ifindex)
+    }
+
+    /// The Ethernet address of a neighbour, if it is known.
+    pub fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<[u8; 6]> {
+        self.index.neighbour(ifindex, address)
+    }
+
+    /// The best route to a destination by any interface; it may be the host's own address.
+    pub fn route(&self, destination: IpAddr) -> Option<&Route> {
+        self.best(destination, |table| self.index.route(&self.host, table, destination))
+    }
+
+    /// The best route to a destination that leads through an interface, or one that refuses
+    /// packets by any.
+    pub fn route_through(&self, destination: IpAddr, ifindex: u32) -> Option<&Route> {
+        self.best(destination, |table| {
+            self.index.route_through(&self.host, table, destination, ifindex)
+        })
+    }
+
+    /// Asks the tables in the order of a host without rules of its own.
+    fn best<'h>(
+        &'h self,
+        destination: IpAddr,
+        in_table: impl Fn(u32) -> Option<&'h Route>,
+    ) -> Option<&'h Route> {
+        match destination {
+            IpAddr::V4(_) => {
+                let main = in_table(TABLE_MAIN);
+                let is_answer = main.is_some_and(|route| !route.kind.is_refusal());
+                if is_answer { main } else { in_table(TABLE_DEFAULT).or(main) }
+            }
+            IpAddr::V6(_) => in_table(TABLE_LOCAL).or_else(|| in_table(TABLE_MAIN)),
+        }
     }
 
     /// An interface's MTU.

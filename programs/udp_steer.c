@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// udp_steer: sends UDP datagrams for bound addresses and ports to AF_XDP sockets, everything else
+// to the host.
+//
+// A binding belongs to one receive queue, because a socket takes frames of its own queue only. The
+// exact address is looked up before the family's wildcard, whose address is zero. Only whole
+// datagrams are steered: fragments, and lengths that do not fit, are the host's to judge, and so is
+// every frame for a group of stations (broadcast and multicast).
+//
+// Maps
+//   bindings     HASH    family, address, port, receive queue -> the sockets that share it
+//   udp_sockets  XSKMAP  slot -> AF_XDP socket
+//
+// Configure  bindings, and udp_sockets for the slots that they name.
+// Verdicts   XDP_REDIRECT to a socket; XDP_PASS without one, and for everything else.
+#include "hash.h"
+#include "parse.h"
+
+#define BINDINGS_MAX 4096
+#define SOCKETS_MAX 1024
+#define MEMBERS_MAX 64
+
+// The wildcard is for the host's own addresses: what the host forwards is not for the socket.
+#define BINDING_OWN_ONLY 1
+
+struct binding_key {
+    struct in6_addr address; // IPv4 addresses are mapped; the wildcards of both families are zero
+    __be16 port;
+    __u16 family;
+    __u32 queue;
+};
+_Static_assert(sizeof(struct binding_key) == 24, "a map key has no padding");
+
+// Sockets that share a binding: each flow has one of them.
+struct binding {
+    __u16 count;
+    __u16 flags;
+    __u16 slots[MEMBERS_MAX];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, BINDINGS_MAX);
+    __type(key, struct binding_key);
+    __type(value, struct binding);
+} bindings SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_XSKMAP);
+    __uint(max_entries, SOCKETS_MAX);
+    __type(key, __u32);
+    __type(value, __u32);
+} udp_sockets SEC(".maps");
+
+// Whether the UDP header's length is that of a datagram within the IP packet, and the packet within
+// the frame. `ip` is where the network header starts, `udp` the transport header.
+static __always_inline bool is_whole(struct xdp_md *ctx, const struct network *network, void *start,
+                                     void *ip, struct udphdr *udp)
+{
+    __u64 before = ip - start;
+    __u64 headers = (void *)udp - ip;
+    __u64 bytes = bpf_ntohs(udp->len);
+
+    // Or clang moves constants into the subtractions, and a packet pointer is no number.
+    barrier_var(before);
+    barrier_var(headers);
+    return bytes >= sizeof(*udp) && headers + bytes <= network->bytes &&
+           before + network->bytes <= bpf_xdp_get_buff_len(ctx);
+}
+
+// Whether the host takes the packet in itself, rather than forwarding it.
+static __always_inline bool is_for_host(struct xdp_md *ctx, const struct flow *flow)
+{
+    struct bpf_fib_lookup fib = {
+        .family = flow->family,
+        .l4_protocol = IPPROTO_UDP,
+        .sport = flow->source_port,
+        .dport = flow->dest_port,
+        .ifindex = ctx->ingress_ifindex,
+    };
+    long result;
+
+    if (flow->family == AF_INET) {
+        fib.ipv4_src = ipv4_of(&flow->source);
+        fib.ipv4_dst = ipv4_of(&flow->dest);
+    } else {
+        __builtin_memcpy(fib.ipv6_src, &flow->source, sizeof(fib.ipv6_src));
+        __builtin_memcpy(fib.ipv6_dst, &flow->dest, sizeof(fib.ipv6_dst));
+    }
+    result = bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+    return result < 0 || result == BPF_FIB_LKUP_RET_NOT_FWDED ||
+           result == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+static __always_inline struct binding *find_binding(struct xdp_md *ctx, const struct flow *flow)
+{
+    struct binding_key key = {
+        .address = flow->dest,
+        .port = flow->dest_port,
+        .family = flow->family,
+        .queue = ctx->rx_queue_index,
+    };
+    struct binding *binding = bpf_map_lookup_elem(&bindings, &key);
+
+    if (binding)
+        return binding;
+    __builtin_memset(&key.address, 0, sizeof(key.address));
+    binding = bpf_map_lookup_elem(&bindings, &key);
+    if (binding && binding->flags & BINDING_OWN_ONLY && !is_for_host(ctx, flow))
+        return NULL;
+    return binding;
+}
+
+SEC("xdp.frags")
+int udp_steer(struct xdp_md *ctx)
+{
+    struct cursor cursor = cursor_at_start(ctx);
+    void *start = cursor.pos;
+    struct network network = {};
+    struct flow flow = {};
+    struct ethhdr *ethernet;
+    struct binding *binding;
+    struct udphdr *udp;
+    __u64 member = 0;
+    void *ip;
+
+    ethernet = parse_ethernet(&cursor, &network.ethertype);
+    if (!ethernet || ethernet->h_dest[0] & 1)
+        return XDP_PASS;
+    ip = cursor.pos;
+    if (parse_flow(&cursor, &network, &flow) || !network.has_ports || network.is_fragment)
+        return XDP_PASS;
+    if (flow.protocol != IPPROTO_UDP)
+        return XDP_PASS;
+    udp = TAKE(&cursor, struct udphdr);
+    if (!udp || !is_whole(ctx, &network, start, ip, udp))
+        return XDP_PASS;
+    binding = find_binding(ctx, &flow);
+    if (!binding)
+        return XDP_PASS;
+    if (binding->count > 1)
+        member = hash_scale(hash_flow(&flow, 0), binding->count);
+    return bpf_redirect_map(&udp_sockets, binding->slots[member & (MEMBERS_MAX - 1)], XDP_PASS);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";
