@@ -57,6 +57,8 @@ impl Hosts {
     /// Towpath at the near end. The calling thread is in the near host from now on.
     pub fn of_towpath(link: Link) -> anyhow::Result<Hosts> {
         let mut hosts = Hosts::joined(link)?;
+        // The port cannot complete checksums that the far host leaves to the veth.
+        hosts.far.run("ethtool -K far tx off")?;
         let objects = Arc::<ObjectFiles>::default();
         let here = Path::new(".");
         let loaded = parse(CONFIG, Path::new("bench.toml"), here, &objects)?;
@@ -71,6 +73,9 @@ impl Hosts {
         hosts.daemon = Some(Daemon { _server: server, _live: live, path });
         // The first packet would wait for the address to be resolved.
         hosts.near.run("ping -c 1 -W 5 10.77.0.1").context("the far host does not answer")?;
+        // The daemon hears of the address a moment later.
+        let stack = hosts.stack()?;
+        wait_until("address", || stack.bind((NEAR, 0).into()).is_ok())?;
         Ok(hosts)
     }
 
@@ -104,10 +109,23 @@ impl Hosts {
         Ok(UdpStack::open(&options)?)
     }
 
+    /// The Ethernet address of the near host.
+    pub fn near_mac(&self) -> anyhow::Result<[u8; 6]> {
+        let name = if self.daemon.is_some() { "stack0" } else { "near" };
+        let link: serde_json::Value =
+            serde_json::from_str(&self.near.run(&format!("ip -j link show {name}"))?)?;
+        let text = link[0]["address"].as_str().context("no address")?;
+        let bytes: Vec<u8> =
+            text.split(':').flat_map(|byte| u8::from_str_radix(byte, 16)).collect();
+        bytes.first_chunk().copied().context("no Ethernet address")
+    }
+
     /// Frames that the far host received.
     pub fn far_received(&self) -> anyhow::Result<u64> {
-        let path = "/sys/class/net/far/statistics/rx_packets";
-        Ok(self.far.run(&format!("cat {path}"))?.trim().parse()?)
+        let table = self.far.run("cat /proc/net/dev")?;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix("far:"));
+        let packets = line.and_then(|line| line.split_whitespace().nth(1));
+        Ok(packets.context("the far host has no counters")?.parse()?)
     }
 }
 
@@ -136,6 +154,5 @@ cpu = 1
 name = "p0"
 kind = "afxdp"
 interface = "near"
-peer_offloads = "off"
 shadow = "stack0"
 "#;

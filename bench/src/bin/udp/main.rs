@@ -58,10 +58,17 @@ struct Case {
 /// What one measurement counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted {
-    /// Nanoseconds of processor time a datagram, at the near side.
-    pub(crate) ns: f64,
+    /// Nanoseconds of processor time a datagram of the application, of Towpath's worker and of
+    /// softirqs.
+    pub(crate) ns: [f64; 3],
     /// Millions of datagrams a second.
     pub(crate) rate: f64,
+}
+
+impl Counted {
+    fn total(&self) -> f64 {
+        self.ns.iter().sum()
+    }
 }
 
 const CASES: [Case; 8] = [
@@ -109,9 +116,8 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     println!(
-        "UDP over a veth; ns of processor time a datagram at the near side, median (least .. most)"
+        "UDP over a veth; ns of processor time a datagram at the near side, median (least .. most)\n"
     );
-    println!("In brackets: millions of datagrams a second.\n");
     let window = Duration::from_millis(args.window);
     for case in CASES.iter().filter(|case| case.name.starts_with(&args.only)) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -119,19 +125,27 @@ fn main() -> anyhow::Result<()> {
             ours.push(case.measure(Side::Towpath, window)?);
             theirs.push(case.measure(case.kernel, window)?);
         }
-        let ns = |side: &[Counted]| median(&side.iter().map(|it| it.ns).collect::<Vec<_>>());
-        let rate = |side: &[Counted]| median(&side.iter().map(|it| it.rate).collect::<Vec<_>>()).0;
-        let ((a, a0, a1), (b, b0, b1)) = (ns(&ours), ns(&theirs));
-        println!(
-            "  {:30} towpath {a:7.0} ({a0:.0} .. {a1:.0}) [{:.2}]   kernel {b:7.0} ({b0:.0} .. \
-             {b1:.0}) [{:.2}]   {:.2}x",
-            case.name,
-            rate(&ours),
-            rate(&theirs),
-            b / a
-        );
+        println!("  {}", case.name);
+        let (a, b) = (print_side("towpath", &ours), print_side("kernel", &theirs));
+        println!("    {:.2}x", b / a);
     }
     Ok(())
+}
+
+/// Prints the figures of one side; gives its median.
+fn print_side(name: &str, rounds: &[Counted]) -> f64 {
+    let figures = |read: &dyn Fn(&Counted) -> f64| rounds.iter().map(read).collect::<Vec<_>>();
+    let (total, least, most) = median(&figures(&Counted::total));
+    let part = |number: usize| median(&figures(&|it| it.ns[number])).0;
+    let rate = median(&figures(&|it| it.rate)).0;
+    println!(
+        "    {name:8} {total:6.0} ({least:.0} .. {most:.0})   application {:5.0}, worker {:5.0}, \
+         softirq {:5.0}   {rate:6.3} M/s",
+        part(0),
+        part(1),
+        part(2)
+    );
+    total
 }
 
 /// Counts what happens in a window after a while to settle. `count` gives the number of datagrams so
@@ -141,12 +155,13 @@ pub(crate) fn count(
     count: impl Fn() -> anyhow::Result<u64>,
 ) -> anyhow::Result<Counted> {
     std::thread::sleep(Duration::from_millis(200));
-    let cpu = || -> anyhow::Result<u64> {
-        Ok(own_threads_cpu_ns("near")? + own_threads_cpu_ns("worker-")? + softirq_ns()?)
+    let cpu = || -> anyhow::Result<[u64; 3]> {
+        Ok([own_threads_cpu_ns("near")?, own_threads_cpu_ns("worker-")?, softirq_ns()?])
     };
     let (start, cpu_before, before) = (Instant::now(), cpu()?, count()?);
     std::thread::sleep(window);
-    let (done, spent) = (count()? - before, cpu()? - cpu_before);
+    let (done, cpu_after) = (count()? - before, cpu()?);
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Counted { ns: spent as f64 / done.max(1) as f64, rate: done as f64 / seconds / 1e6 })
+    let spent = |part: usize| (cpu_after[part] - cpu_before[part]) as f64 / done.max(1) as f64;
+    Ok(Counted { ns: [0, 1, 2].map(spent), rate: done as f64 / seconds / 1e6 })
 }

@@ -4,12 +4,16 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use anyhow::ensure;
+use quinn_udp::{RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use towpath_bench::hosts::{FAR, Hosts, NEAR};
-use towpath_bench::world::pin;
+use towpath_bench::world::{index, pin};
+use towpath_kernel::{Kernel, TestRun};
+use towpath_workload::small;
 
 use crate::{Counted, Side, count};
 
@@ -53,10 +57,12 @@ impl Near {
             let count = socket.recv_batch(64, |datagram| bytes += datagram.payload.len());
             std::hint::black_box(bytes);
             self.received.fetch_add(count as u64, Ordering::Relaxed);
-            if count == 0 {
+            if count == 0 && !self.stop.load(Ordering::Relaxed) {
                 socket.wait_recv(Some(Duration::from_millis(50)))?;
             }
         }
+        let statistics = socket.stack().statistics();
+        ensure!(statistics.received > 0, "nothing was received: {statistics:?}");
         Ok(())
     }
 
@@ -87,34 +93,55 @@ impl Near {
     }
 }
 
-/// Sends from the far host until it is stopped.
+/// Sends from the far host until it is stopped: frames that the kernel makes (`BPF_PROG_RUN`), many
+/// more than a socket could send.
 fn far_sender(
     hosts: &Hosts,
     bytes: usize,
     stop: Arc<AtomicBool>,
-) -> anyhow::Result<std::thread::JoinHandle<anyhow::Result<()>>> {
+) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
     let far = towpath_kernel::Namespace::open(&hosts.far.path())?;
+    let frame = frame(hosts.near_mac()?, &vec![7; bytes]);
     let thread = std::thread::Builder::new().name("far".to_owned());
     Ok(thread.spawn(move || {
         pin(0);
         far.enter()?;
-        let socket = UdpSocket::bind(SocketAddr::from((FAR, 0)))?;
-        let state = UdpSocketState::new((&socket).into())?;
-        let segments = state.max_gso_segments().min(60_000 / bytes);
-        let contents = vec![7; bytes * segments];
-        let transmit = Transmit {
-            destination: SocketAddr::from((NEAR, PORT)),
-            ecn: None,
-            contents: &contents,
-            segment_size: Some(bytes),
-            src_ip: None,
-        };
+        let program = small::redirect(index("far")?);
+        let kernel = Kernel::open()?;
+        let program = kernel.load(&program, &kernel.load_maps(&program.maps)?)?;
         while !stop.load(Ordering::Relaxed) {
-            // A full socket buffer, and the answer of a host that has stopped, are no reason to end.
-            let _sent = state.send((&socket).into(), &transmit);
+            let run = TestRun { repeat: 1 << 18, live_frames: true, ..TestRun::new(&frame) };
+            program.test_run(&run)?;
         }
         Ok(())
     })?)
+}
+
+/// A frame with a datagram from the far host to the near one.
+fn frame(near_mac: [u8; 6], payload: &[u8]) -> Vec<u8> {
+    let udp_len = (8 + payload.len()) as u16;
+    let mut packet = vec![0x45, 0];
+    packet.extend((20 + udp_len).to_be_bytes());
+    packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    packet.extend([FAR, NEAR].concat());
+    let ip_checksum = checksum(&packet);
+    packet[10..12].copy_from_slice(&ip_checksum);
+    packet.extend([9, PORT, udp_len, 0].map(u16::to_be_bytes).concat());
+    packet.extend(payload);
+    let pseudo = [&packet[12..20], &[0, 17], &udp_len.to_be_bytes(), &packet[20..]].concat();
+    let udp_checksum = checksum(&pseudo);
+    packet[26..28].copy_from_slice(&udp_checksum);
+    [&near_mac[..], &[2, 0, 0, 0, 0, 1, 8, 0], &packet].concat()
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let word = |pair: &[u8]| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    let mut sum: u64 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
 }
 
 const PORT: u16 = 4433;
