@@ -14,7 +14,8 @@ pub(super) fn show(args: &PlainArgs, output: &mut Output) -> Result<(), CliError
         return output.json(&status);
     }
     let head = |name: &str, align| (name.to_owned(), align);
-    let mut table = Table::new(&[
+    let with_udp = status.sockets.iter().any(|socket| !socket.udp.is_empty());
+    let mut heads = vec![
         head("socket", Align::Right),
         head("port", Align::Left),
         head("queue", Align::Right),
@@ -24,9 +25,17 @@ pub(super) fn show(args: &PlainArgs, output: &mut Output) -> Result<(), CliError
         head("fill", Align::Right),
         head("completion", Align::Right),
         head("statistics", Align::Left),
-    ]);
+    ];
+    if with_udp {
+        heads.insert(UDP_COLUMN, head("udp", Align::Left));
+    }
+    let mut table = Table::new(&heads);
     for socket in &status.sockets {
-        table.row(row(socket));
+        let mut cells = row(socket);
+        if with_udp {
+            cells.insert(UDP_COLUMN, socket.udp.join(", "));
+        }
+        table.row(cells);
     }
     output.section(&table)?;
     output.line(&format!("  applications get sockets at {}", status.socket))
@@ -52,3 +61,6 @@ fn row(socket: &XskView) -> Vec<String> {
         statistics.join(", "),
     ]
 }
+
+/// Place of the column of UDP addresses, if there are any.
+const UDP_COLUMN: usize = 4;

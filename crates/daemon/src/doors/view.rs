@@ -489,7 +489,7 @@ pub(crate) fn features(inner: &Inner, name: &str) -> Option<FeaturesView> {
 /// AF_XDP sockets, by number.
 pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
     let xsk = &inner.live.xsk;
-    let entries = xsk.entries();
+    let (entries, udp) = (xsk.entries(), xsk.udp());
     let view = |socket: &Arc<towpath_xsk::Socket>| {
         let (id, place) = (socket.id(), socket.bound_to());
         let statistics = socket.statistics();
@@ -499,6 +499,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
             (entries > 0).then_some(XskRing { entries, level })
         };
         let maps = entries.iter().filter(|(socket, ..)| *socket == id);
+        let udp = udp.iter().filter(|(socket, _)| *socket == id);
         let options = socket.get_option(towpath_xsk::abi::OPTIONS, 4).unwrap_or_default();
         XskView {
             id,
@@ -510,6 +511,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
             fill: ring(2),
             completion: ring(3),
             maps: maps.map(|(_, map, key)| format!("{map}[{key}]")).collect(),
+            udp: udp.map(|(_, address)| address.to_string()).collect(),
             statistics: counted(&statistics),
         }
     };

@@ -109,6 +109,7 @@ fn the_dashboard_asks_for_what_is_exported() {
         fill: None,
         completion: None,
         maps: Vec::new(),
+        udp: Vec::new(),
         statistics,
     }];
     let text = text(reading);

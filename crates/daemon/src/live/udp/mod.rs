@@ -53,7 +53,7 @@ struct HostView {
 struct Bound {
     table: Table,
     steering: Steering,
-    /// Whether wildcards are only for the host's own addresses, since the port has some.
+    /// Whether wildcards are only for the host's own addresses.
     own_only: bool,
 }
 
@@ -120,9 +120,11 @@ impl Udp {
         if !ip.is_unspecified() && (!is_own || route::is_for_many(ip)) {
             return Err(Errno::ADDRNOTAVAIL);
         }
-        let shadow = self.host.read().shadows.get(&ifindex).cloned();
+        let host = self.host.read();
+        let shadow = host.shadows.get(&ifindex).cloned();
         let shadow = shadow.map(|name| Interface { ifindex, name });
-        let own_only = shadow.is_some() || !own.is_empty();
+        // Configured tables have no routes to own addresses, by which the program knows them.
+        let own_only = host.is_running && (shadow.is_some() || !own.is_empty());
         Ok(Request { ifindex, claim, address, shadow, own_only })
     }
 

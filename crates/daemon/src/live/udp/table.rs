@@ -66,7 +66,7 @@ impl Table {
                 return true;
             }
             let is_apart = is_own && there.members.values().all(|queue| *queue != claim.queue);
-            !is_apart && !(there.shares && claim.shares)
+            !(is_apart || there.shares && claim.shares)
         };
         let first = (port, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let last = (port, IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));

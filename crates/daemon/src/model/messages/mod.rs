@@ -654,6 +654,9 @@ pub struct XskView {
     pub completion: Option<XskRing>,
     /// Map entries that refer to the socket, such as `xsks_map[0]`.
     pub maps: Vec<String>,
+    /// UDP addresses and ports whose datagrams the socket receives, such as `10.0.0.1:4433`.
+    #[serde(default)]
+    pub udp: Vec<String>,
     /// Counters named as in `struct xdp_statistics`, and some more.
     pub statistics: BTreeMap<String, u64>,
 }
