@@ -3,20 +3,27 @@
 
 #![forbid(unsafe_code)]
 
+mod namespaces;
 mod running;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use towpath_bpf::{Env, MapDef, Object};
+use towpath_daemon::State;
 use towpath_daemon::live::Live;
 use towpath_xsk::Server;
 use towpath_xsk_client::protocol::{Route, UDP_REUSEPORT};
 use towpath_xsk_client::{Action, Options, Socket};
 
+use namespaces::{Namespaces, ip};
 use running::{start, sum, wait_for};
 
-/// A port `a` with addresses, whose other end `b` is the network. What passes at `a` ends in a sink.
+/// A port `a` with addresses, whose other end `b` is the network. The host is a sink.
 const CONFIG: &str = r#"
 [[port]]
 name = "a"
@@ -81,16 +88,17 @@ mac = "02:00:00:00:00:06"
 /// A daemon with that configuration.
 struct Scene {
     live: Live,
+    state: State,
     _server: Server,
     path: PathBuf,
 }
 
 impl Scene {
     fn new(name: &str, config: &str) -> Scene {
-        let (live, _) = start(config);
+        let (live, state) = start(config);
         let path = std::env::temp_dir().join(format!("udp-{name}-{}.sock", std::process::id()));
         let server = Server::start(live.xsk().sockets(), &path, 0o600).expect("there is room");
-        Scene { live, _server: server, path }
+        Scene { live, state, _server: server, path }
     }
 
     fn open(&self, port: &str, queue: u32) -> Socket {
@@ -219,7 +227,76 @@ fn datagrams_reach_the_socket_that_bound_their_address() {
 }
 
 #[test]
-fn a_wildcard_is_for_the_hosts_addresses() {
+fn other_programs_come_first_and_stay() {
+    // It decides by the last byte of the destination's Ethernet address.
+    let filter = "[[attach]]\nport = \"a\"\nobject = \"every_verdict.o\"\n\
+                  program = \"every_verdict\"\n";
+    let mut scene = Scene::new("first", &format!("{CONFIG}{filter}"));
+    let (mut socket, mut network) = (scene.open("a", 0), scene.open("b", 0));
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
+    assert_eq!(scene.programs(), ["every_verdict", "udp_steer"]);
+    let to = |station: u8, byte| {
+        let mut frame = datagram("10.0.0.2:9", "10.0.0.1:53", byte);
+        frame[5] = station;
+        frame
+    };
+    let (dropped, passed) = (1, 2);
+    send(&mut network, &[to(dropped, 1), to(passed, 2), to(dropped, 3), to(passed, 4)]);
+    expect(&mut socket, &[2, 4]);
+    // A change of other programs leaves it, and no change is none.
+    let state = scene.state.clone();
+    let report = scene.live.reconcile(&state);
+    assert_eq!((report.changes, report.failures), (vec![], vec![]));
+    let without = State { attachments: Vec::new(), ..state.clone() };
+    assert_eq!(scene.live.reconcile(&without).failures, []);
+    assert_eq!(scene.programs(), ["udp_steer"]);
+    send(&mut network, &[to(dropped, 5)]);
+    expect(&mut socket, &[5]);
+    assert_eq!(scene.live.reconcile(&state).failures, []);
+    assert_eq!(scene.programs(), ["every_verdict", "udp_steer"]);
+    // Its map is nothing that applications may change.
+    let refused = network.connection().insert("udp_sockets", 0).expect_err("it isn't theirs");
+    assert_eq!(refused.raw_os_error(), Some(ENOENT));
+    let refused = socket.connection().insert("udp_sockets", 0).expect_err("it isn't theirs");
+    assert_eq!(refused.raw_os_error(), Some(ENOENT));
+    // A port that goes takes its bindings with it.
+    let gone = State { ports: state.ports[2..].to_vec(), attachments: Vec::new(), ..state.clone() };
+    let gone = State { host: None, ..gone };
+    assert_eq!(scene.live.reconcile(&gone).failures, []);
+    assert!(bind(&socket, "10.0.0.1:54", 1, 0).is_err());
+    assert_eq!(scene.live.reconcile(&state).failures, []);
+    assert_eq!(scene.programs(), ["every_verdict"]);
+    assert_eq!(bind(&scene.open("a", 0), "10.0.0.1:53", 2, 0), Ok(53));
+}
+
+#[test]
+fn the_built_in_program_is_what_its_source_says() {
+    let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if !has("clang-19") || !has("llvm-strip") {
+        return println!("skipped: no clang-19 or llvm-strip (scripts/install-deps.sh test)");
+    }
+    let out = std::env::temp_dir().join(format!("udp-steer-{}", std::process::id()));
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut script = Command::new(format!("{top}/scripts/build-programs.sh"));
+    script.args(["--clang", "clang-19", "--ship", "--out"]).arg(&out).arg("udp_steer");
+    let made = script.output().expect("there is a shell");
+    assert!(made.status.success(), "{made:?}");
+    let parts = |bytes: &[u8]| {
+        let object = Object::open(bytes, "udp_steer.o").expect("an object");
+        let linked = object.link(0, &Env::builtin()).expect("it links");
+        let map = |map: &MapDef| {
+            (map.name.clone(), map.kind, map.key_size, map.value_size, map.max_entries, map.flags)
+        };
+        (linked.insns, linked.maps.iter().map(map).collect::<Vec<_>>())
+    };
+    let made = std::fs::read(out.join("udp_steer.o")).expect("it was made");
+    let built_in = include_bytes!("../src/live/udp/udp_steer.o");
+    assert!(parts(&made) == parts(built_in), "see crates/daemon/src/live/udp/steering.rs");
+    std::fs::remove_dir_all(out).expect("it was made here");
+}
+
+#[test]
+fn a_wildcard_is_for_all_addresses_of_its_family() {
     let scene = Scene::new("wild", CONFIG);
     let (mut socket, mut network) = (scene.open("a", 0), scene.open("b", 0));
     assert_eq!(bind(&socket, "0.0.0.0:53", 1, 0), Ok(53));
@@ -233,8 +310,8 @@ fn a_wildcard_is_for_the_hosts_addresses() {
         datagram("10.0.0.2:9", "10.0.1.1:53", 6),
     ];
     send(&mut network, &frames);
-    expect(&mut socket, &[2, 4, 6]);
-    wait_for("the frames of others", || scene.passed() == 3);
+    expect(&mut socket, &[1, 2, 4, 6]);
+    wait_for("the frames of others", || scene.passed() == 2);
 }
 
 #[test]
@@ -292,7 +369,7 @@ fn sockets_that_share_a_port_share_its_flows() {
     assert_eq!(bind(&other, "10.0.0.1:53", 3, 0), Err(EADDRINUSE));
     // Only sockets of the frame's queue can have it.
     let frames: Vec<_> =
-        (0..20).map(|n| datagram(&format!("10.0.0.2:{}", 1000 + n), "10.0.0.1:53", n)).collect();
+        (0..20).map(|n| datagram(&format!("10.0.0.2:10{n}"), "10.0.0.1:53", n)).collect();
     send(&mut network, &frames);
     expect(&mut one, &(0..20).collect::<Vec<u8>>());
 }
@@ -333,8 +410,102 @@ fn routes_are_those_of_the_hosts_tables() {
     }
 }
 
+/// The host's stack beside sockets: a port whose network is a namespace, and whose shadow is in
+/// the daemon's.
+#[test]
+fn the_host_and_sockets_respect_each_other() {
+    let Some(namespaces) = Namespaces::new("udp") else {
+        return println!("skipped: needs root and /dev/net/tun");
+    };
+    let near = std::fs::File::open(format!("/run/netns/{}", namespaces.near));
+    let near = near.expect("it was made");
+    let inside = || {
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(near.as_fd(), kind).expect("we are root");
+        beside_the_host(&namespaces);
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join().expect("it did not panic"));
+}
+
+fn beside_the_host(namespaces: &Namespaces) {
+    namespaces.ip("link set lo up");
+    let far = &namespaces.far;
+    namespaces.wire("near0", "far0", "");
+    let config = "[[port]]\nname = \"a\"\nkind = \"afxdp\"\ninterface = \"near0\"\nqueues = 1\n\
+                  shadow = \"shadow0\"\n";
+    let scene = Scene::new("stack", config);
+    namespaces.ip("addr add 10.0.0.1/24 dev shadow0");
+    namespaces.ip("addr add 2001:db8::1/64 dev shadow0 nodad");
+    ip(&["-n", far, "addr", "add", "10.0.0.2/24", "dev", "far0"]);
+    ip(&["-n", far, "addr", "add", "2001:db8::2/64", "dev", "far0", "nodad"]);
+    let mut socket = scene.open("a", 0);
+    wait_for("the host's addresses", || bind(&socket, "10.0.0.1:53", 1, 0) == Ok(53));
+    wait_for("the host's addresses", || bind(&socket, "[2001:db8::1]:53", 1, 0) == Ok(53));
+    both_ways(&socket);
+    neighbours(namespaces, &scene, &mut socket);
+}
+
+/// Conflicts between AF_XDP sockets and those of the host.
+fn both_ways(socket: &Socket) {
+    let errno = |bound: std::io::Result<UdpSocket>| bound.map_err(|error| error.raw_os_error());
+    for text in ["10.0.0.1:53", "0.0.0.0:53", "[2001:db8::1]:53", "[::]:53"] {
+        assert_eq!(errno(UdpSocket::bind(text)).err(), Some(Some(EADDRINUSE)), "{text}");
+    }
+    let host = UdpSocket::bind("10.0.0.1:54").expect("it is free");
+    assert_eq!(bind(socket, "10.0.0.1:54", 1, 0), Err(EADDRINUSE));
+    assert_eq!(bind(socket, "0.0.0.0:54", 1, UDP_REUSEPORT), Err(EADDRINUSE));
+    assert_eq!(bind(socket, "[::]:54", 1, 0), Ok(54), "of the other family");
+    drop(host);
+    assert_eq!(bind(socket, "10.0.0.1:54", 1, 0), Ok(54));
+    let end = |text: &str| {
+        let address = text.parse().expect("an address");
+        socket.connection().unbind_udp(address).expect("it was bound");
+    };
+    end("10.0.0.1:54");
+    UdpSocket::bind("10.0.0.1:54").expect("it is free at once");
+    let chosen = bind(socket, "10.0.0.1:0", 1, 0).expect("a port is free");
+    let taken = UdpSocket::bind(("10.0.0.1", chosen));
+    assert_eq!(errno(taken).err(), Some(Some(EADDRINUSE)));
+    for text in [&format!("10.0.0.1:{chosen}"), "[::]:54"] {
+        end(text);
+    }
+}
+
+/// Neighbours that the host resolves for sockets, datagrams from them, and answers.
+fn neighbours(namespaces: &Namespaces, scene: &Scene, socket: &mut Socket) {
+    for (destination, source) in [("10.0.0.2", "10.0.0.1"), ("2001:db8::2", "2001:db8::1")] {
+        // It is not known at first, since nobody has sent it anything.
+        let mut found = route(socket, destination);
+        let start = Instant::now();
+        while found == Err(EAGAIN) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{destination} is not resolved");
+            std::thread::sleep(Duration::from_millis(1));
+            found = route(socket, destination);
+        }
+        let found = found.expect("it is a neighbour");
+        assert_eq!((found.source.to_string(), found.mtu), (source.to_owned(), 1500));
+        assert_eq!(route(socket, source), Err(EOPNOTSUPP));
+    }
+    let start = Instant::now();
+    loop {
+        match route(socket, "10.0.0.99") {
+            Err(EHOSTUNREACH) => break,
+            answer => assert_eq!(answer, Err(EAGAIN)),
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody is there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let script = "import socket\nfor family, to in ((2, '10.0.0.1'), (10, '2001:db8::1')):\n \
+                  sender = socket.socket(family, socket.SOCK_DGRAM)\n \
+                  sender.sendto(b'hello' + bytes([family]), (to, 53))";
+    ip(&["netns", "exec", &namespaces.far, "python3", "-c", script]);
+    expect(socket, &[2, 10]);
+    assert_eq!(scene.programs(), ["udp_steer"]);
+}
+
 const ENOENT: i32 = 2;
 const ENXIO: i32 = 6;
+const EAGAIN: i32 = 11;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 const EADDRINUSE: i32 = 98;
