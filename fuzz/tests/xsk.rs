@@ -57,7 +57,7 @@ fn any_requests() {
         let mut pool = Pool::new(&arena);
         for (operation, name, number, rest) in requests {
             // Mostly requests that are nearly good, so that some get far.
-            let mut bytes = u32::from(operation % 7).to_ne_bytes().to_vec();
+            let mut bytes = u32::from(operation % 10).to_ne_bytes().to_vec();
             bytes.extend(u32::from(name % 11).to_ne_bytes());
             bytes.extend(u64::from(number % 2 * 4096).to_ne_bytes());
             match operation / 64 {
