@@ -35,8 +35,8 @@ pub trait Host: fmt::Debug + Send + Sync {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Delivers UDP datagrams to an address and port, as far as they arrive at the socket's queue, to
-    /// it; returns the port, which it chooses if it is 0
+    /// Delivers UDP datagrams to an address and port, as far as they arrive at the socket's queue,
+    /// to it; returns the port, which it chooses if it is 0
     /// ([`Connection::bind_udp`](towpath_xsk_client::Connection::bind_udp)).
     fn bind_udp(
         &self,

@@ -100,9 +100,9 @@ impl Connection {
         self.ask(&Request::Insert { map: map.to_owned(), key }, None).map(drop)
     }
 
-    /// Requests delivery of UDP datagrams that arrive at the bound socket's queue for an address and
-    /// port of the host. Port 0 asks for a free one; returns the port. `group` is the same number
-    /// for the sockets of one application on the queues of a port; `flags` may have
+    /// Requests delivery of UDP datagrams that arrive at the bound socket's queue for an address
+    /// and port of the host. Port 0 asks for a free one; returns the port. `group` is the same
+    /// number for the sockets of one application on the queues of a port; `flags` may have
     /// [`UDP_REUSEPORT`](crate::protocol::UDP_REUSEPORT).
     ///
     /// # Errors
