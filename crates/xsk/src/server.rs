@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -235,7 +235,7 @@ impl Serving {
                 return;
             }
         };
-        if self.peers.len() >= self.peers_max {
+        if self.peers.len() >= self.peers_max || is_among_last(&stream) {
             self.strangers.lock().note("there are descriptors for no more sockets (EMFILE)");
             let greeting = Greeting { id: 0, errno: Errno::MFILE.raw_os_error() };
             // The application has disconnected, or gets the reason.
@@ -369,11 +369,23 @@ pub fn answer(
     }
 }
 
+/// Limit of the process's descriptors, and how many of them are not for sockets.
+fn descriptors() -> (u64, u64) {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit, (limit / 2).min(DESCRIPTORS_LEFT))
+}
+
+/// Whether a new descriptor is one of the last: it is the lowest free number, so all below it are
+/// in use.
+fn is_among_last(stream: &OwnedFd) -> bool {
+    let (limit, others) = descriptors();
+    u64::try_from(stream.as_raw_fd()).is_ok_and(|number| number >= limit - others)
+}
+
 /// Largest number of sockets: each needs descriptors, of which some are left for the rest of the
 /// process.
 fn peers_max() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let others = (limit / 2).min(DESCRIPTORS_LEFT);
+    let (limit, others) = descriptors();
     usize::try_from((limit - others) / DESCRIPTORS_EACH).unwrap_or(usize::MAX).max(1)
 }
 

@@ -1,7 +1,9 @@
 //! Sockets of the host that keep addresses and ports from its other sockets.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
 
+use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use towpath_xsk::Errno;
 
@@ -11,7 +13,8 @@ use towpath_xsk::Errno;
 ///
 /// # Errors
 ///
-/// `EADDRINUSE` if one of its sockets conflicts; else its error.
+/// `EADDRINUSE` if one of its sockets conflicts; `ENOBUFS` if the process has too few descriptors
+/// left; else the host's error.
 pub(super) fn reserve(
     interface: &Interface,
     address: SocketAddr,
@@ -39,6 +42,9 @@ fn bind(
     shares: bool,
 ) -> std::io::Result<(u16, UdpSocket)> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if !has_room_behind(&socket) {
+        return Err(Errno::NOBUFS.into());
+    }
     // Datagrams that no AF_XDP socket takes must not use memory. The kernel keeps a minimum.
     socket.set_recv_buffer_size(0)?;
     if let SocketAddr::V6(address) = &mut address {
@@ -53,3 +59,14 @@ fn bind(
     let socket = UdpSocket::from(socket);
     Ok((socket.local_addr()?.port(), socket))
 }
+
+/// Whether the process has enough descriptors left for everything else. A new descriptor is the
+/// lowest free number, so all below it are in use.
+fn has_room_behind(socket: &Socket) -> bool {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let others = (limit / 2).min(DESCRIPTORS_LEFT);
+    u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number < limit - others)
+}
+
+/// Descriptors that are not for reservations, as the server of sockets keeps them.
+const DESCRIPTORS_LEFT: u64 = 128;
