@@ -16,6 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use towpath_bpf::{Env, MapDef, Object};
 use towpath_daemon::State;
 use towpath_daemon::live::Live;
+use towpath_objects::{Selector, Session};
 use towpath_xsk::Server;
 use towpath_xsk_client::protocol::{Route, UDP_REUSEPORT};
 use towpath_xsk_client::{Action, Options, Socket};
@@ -269,6 +270,50 @@ fn other_programs_come_first_and_stay() {
     assert_eq!(bind(&scene.open("a", 0), "10.0.0.1:53", 2, 0), Ok(53));
 }
 
+/// A client of `bpf(2)` owns the hook alone, as if nothing was bound.
+#[test]
+fn a_client_attaches_a_program_before_it() {
+    let filter = "[[attach]]\nport = \"b\"\nobject = \"every_verdict.o\"\n\
+                  program = \"every_verdict\"\n";
+    let mut scene = Scene::new("client", &format!("{CONFIG}{filter}"));
+    let mut socket = scene.open("a", 0);
+    let mut network = scene.open("b", 0);
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
+    let (program, ifindex) = (scene.live.links()[0].program, scene.live.ports()["a"].ifindex);
+    let mut session = Session::new(scene.live.registry(), 0);
+    session.set_xdp(ifindex, Some(&Selector::Id(program)), XDP_FLAGS_DRV_MODE).expect("it is free");
+    assert_eq!(scene.programs(), ["every_verdict", "udp_steer"]);
+    let state = scene.state.clone();
+    let report = scene.live.reconcile(&state);
+    assert_eq!((report.changes, report.failures), (vec![], vec![]));
+    assert_eq!(scene.programs(), ["every_verdict", "udp_steer"]);
+    let mut passed = datagram("10.0.0.2:9", "10.0.0.1:53", 2);
+    passed[5] = 2;
+    send(&mut network, &[datagram("10.0.0.2:9", "10.0.0.1:53", 1), passed]);
+    expect(&mut socket, &[2]);
+    let mut session = Session::new(scene.live.registry(), 0);
+    session.set_xdp(ifindex, None, XDP_FLAGS_DRV_MODE).expect("it was attached");
+    assert_eq!(scene.programs(), ["udp_steer"]);
+}
+
+#[test]
+fn many_ports_are_bound_quickly_and_freed_at_once() {
+    let scene = Scene::new("many", CONFIG);
+    let socket = scene.open("a", 0);
+    let start = Instant::now();
+    let first = bind(&socket, "10.0.0.1:1", 1, 0);
+    let loaded = start.elapsed();
+    assert_eq!(first, Ok(1));
+    let bound = (2..10_000).filter(|port| bind(&socket, &format!("10.0.0.1:{port}"), 1, 0).is_ok());
+    assert_eq!(bound.count(), 4095, "there is a limit");
+    assert_eq!(bind(&socket, "10.0.0.1:9999", 1, 0), Err(ENOBUFS));
+    println!("the first bound in {loaded:?}, all in {:?}", start.elapsed());
+    drop(socket);
+    wait_for("the end of the program", || scene.programs().is_empty());
+    let again = scene.open("a", 0);
+    assert_eq!(bind(&again, "10.0.0.1:9999", 1, 0), Ok(9999));
+}
+
 #[test]
 fn the_built_in_program_is_what_its_source_says() {
     let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
@@ -511,4 +556,6 @@ const EOPNOTSUPP: i32 = 95;
 const EADDRINUSE: i32 = 98;
 const EADDRNOTAVAIL: i32 = 99;
 const ENETUNREACH: i32 = 101;
+const ENOBUFS: i32 = 105;
 const EHOSTUNREACH: i32 = 113;
+const XDP_FLAGS_DRV_MODE: u32 = 4;
