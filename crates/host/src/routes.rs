@@ -41,6 +41,7 @@ pub(crate) fn route(body: &[u8]) -> Option<Option<Found>> {
         kind,
         metric: 0,
         mtu: None,
+        output_mtu: None,
         encapsulates: false,
         source: None,
         next_hops: Vec::new(),
@@ -53,7 +54,9 @@ pub(crate) fn route(body: &[u8]) -> Option<Option<Found>> {
             RouteAttribute::Destination(address) => route.destination = ip(address)?,
             RouteAttribute::Priority(metric) => route.metric = *metric,
             RouteAttribute::PrefSource(address) => route.source = ip(address),
-            RouteAttribute::Metrics(metrics) => route.mtu = locked_mtu(metrics),
+            RouteAttribute::Metrics(metrics) => {
+                (route.mtu, route.output_mtu) = (locked_mtu(metrics), mtu(metrics));
+            }
             RouteAttribute::NhId(id) => object = Some(*id),
             RouteAttribute::MultiPath(hops) => add_hops(&mut route, hops),
             other => only.take(other),
@@ -105,11 +108,15 @@ fn locked_mtu(metrics: &[RouteMetric]) -> Option<u32> {
     let is_lock =
         |metric: &RouteMetric| matches!(metric, RouteMetric::Lock(bits) if bits & LOCK_MTU != 0);
     let is_locked = metrics.iter().any(is_lock);
+    mtu(metrics).filter(|_| is_locked)
+}
+
+fn mtu(metrics: &[RouteMetric]) -> Option<u32> {
     let mtu = metrics.iter().find_map(|metric| match metric {
         RouteMetric::Mtu(mtu) => Some(*mtu),
         _ => None,
     });
-    mtu.filter(|mtu| is_locked && *mtu != 0)
+    mtu.filter(|mtu| *mtu != 0)
 }
 
 fn kind_of(kind: RouteType) -> Option<RouteKind> {

@@ -190,6 +190,7 @@ fn route(entry: &RouteEntry, names: &Names<'_>) -> Result<Route, Problem> {
         kind: entry.kind.into(),
         metric: entry.metric,
         mtu: entry.mtu,
+        output_mtu: entry.mtu,
         encapsulates: entry.encapsulates,
         source: entry.src,
         next_hops: hops,

@@ -390,6 +390,7 @@ mod tests {
             kind,
             metric: 7,
             mtu: None,
+            output_mtu: None,
             encapsulates: false,
             source: None,
             next_hops: vec![hop],

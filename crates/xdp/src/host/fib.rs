@@ -25,6 +25,8 @@ pub struct Route {
     /// Largest packet on this route in bytes, if set instead of the interface's MTU. The kernel
     /// forwards by it only when it is locked (`ip route ... mtu lock 1400`).
     pub mtu: Option<u32>,
+    /// The same for packets that the host itself sends, locked or not.
+    pub output_mtu: Option<u32>,
     /// Encapsulates packets (light-weight tunnel), which programs cannot do.
     pub encapsulates: bool,
     /// Preferred source address.

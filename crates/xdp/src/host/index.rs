@@ -338,6 +338,7 @@ mod tests {
             kind: RouteKind::Unicast,
             metric,
             mtu: None,
+            output_mtu: None,
             encapsulates: false,
             source: None,
             next_hops: vec![],

@@ -52,7 +52,7 @@ pub(super) fn find(tables: &Tables, ifindex: u32, destination: IpAddr) -> Result
         mac: tables.neighbour(ifindex, next_hop),
         source,
         source_mac: interface.mac,
-        mtu: route.mtu.unwrap_or(interface.mtu).min(interface.mtu),
+        mtu: route.output_mtu.unwrap_or(interface.mtu).min(interface.mtu),
     })
 }
 
