@@ -5,6 +5,7 @@
 
 mod namespaces;
 mod running;
+mod served;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -23,6 +24,7 @@ use towpath_xsk_client::{Action, Options, Socket};
 
 use namespaces::{Namespaces, ip};
 use running::{start, sum, wait_for};
+use served::Served;
 
 /// A port `a` with addresses, whose other end `b` is the network. The host is a sink.
 const CONFIG: &str = r#"
@@ -297,6 +299,20 @@ fn a_client_attaches_a_program_before_it() {
 }
 
 #[test]
+fn the_api_lists_addresses() {
+    let served = Served::start("udp-api", CONFIG);
+    let path = served.dir.join("api.sock.xsk");
+    let socket = Socket::open(&Options { steer: false, path, ..Options::new("a", 0) });
+    let socket = socket.expect("its queue is free");
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
+    assert_eq!(bind(&socket, "[::]:53", 1, 0), Ok(53));
+    let shown = served.get("/v1/xsk")["sockets"][0].clone();
+    assert_eq!(shown["udp"], serde_json::json!(["10.0.0.1:53", "[::]:53"]), "{shown}");
+    assert_eq!(shown["maps"], serde_json::json!([]), "{shown}");
+    served.end();
+}
+
+#[test]
 fn many_ports_are_bound_quickly_and_freed_at_once() {
     let scene = Scene::new("many", CONFIG);
     let socket = scene.open("a", 0);
@@ -531,6 +547,9 @@ fn neighbours(namespaces: &Namespaces, scene: &Scene, socket: &mut Socket) {
         assert_eq!((found.source.to_string(), found.mtu), (source.to_owned(), 1500));
         assert_eq!(route(socket, source), Err(EOPNOTSUPP));
     }
+    namespaces.ip("route add 10.5.0.0/16 via 10.0.0.2 dev shadow0 mtu 1280");
+    let by_router = |socket: &Socket| route(socket, "10.5.0.1").map(|route| route.mtu);
+    wait_for("a new route", || by_router(socket) == Ok(1280));
     let start = Instant::now();
     loop {
         match route(socket, "10.0.0.99") {
