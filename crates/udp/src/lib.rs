@@ -34,5 +34,6 @@ mod socket;
 mod stack;
 
 pub use datagram::{RxDatagram, TxDatagram};
+pub use packet::{Refusal, parse};
 pub use socket::UdpSocket;
 pub use stack::{Options, Statistics, UdpStack};

@@ -7,7 +7,7 @@ use crate::datagram::RxDatagram;
 
 /// The reason why a frame is no datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// It is not UDP in IPv4 or IPv6, or a fragment, or its lengths contradict each other.
     Malformed,
     /// A checksum is wrong, or missing in IPv6.
@@ -16,8 +16,13 @@ pub(crate) enum Refusal {
 
 /// The datagram in an Ethernet frame that arrived at a queue. The frame may be longer than the
 /// packet (padding).
+///
+/// # Errors
+///
+/// Fails for frames with VLAN tags and packets with IPv6 extension headers as well: the daemon leaves
+/// them to the host.
 #[inline]
-pub(crate) fn parse(frame: &[u8], queue: u32) -> Result<RxDatagram<'_>, Refusal> {
+pub fn parse(frame: &[u8], queue: u32) -> Result<RxDatagram<'_>, Refusal> {
     let (header, packet) = frame.split_first_chunk::<14>().ok_or(Refusal::Malformed)?;
     match [header[12], header[13]] {
         ETHERTYPE_IPV4 => ipv4(packet, queue),
@@ -86,7 +91,7 @@ fn udp<'a>(
     let header = datagram.first_chunk::<8>().ok_or(Refusal::Malformed)?;
     let [s0, s1, d0, d1, l0, l1, c0, c1] = *header;
     let len = u16::from_be_bytes([l0, l1]);
-    // What is behind the datagram in its packet belongs to nobody (RFC 768 has no padding).
+    // A packet may be longer than its datagram; nothing says what the rest would be.
     let datagram = datagram.get(..usize::from(len)).ok_or(Refusal::Malformed)?;
     let payload = datagram.get(8..).ok_or(Refusal::Malformed)?;
     if has_checksum([c0, c1]) {

@@ -19,6 +19,11 @@
 
 #![deny(unsafe_code)]
 
+/// The examples of docs/udp.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/udp.md")]
+struct Page;
+
 mod readable_unsafe;
 mod receive;
 mod wake;
