@@ -5,8 +5,8 @@
 //
 // A binding belongs to one receive queue, because a socket takes frames of its own queue only. The
 // exact address is looked up before the family's wildcard, whose address is zero. Only whole
-// datagrams are steered: fragments, and lengths that do not fit, are the host's to judge, and so is
-// every frame for a group of stations (broadcast and multicast).
+// datagrams are steered: fragments, lengths that do not fit, VLAN tags and IPv6 extension headers
+// are the host's to judge, and so is every frame for a group of stations (broadcast and multicast).
 //
 // Maps
 //   bindings     HASH    family, address, port, receive queue -> the sockets that share it
@@ -69,6 +69,15 @@ static __always_inline bool is_whole(struct xdp_md *ctx, const struct network *n
            before + network->bytes <= bpf_xdp_get_buff_len(ctx);
 }
 
+// Whether IPv6 extension headers are in front of the UDP header.
+static __always_inline bool has_extensions(const struct flow *flow, void *ip, struct udphdr *udp)
+{
+    __u64 headers = (void *)udp - ip;
+
+    barrier_var(headers);
+    return flow->family == AF_INET6 && headers != sizeof(struct ipv6hdr);
+}
+
 // Whether the host takes the packet in itself, rather than forwarding it.
 static __always_inline bool is_for_host(struct xdp_md *ctx, const struct flow *flow)
 {
@@ -129,12 +138,14 @@ int udp_steer(struct xdp_md *ctx)
     if (!ethernet || ethernet->h_dest[0] & 1)
         return XDP_PASS;
     ip = cursor.pos;
+    if (ip - start != sizeof(*ethernet))
+        return XDP_PASS;
     if (parse_flow(&cursor, &network, &flow) || !network.has_ports || network.is_fragment)
         return XDP_PASS;
     if (flow.protocol != IPPROTO_UDP)
         return XDP_PASS;
     udp = TAKE(&cursor, struct udphdr);
-    if (!udp || !is_whole(ctx, &network, start, ip, udp))
+    if (!udp || has_extensions(&flow, ip, udp) || !is_whole(ctx, &network, start, ip, udp))
         return XDP_PASS;
     binding = find_binding(ctx, &flow);
     if (!binding)

@@ -281,13 +281,14 @@ impl EngineHost {
     fn load_options(&self, device: Device) -> LoadOptions {
         let mut options = LoadOptions {
             workers: self.engine.workers(),
+            exec: Exec::Jit,
             environment: Some(Arc::clone(&self.known) as Arc<dyn Environment>),
             host: Arc::clone(self.udp.tables()),
             ..LoadOptions::default()
         };
         if device.zero_copy {
             // Other settings would rule out reception into the applications' memory (zero copy).
-            (options.exec, options.jit.trust) = (Exec::Jit, Trust::Guest);
+            options.jit.trust = Trust::Guest;
         }
         options
     }
