@@ -7,14 +7,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TransportConfig};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use quinn::{Connection, Endpoint, EndpointConfig, TransportConfig};
 use tokio::runtime::{Builder, Runtime};
 use towpath_bench::hosts::{FAR, Hosts, NEAR, wait_until};
 use towpath_bench::world::pin;
 
-use crate::Side;
+use crate::{Side, tls};
 
 /// Bytes of stream data in a full datagram at an MTU of 1500, about.
 pub(crate) const PAYLOAD_BYTES: f64 = 1420.0;
@@ -35,13 +33,11 @@ struct Shared {
 impl Running {
     /// Starts both ends; one sends without end.
     pub(crate) fn start(hosts: &Hosts, side: Side, near_sends: bool) -> anyhow::Result<Running> {
-        let certified = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
-        let certificate = certified.cert.der().clone();
-        let key = PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+        let (mut server, mut config) = tls::configs()?;
         let shared = Arc::<Shared>::default();
         let address = SocketAddr::from((NEAR, PORT));
-        let mut server = ServerConfig::with_single_cert(vec![certificate.clone()], key)?;
         server.transport_config(transport(side));
+        config.transport_config(transport(Side::Offloads));
         let socket = match side {
             Side::Towpath => Some(hosts.stack()?.bind(address)?),
             Side::Offloads | Side::NoSegmentation => None,
@@ -59,7 +55,6 @@ impl Running {
         let far = End { shared: Arc::clone(&shared), sends: !near_sends, cpu: 0 };
         let far = spawn("far", move || {
             far_host.enter()?;
-            let config = client(certificate)?;
             far.run(|| {
                 let mut endpoint = Endpoint::client(SocketAddr::from((FAR, 0)))?;
                 endpoint.set_default_client_config(config);
@@ -155,15 +150,6 @@ fn transport(side: Side) -> Arc<TransportConfig> {
     transport.send_window(64 << 20);
     transport.enable_segmentation_offload(side != Side::NoSegmentation);
     Arc::new(transport)
-}
-
-fn client(certificate: CertificateDer<'static>) -> anyhow::Result<ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate)?;
-    let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-    config.transport_config(transport(Side::Offloads));
-    Ok(config)
 }
 
 const NAME: &str = "towpath.test";

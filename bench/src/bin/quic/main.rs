@@ -9,6 +9,8 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod ends;
+#[path = "../../../../crates/cli/src/demo/quic/tls.rs"]
+mod tls;
 
 use std::time::{Duration, Instant};
 
