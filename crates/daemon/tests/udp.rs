@@ -358,7 +358,7 @@ fn the_built_in_program_is_what_its_source_says() {
 
 #[test]
 fn a_wildcard_is_for_all_addresses_of_its_family() {
-    let scene = Scene::new("wild", CONFIG);
+    let mut scene = Scene::new("wild", CONFIG);
     let (mut socket, mut network) = (scene.open("a", 0), scene.open("b", 0));
     assert_eq!(bind(&socket, "0.0.0.0:53", 1, 0), Ok(53));
     assert_eq!(bind(&socket, "[::]:54", 1, 0), Ok(54));
@@ -373,6 +373,11 @@ fn a_wildcard_is_for_all_addresses_of_its_family() {
     send(&mut network, &frames);
     expect(&mut socket, &[1, 2, 4, 6]);
     wait_for("the frames of others", || scene.passed() == 2);
+    // It stays so with other tables: the running host has no address on this port.
+    let running = State { host: None, ..scene.state.clone() };
+    assert_eq!(scene.live.reconcile(&running).failures, []);
+    send(&mut network, &frames[5..]);
+    expect(&mut socket, &[6]);
 }
 
 #[test]

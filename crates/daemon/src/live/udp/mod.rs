@@ -90,7 +90,21 @@ impl Udp {
     }
 
     pub(super) fn follow_host(&self, is_running: bool, shadows: BTreeMap<u32, String>) {
-        *self.host.write() = HostView { is_running, shadows };
+        let before = std::mem::replace(&mut *self.host.write(), HostView { is_running, shadows });
+        if before.is_running != is_running {
+            for (ifindex, bound) in self.ports.lock().iter_mut() {
+                bound.limit_wildcards(self.is_own_only(*ifindex));
+            }
+        }
+    }
+
+    /// Whether wildcards on a port are only for the host's own addresses: it has some, and the
+    /// tables have routes to them, by which the program knows them. Configured tables have none.
+    fn is_own_only(&self, ifindex: u32) -> bool {
+        let host = self.host.read();
+        let tables = self.tables.current();
+        let has_address = || tables.interface(ifindex).is_some_and(|it| !it.addresses.is_empty());
+        host.is_running && (host.shadows.contains_key(&ifindex) || has_address())
     }
 
     /// The program's link, while the port has bindings.
@@ -120,11 +134,9 @@ impl Udp {
         if !ip.is_unspecified() && (!is_own || route::is_for_many(ip)) {
             return Err(Errno::ADDRNOTAVAIL);
         }
-        let host = self.host.read();
-        let shadow = host.shadows.get(&ifindex).cloned();
+        let shadow = self.host.read().shadows.get(&ifindex).cloned();
         let shadow = shadow.map(|name| Interface { ifindex, name });
-        // Configured tables have no routes to own addresses, by which the program knows them.
-        let own_only = host.is_running && (shadow.is_some() || !own.is_empty());
+        let own_only = self.is_own_only(ifindex);
         Ok(Request { ifindex, claim, address, shadow, own_only })
     }
 
@@ -237,7 +249,7 @@ impl Udp {
 impl Bound {
     fn bind(&mut self, request: &Request) -> Result<u16, Errno> {
         let claim = &request.claim;
-        self.own_only = request.own_only;
+        self.limit_wildcards(request.own_only);
         let (port, reservation) = self.choose(request)?;
         let at = (port, request.address.ip());
         let slot = self.table.add(claim, at, reservation)?;
@@ -270,6 +282,17 @@ impl Bound {
         }
         let random = RandomState::new().hash_one(claim.socket);
         Ok((self.table.free_port(claim, address.ip(), random)?, None))
+    }
+
+    /// Sets whether wildcards are only for the host's own addresses.
+    fn limit_wildcards(&mut self, own_only: bool) {
+        if self.own_only != own_only {
+            self.own_only = own_only;
+            for (at, queue) in self.table.wildcards() {
+                // An entry that is there needs no memory.
+                let _written = self.write(at, queue);
+            }
+        }
     }
 
     fn close(&mut self, socket: u32) {

@@ -3,7 +3,7 @@
 //! An address and port has one owner, a group of sockets on different queues, unless all its owners
 //! share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use towpath_xsk::Errno;
@@ -164,6 +164,16 @@ impl Table {
             let sockets = groups.values().flat_map(|group| group.members.keys());
             sockets.map(|socket| (*socket, SocketAddr::new(*address, *port)))
         })
+    }
+
+    /// Bound wildcards, with each of their queues.
+    pub(super) fn wildcards(&self) -> BTreeSet<(At, u32)> {
+        let wild = self.bindings.iter().filter(|((_, address), _)| address.is_unspecified());
+        let queues = |groups: &BTreeMap<u64, Group>| {
+            let members = groups.values().flat_map(|group| group.members.values().copied());
+            members.collect::<Vec<u32>>()
+        };
+        wild.flat_map(|(at, groups)| queues(groups).into_iter().map(|queue| (*at, queue))).collect()
     }
 
     /// The slots of the sockets on a queue that share an address and port.
