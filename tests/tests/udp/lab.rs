@@ -77,6 +77,9 @@ impl Lab {
         for address in FAR {
             wait_for("answer", || lab.near.run(&format!("ping -c 1 -W 2 {address}")).is_ok());
         }
+        for address in NEAR {
+            wait_for("answer", || lab.far.run(&format!("ping -c 1 -W 2 {address}")).is_ok());
+        }
         Some(lab)
     }
 
@@ -108,9 +111,24 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        let sums = self.live.engine().conservation();
         if !std::thread::panicking() {
-            let sums = self.live.engine().conservation();
-            assert_eq!(sums.missing(), 0, "{sums:?}");
+            return assert_eq!(sums.missing(), 0, "{sums:?}");
+        }
+        // Where something was lost.
+        eprintln!("{sums:?}");
+        for name in ["p0", "stack0"] {
+            let port = self.live.ports().get(name).map(|port| port.id);
+            let slot = port.and_then(|port| self.live.engine().port(port));
+            if let Some(slot) = slot {
+                eprintln!("{name}: {:?} {:?}", slot.opened.device.details(), slot.opened.counters);
+            }
+        }
+        for socket in self.live.xsk().sockets().all() {
+            eprintln!("{:?}", socket.statistics());
+        }
+        for (host, device) in [(&self.far, "far"), (&self.near, "near")] {
+            eprintln!("{}", host.run(&format!("ip -s -s link show {device}")).unwrap_or_default());
         }
     }
 }

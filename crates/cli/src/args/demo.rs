@@ -26,6 +26,14 @@ pub(crate) enum DemoCommand {
     /// over and over, and shows the conservation of frames and the daemon's status. It removes
     /// everything that it created, also after Ctrl-C.
     Live(DemoLiveArgs),
+    /// Transfer a file by QUIC over the kernel's sockets and over Towpath's (needs root)
+    ///
+    /// A veth joins two network namespaces. A file goes from the first host to the second one and
+    /// back, by QUIC (quinn). The first host has the kernel's UDP sockets, the second one has them
+    /// too, and then Towpath's, on a port that a daemon in this process opens. The demo shows the
+    /// rates, and the processor time for each datagram. It fails if a byte arrives changed. It
+    /// removes everything that it created, also after Ctrl-C.
+    Quic,
 }
 
 /// Arguments of `demo live`.

@@ -1,8 +1,10 @@
-//! `demo live`: two real stacks joined through Towpath, with a program replaced under their load.
+//! `demo live`: two real stacks joined through Towpath, with a program replaced under their load;
+//! and the other demonstrations.
 
 mod host;
 mod ipsec;
 mod joint;
+mod quic;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ pub(crate) fn demo(command: &DemoCommand, output: &mut Output) -> Result<(), Cli
     match command {
         DemoCommand::Ipsec => ipsec::ipsec(output),
         DemoCommand::Live(args) => live(args, output),
+        DemoCommand::Quic => quic::quic(output),
     }
 }
 
@@ -45,7 +48,7 @@ struct Pings {
 
 /// Runs the demonstration. Its namespaces and daemon live in this process, and end with it.
 fn live(args: &DemoLiveArgs, output: &mut Output) -> Result<(), CliError> {
-    if let Some(why) = unavailable() {
+    if let Some(why) = unavailable(&["ip", "nsenter", "setpriv"]) {
         return Err(CliError::Daemon(why));
     }
     if !args.object.exists() {
@@ -55,15 +58,20 @@ fn live(args: &DemoLiveArgs, output: &mut Output) -> Result<(), CliError> {
     }
     // Dropped last: ports go before their namespaces.
     let hosts = [Host::new(1)?, Host::new(2)?];
-    let mut joint = Joint::start(output.verbose)?;
+    let joint = Joint::start(output.verbose)?;
     let result = show(&hosts, &joint, args, output);
+    finished(joint, result)?;
+    say(output, "namespaces, taps and the daemon are gone again")
+}
+
+/// Ends the daemon after a demonstration.
+fn finished(mut joint: Joint, result: Result<(), CliError>) -> Result<(), CliError> {
     // The daemon handles signals itself: the failure is a consequence of its end.
     if result.is_err() && joint.was_interrupted() {
         return Err(CliError::Daemon("interrupted: everything was cleaned up".to_owned()));
     }
     joint.end()?;
-    result?;
-    say(output, "namespaces, taps and the daemon are gone again")
+    result
 }
 
 fn show(
@@ -195,13 +203,13 @@ fn say(output: &mut Output, text: &str) -> Result<(), CliError> {
     output.flush()
 }
 
-/// Reason why the demonstration cannot run on this machine, with a hint.
-fn unavailable() -> Option<String> {
+/// Reason why a demonstration with these tools cannot run on this machine, with a hint.
+fn unavailable(tools: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         let why = "network namespaces and taps need root: run it with sudo";
         return Some(format!("{why}, or `make demo`, which needs no privileges"));
     }
-    if let Some(tool) = ["ip", "nsenter", "setpriv"].into_iter().find(|it| !is_there(it)) {
+    if let Some(tool) = tools.iter().find(|it| !is_there(it)) {
         return Some(format!("{tool} is missing: scripts/install-deps.sh net"));
     }
     let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");

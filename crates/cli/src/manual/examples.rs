@@ -1,7 +1,7 @@
 //! Examples of every command, for the manual pages. Tests parse each of them.
 
 /// Each example: the command without `towpath`, a description, and the words of the command line.
-pub(super) const EXAMPLES: [(&str, &str, &str); 88] = [
+pub(super) const EXAMPLES: [(&str, &str, &str); 89] = [
     (
         "run",
         "Run a program over a capture, and write the surviving frames to another one",
@@ -165,6 +165,7 @@ pub(super) const EXAMPLES: [(&str, &str, &str); 88] = [
     ("exec up", "Run the daemon for a test of ten seconds", "exec up -c towpath.toml --for 10s"),
     ("demo ipsec", "Send packets through an IPsec tunnel in memory", "demo ipsec"),
     ("demo live", "Connect two hosts through a program (root)", "demo live filter.o --for 3s"),
+    ("demo quic", "Transfer a file by QUIC between two hosts (root)", "demo quic"),
     ("inspect", "Show programs, maps and globals of an object", "inspect filter.o"),
     ("completions", "Print the completion script for bash", "completions bash"),
     ("man", "Write a page for each command, for a package", "man --dir man1"),
@@ -190,5 +191,10 @@ pub(super) const VARIABLES: [(&[&str], &str, &str); 6] = [
         "Directory for jit-PID.dump, from which perf inject takes the instructions of programs.",
     ),
     (&["completions"], "COMPLETE", "Set by the completion scripts to request completions."),
-    (&["demo live"], "PATH", "Directories with ip, ping, nsenter, setpriv and iperf3."),
+    (
+        &["demo live", "demo quic"],
+        "PATH",
+        "Directories with ip, nsenter and setpriv; for demo live also ping and iperf3, for demo \
+         quic ethtool.",
+    ),
 ];

@@ -1,6 +1,7 @@
 //! `demo live`, of which docs/cli.md tells: real stacks, joined.
 
 mod ipsec;
+mod quic;
 
 use std::path::Path;
 use std::process::Stdio;
