@@ -3,7 +3,9 @@
 //! The far host, with the kernel's stack, keeps to the first core. The near host's application keeps
 //! to the second, and uses Towpath's sockets or the kernel's; the sides take turns. The figure is
 //! processor time of the near side for each datagram: the application, Towpath's worker, and
-//! softirqs of the whole machine.
+//! softirqs of the whole machine, among them those of the far host.
+//!
+//! The far host floods the near one with frames that its kernel makes; a receiver may lose some.
 //!
 //! The kernel's sockets are used as well as they can be: `recvmmsg` with generic receive offload,
 //! `sendmmsg`, and `sendmsg` with segmentation offload. Needs root and `scripts/install-deps.sh net`.
@@ -71,15 +73,11 @@ impl Counted {
     }
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 4] = [
     Case::new("receive 1400 B", false, 1400, Link::CutAndGro, Side::KernelOffload),
-    Case::new("receive 1400 B, passed whole", false, 1400, Link::Whole, Side::KernelOffload),
-    Case::new("receive 64 B", false, 64, Link::Cut, Side::Kernel),
-    Case::new("receive 64 B, put together", false, 64, Link::CutAndGro, Side::KernelOffload),
+    Case::new("receive 64 B", false, 64, Link::CutAndGro, Side::KernelOffload),
     Case::new("send 1400 B, sendmmsg", true, 1400, Link::Cut, Side::Kernel),
-    Case::new("send 1400 B, GSO cut", true, 1400, Link::Cut, Side::KernelOffload),
-    Case::new("send 1400 B, GSO whole", true, 1400, Link::Whole, Side::KernelOffload),
-    Case::new("send 64 B, sendmmsg", true, 64, Link::Cut, Side::Kernel),
+    Case::new("send 1400 B, GSO", true, 1400, Link::Cut, Side::KernelOffload),
 ];
 
 impl Case {

@@ -76,9 +76,9 @@ fn tell(seen: &Seen, output: &mut Output) -> Result<(), CliError> {
     output.line("")?;
     let build = if cfg!(debug_assertions) { " (debug build)" } else { "" };
     for line in [
-        &format!("Rates are in Gbit/s{build}. \"A datagram\" is the processor time for each of"),
-        "them: of both ends, of the kernel on their behalf, and of the daemon. All",
-        "bytes arrived as they were sent.",
+        &format!("Rates are in Gbit/s{build}. \"A datagram\" is the processor time of each:"),
+        "of both ends, of the kernel on their behalf, and of the daemon. All bytes",
+        "arrived as they were sent.",
         "The sender's kernel cuts large packets, as for most network cards. Through a",
         "veth they can pass uncut, as in the last row, but on no wire.",
         "",
