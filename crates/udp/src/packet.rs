@@ -19,8 +19,8 @@ pub enum Refusal {
 ///
 /// # Errors
 ///
-/// Fails for frames with VLAN tags and packets with IPv6 extension headers as well: the daemon leaves
-/// them to the host.
+/// Fails for frames with VLAN tags and packets with IPv6 extension headers as well: the daemon
+/// leaves them to the host.
 #[inline]
 pub fn parse(frame: &[u8], queue: u32) -> Result<RxDatagram<'_>, Refusal> {
     let (header, packet) = frame.split_first_chunk::<14>().ok_or(Refusal::Malformed)?;

@@ -1,8 +1,8 @@
 //! Ways to destinations, asked of the daemon.
 //!
-//! A thread asks, so that no sender waits: at once for a new destination, again while the next hop's
-//! Ethernet address is unknown, and every second while the destination is in use. Senders keep the
-//! [`Entry`] of each destination and look at its version.
+//! A thread asks, so that no sender waits: at once for a new destination, again while the next
+//! hop's Ethernet address is unknown, and every second while the destination is in use. Senders
+//! keep the [`Entry`] of each destination and look at its version.
 
 use std::io;
 use std::net::IpAddr;

@@ -67,8 +67,8 @@ impl UdpSocket {
     /// # Errors
     ///
     /// The error is that of the first datagram: `EAGAIN` if there is no room ([`arm_send`]),
-    /// `EMSGSIZE` if it is larger than the path's MTU, `ENETUNREACH` or `EHOSTUNREACH` if there is no
-    /// way to its destination, `EINVAL` for port 0, for segments of 0 bytes and for more than 64
+    /// `EMSGSIZE` if it is larger than the path's MTU, `ENETUNREACH` or `EHOSTUNREACH` if there is
+    /// no way to its destination, `EINVAL` for port 0, for segments of 0 bytes and for more than 64
     /// of them, `EAFNOSUPPORT` for a destination of the other family, and `ENETDOWN` or `EPIPE` if
     /// the daemon is gone.
     ///

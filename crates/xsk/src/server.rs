@@ -375,11 +375,11 @@ fn descriptors() -> (u64, u64) {
     (limit, (limit / 2).min(DESCRIPTORS_LEFT))
 }
 
-/// Whether a new descriptor is one of the last: it is the lowest free number, so all below it are
-/// in use.
+/// Whether a new descriptor is one of the last of all: it is the lowest free number, so all below
+/// it are in use, by whatever part of the process.
 fn is_among_last(stream: &OwnedFd) -> bool {
     let (limit, others) = descriptors();
-    u64::try_from(stream.as_raw_fd()).is_ok_and(|number| number >= limit - others)
+    u64::try_from(stream.as_raw_fd()).is_ok_and(|number| number >= limit - others / 4)
 }
 
 /// Largest number of sockets: each needs descriptors, of which some are left for the rest of the

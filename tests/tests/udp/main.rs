@@ -1,7 +1,7 @@
 //! UDP sockets of Towpath on one host, sockets of the kernel on the other.
 //!
-//! Each test has two network namespaces that a veth joins. At the near end is an `afxdp` port with a
-//! shadow; the far end is the kernel's. Needs root, `ip`, `ethtool`, `ping`, `nsenter` and
+//! Each test has two network namespaces that a veth joins. At the near end is an `afxdp` port with
+//! a shadow; the far end is the kernel's. Needs root, `ip`, `ethtool`, `ping`, `nsenter` and
 //! `setpriv` (`scripts/install-deps.sh net`); without them each test says "skipped: why".
 //!
 //! `TOWPATH_UDP_DATAGRAMS` is the number of random datagrams of each family and direction, and

@@ -1,5 +1,5 @@
-//! `bench/quic`: QUIC by quinn over Towpath's UDP sockets beside quinn over the kernel's, between two
-//! hosts joined by a veth.
+//! `bench/quic`: QUIC by quinn over Towpath's UDP sockets beside quinn over the kernel's, between
+//! two hosts joined by a veth.
 //!
 //! The far host is quinn over the kernel in every case, on the first core; the near host is on the
 //! second, with Towpath's worker if it has one. One connection moves bytes in one direction. The

@@ -1,14 +1,15 @@
 //! `bench/udp`: UDP sockets of Towpath beside those of the kernel, over a veth.
 //!
-//! The far host, with the kernel's stack, keeps to the first core. The near host's application keeps
-//! to the second, and uses Towpath's sockets or the kernel's; the sides take turns. The figure is
-//! processor time of the near side for each datagram: the application, Towpath's worker, and
-//! softirqs of the whole machine, among them those of the far host.
+//! The far host, with the kernel's stack, keeps to the first core. The near host's application
+//! keeps to the second, and uses Towpath's sockets or the kernel's; the sides take turns. The
+//! figure is processor time of the near side for each datagram: the application, Towpath's worker,
+//! and softirqs of the whole machine, among them those of the far host.
 //!
 //! The far host floods the near one with frames that its kernel makes; a receiver may lose some.
 //!
 //! The kernel's sockets are used as well as they can be: `recvmmsg` with generic receive offload,
-//! `sendmmsg`, and `sendmsg` with segmentation offload. Needs root and `scripts/install-deps.sh net`.
+//! `sendmmsg`, and `sendmsg` with segmentation offload. Needs root and `scripts/install-deps.sh
+//! net`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -146,8 +147,8 @@ fn print_side(name: &str, rounds: &[Counted]) -> f64 {
     total
 }
 
-/// Counts what happens in a window after a while to settle. `count` gives the number of datagrams so
-/// far; the thread named `near` is the application.
+/// Counts what happens in a window after a while to settle. `count` gives the number of datagrams
+/// so far; the thread named `near` is the application.
 pub(crate) fn count(
     window: Duration,
     count: impl Fn() -> anyhow::Result<u64>,

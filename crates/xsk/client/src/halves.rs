@@ -155,8 +155,8 @@ impl Sender {
         self.free.len().min(self.tx.free(wanted) as usize)
     }
 
-    /// Queues a packet of `len` bytes, which `write` writes in place; returns whether there was room
-    /// for it. [`Sender::submit`] sends it.
+    /// Queues a packet of `len` bytes, which `write` writes in place; returns whether there was
+    /// room for it. [`Sender::submit`] sends it.
     #[inline]
     pub fn queue(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if len > CHUNK_BYTES as usize || self.room(1) == 0 {
@@ -185,8 +185,8 @@ impl Sender {
         }
     }
 
-    /// Asks to be woken when queued packets have left; returns whether the caller may sleep: there is
-    /// no room for `wanted` packets yet.
+    /// Asks to be woken when queued packets have left; returns whether the caller may sleep: there
+    /// is no room for `wanted` packets yet.
     pub fn arm(&mut self, wanted: usize) -> bool {
         self.completion.arm();
         self.room(wanted) < wanted
