@@ -92,6 +92,16 @@ SECTIONS = [
         " their headers.",
     ),
     (
+        "udp",
+        "UDP sockets of applications",
+        "Peer: the kernel's UDP sockets, used in batches.",
+    ),
+    (
+        "quic",
+        "QUIC over UDP sockets",
+        "Peer: quinn over the kernel's sockets.",
+    ),
+    (
         "veth",
         "Ports over an interface",
         "Peers: the kernel's native and generic XDP, and DPDK's testpmd, on one veth.",
