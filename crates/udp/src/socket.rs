@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::bindings::Bound;
+use crate::bindings::{Bound, Signal};
 use crate::datagram::{RxDatagram, TxDatagram};
 use crate::stack::{Blocked, UdpStack};
 
@@ -114,18 +114,13 @@ impl UdpSocket {
     }
 
     /// Waits until a datagram is there, at most for a time; returns whether one is, as far as is
-    /// known.
+    /// known: one that no socket of the stack has read yet may be for another of them.
     ///
     /// # Errors
     ///
     /// Fails with [`io::ErrorKind::NotConnected`] if the port or the daemon is gone.
     pub fn wait_recv(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.bound.receives.silence();
-        if !self.arm_recv() {
-            return Ok(true);
-        }
-        self.sleep(&self.recv_descriptors(), timeout)?;
-        Ok(!self.arm_recv())
+        self.wait(&self.bound.receives, || self.arm_recv(), &self.recv_descriptors(), timeout)
     }
 
     /// Waits until there is room for the datagrams of the last [`UdpSocket::send_batch`] that
@@ -135,13 +130,7 @@ impl UdpSocket {
     ///
     /// As [`UdpSocket::wait_recv`].
     pub fn wait_send(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.bound.sends.silence();
-        if !self.arm_send() {
-            return Ok(true);
-        }
-        self.sleep(&self.send_descriptors(), timeout)?;
-        self.stack.inner().pass_on_wakeups(&self.bound);
-        Ok(!self.arm_send())
+        self.wait(&self.bound.sends, || self.arm_send(), &self.send_descriptors(), timeout)
     }
 
     /// Whether the port or the daemon is gone: no datagram will arrive or leave any more.
@@ -153,6 +142,29 @@ impl UdpSocket {
     /// known.
     pub fn max_payload(&self, destination: SocketAddr) -> Option<usize> {
         self.stack.inner().max_payload(destination)
+    }
+
+    fn wait(
+        &self,
+        signal: &Signal,
+        arm: impl Fn() -> bool,
+        descriptors: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
+        let end = timeout.and_then(|time| Instant::now().checked_add(time));
+        loop {
+            signal.silence();
+            if !arm() {
+                return Ok(true);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            self.sleep(descriptors, left)?;
+            // The wake-up may be for another socket, or an old one.
+            self.stack.inner().pass_on_wakeups(&self.bound);
+            if left == Some(Duration::ZERO) {
+                return Ok(!arm());
+            }
+        }
     }
 
     fn sleep(&self, descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
