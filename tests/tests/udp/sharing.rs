@@ -74,6 +74,8 @@ fn a_victim() {
     let options = Options { path: PathBuf::from(path), ..Options::new("p0") };
     let stack = UdpStack::open(&options).unwrap();
     let socket = stack.bind(at(NEAR[0], 6503)).unwrap();
+    // Of what is sent before, the first is forgotten.
+    wait_for("way", || socket.max_payload(at(FAR[0], 6501)).is_some());
     send_all(&socket, &[TxDatagram::new(b"ready", at(FAR[0], 6501))]);
     // Its datagrams are never received, and it never stops to send.
     let full = TxDatagram { segment_size: Some(1), ..TxDatagram::new(&[0; 64], at(FAR[0], 9)) };
