@@ -96,7 +96,7 @@ impl UdpSocket {
     /// [`send_batch`]: UdpSocket::send_batch
     pub fn arm_send(&self) -> bool {
         self.bound.sends.arm();
-        self.stack.inner().arm_sending(*self.blocked.lock())
+        self.stack.inner().arm_sending(&self.bound, *self.blocked.lock())
     }
 
     /// Descriptors of which one becomes readable when datagrams arrive, after
@@ -158,9 +158,8 @@ impl UdpSocket {
                 return Ok(true);
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            self.sleep(descriptors, left)?;
             // The wake-up may be for another socket, or an old one.
-            self.stack.inner().pass_on_wakeups(&self.bound);
+            self.sleep(descriptors, left)?;
             if left == Some(Duration::ZERO) {
                 return Ok(!arm());
             }

@@ -16,7 +16,7 @@ use towpath_xsk_client::protocol::UDP_REUSEPORT;
 use towpath_xsk_client::{Connection, default_path, halves};
 
 pub(crate) use crate::bindings::Number;
-use crate::bindings::{Bindings, Bound};
+use crate::bindings::{Bindings, Bound, Signal};
 use crate::datagram::{RxDatagram, TxDatagram};
 use crate::queue::{Flow, Owner, Queue, Receiving, Sending, Sent};
 use crate::routes::{Entry, Routes, Waiting, Way};
@@ -251,7 +251,7 @@ impl Inner {
 
     /// Asks for wake-ups when datagrams arrive; returns whether none has arrived for this socket.
     pub(crate) fn arm_receiving(&self, bound: &Bound) -> bool {
-        self.pass_on_wakeups(bound);
+        self.pass_on_wakeups(&bound.receives);
         let mut is_empty = true;
         for queue in &self.queues {
             is_empty &= queue.receiving.lock().arm(bound.number);
@@ -260,14 +260,16 @@ impl Inner {
     }
 
     /// Asks for a wake-up when there is room; returns whether there is none yet.
-    pub(crate) fn arm_sending(&self, blocked: Blocked) -> bool {
+    pub(crate) fn arm_sending(&self, bound: &Bound, blocked: Blocked) -> bool {
+        self.pass_on_wakeups(&bound.sends);
         let queue = self.queues.get(blocked.queue);
         queue.is_some_and(|queue| queue.sending.lock().sender.arm(blocked.count))
     }
 
     /// Takes the messages from the queues' descriptors, which all sockets share, and wakes all
-    /// other sleepers that they may have been for.
-    pub(crate) fn pass_on_wakeups(&self, bound: &Bound) {
+    /// sleepers that they may have been for but the caller, which looks for work itself: also the
+    /// other direction of the same socket.
+    fn pass_on_wakeups(&self, caller: &Signal) {
         let mut was_rung = false;
         for connection in &self.connections {
             while let Ok((_, 1..)) = recv(connection.bell(), &mut [0; 8][..], RecvFlags::DONTWAIT) {
@@ -275,12 +277,9 @@ impl Inner {
             }
         }
         if was_rung {
-            for other in self.bindings.read().all() {
-                other.sends.ring();
-                if other.number != bound.number {
-                    other.receives.ring();
-                }
-            }
+            let bindings = self.bindings.read();
+            let signals = bindings.all().flat_map(|bound| [&bound.receives, &bound.sends]);
+            signals.filter(|signal| !std::ptr::eq(*signal, caller)).for_each(Signal::ring);
         }
     }
 

@@ -74,6 +74,35 @@ fn wake_ups_for_others_do_not_end_a_wait() {
 }
 
 #[test]
+fn a_socket_that_waits_for_room_still_wakes_its_receiver() {
+    let Some(lab) = Lab::acquainted("") else { return };
+    let small = Options { entries: 64, chunks: 128, ..lab.options() };
+    let stack = UdpStack::open(&small).unwrap();
+    let socket = stack.bind(at(NEAR[0], 6720)).unwrap();
+    let there = lab.kernel(&at(FAR[0], 0).to_string());
+    find_way(&socket, &there, FAR[0]);
+    let (rounds, received) = (number("TOWPATH_UDP_ROUNDS", 3000), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while received.load(Ordering::Acquire) < rounds {
+                assert!(socket.wait_recv(Some(PATIENCE)).unwrap(), "not woken");
+                let count = socket.recv_batch(64, |it| assert_eq!(it.payload, b"wake up"));
+                received.fetch_add(count, Ordering::Release);
+            }
+        });
+        scope.spawn(|| {
+            while received.load(Ordering::Acquire) < rounds {
+                fill(&socket, &there, 10);
+            }
+        });
+        for round in 0..rounds {
+            there.send_to(b"wake up", socket.local_addr());
+            wait_for("datagram", || received.load(Ordering::Acquire) > round);
+        }
+    });
+}
+
+#[test]
 fn who_waits_for_room_is_woken() {
     let Some(lab) = Lab::acquainted("") else { return };
     let small = Options { entries: 64, chunks: 128, ..lab.options() };
