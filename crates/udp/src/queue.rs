@@ -243,14 +243,14 @@ impl Sending {
     /// Makes the headers of a flow.
     #[cold]
     fn learn(&mut self, flow: &Flow, entry: impl FnOnce(IpAddr) -> Arc<Entry>) -> Result<(), Sent> {
-        let known = self.headers.remove(flow).map(|known| known.entry);
-        let entry = known.unwrap_or_else(|| entry(flow.destination.ip()));
-        let route = match entry.way() {
+        // The entry of old headers may be one that is no longer kept up to date.
+        self.headers.remove(flow);
+        let entry = entry(flow.destination.ip());
+        let (route, version) = match entry.way() {
             (Way::Open(route), version) => (route, version),
             (Way::Unresolved, _) => return Err(Sent::Unresolved(entry)),
             (Way::Closed(errno), _) => return Err(Sent::Never(errno)),
         };
-        let (route, version) = route;
         let source = flow.source.unwrap_or(route.source);
         if source.is_ipv4() != flow.destination.is_ipv4() {
             return Err(Sent::Never(EAFNOSUPPORT));

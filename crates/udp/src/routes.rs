@@ -153,7 +153,8 @@ impl Entry {
         }
     }
 
-    /// Whether the entry is due; `None` if nobody uses it any more.
+    /// Whether the entry is due; `None` if nobody uses it any more. Then the caller forgets it, and
+    /// a sender that still has it asks for a new one.
     fn is_due(&self, now: Instant) -> Option<bool> {
         let mut state = self.state.lock();
         if state.due > now {
@@ -161,7 +162,11 @@ impl Entry {
         }
         let is_used = self.is_used.swap(false, Ordering::Relaxed) || !state.waiting.is_empty();
         state.unused = if is_used { 0 } else { state.unused + 1 };
-        (state.unused < UNUSED_MAX).then_some(true)
+        if state.unused >= UNUSED_MAX {
+            self.version.fetch_add(1, Ordering::Release);
+            return None;
+        }
+        Some(true)
     }
 }
 
@@ -338,6 +343,22 @@ mod tests {
         let moved = Route { next_hop_mac: [6; 6], ..route() };
         entry.answer(Ok(moved));
         assert_eq!(entry.way(), (Way::Open(moved), 2));
+    }
+
+    #[test]
+    fn headers_of_a_destination_that_was_forgotten_are_old() {
+        let entry = Entry::new([10, 0, 0, 2].into());
+        entry.answer(Ok(route()));
+        let version = entry.touch();
+        let later = |seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        assert_eq!(entry.is_due(later(2)), Some(true), "it was used");
+        for _ in 1..super::UNUSED_MAX {
+            assert_eq!(entry.is_due(later(2)), Some(true));
+        }
+        assert_eq!(entry.touch(), version);
+        entry.is_used.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(entry.is_due(later(2)), None);
+        assert_ne!(entry.touch(), version);
     }
 
     #[test]
