@@ -13,6 +13,8 @@ use towpath_kernel::Namespace;
 use towpath_udp::{Options, UdpStack};
 use towpath_xsk::Server;
 
+use crate::world::received_in;
+
 /// The address of the near host.
 pub const NEAR: [u8; 4] = [10, 77, 0, 2];
 /// The address of the far host.
@@ -122,10 +124,7 @@ impl Hosts {
 
     /// Frames that the far host received.
     pub fn far_received(&self) -> anyhow::Result<u64> {
-        let table = self.far.run("cat /proc/net/dev")?;
-        let line = table.lines().find_map(|line| line.trim_start().strip_prefix("far:"));
-        let packets = line.and_then(|line| line.split_whitespace().nth(1));
-        Ok(packets.context("the far host has no counters")?.parse()?)
+        received_in(&self.far.run("cat /proc/net/dev")?, "far")
     }
 }
 
@@ -139,12 +138,17 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result
     Ok(())
 }
 
-/// Whether the commands that hosts need are there.
-pub fn has_commands() -> bool {
-    ["ip", "ethtool", "ping"].iter().all(|name| {
+/// The reason why hosts cannot be made on this machine.
+pub fn unavailable() -> Option<String> {
+    if let Err(why) = towpath_kernel::Kernel::open() {
+        return Some(why.to_string());
+    }
+    let is_missing = |name: &&str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {name}")]).output();
-        found.is_ok_and(|found| found.status.success())
-    })
+        !found.is_ok_and(|found| found.status.success())
+    };
+    let missing = ["ip", "ethtool", "ping"].into_iter().find(is_missing);
+    missing.map(|name| format!("{name} is missing: scripts/install-deps.sh net"))
 }
 
 const CONFIG: &str = r#"

@@ -49,9 +49,9 @@ pub fn received(engine: &Engine, port: PortId) -> u64 {
 /// window. Time that the scheduler gives to other processes does not count.
 pub fn ns_per_frame(engine: &Engine, ports: &[PortId], window: Duration) -> anyhow::Result<f64> {
     let frames = || ports.iter().map(|&port| received(engine, port)).sum::<u64>();
-    let (start, before) = (workers_cpu_ns()?, frames());
+    let (start, before) = (own_threads_cpu_ns(WORKERS)?, frames());
     std::thread::sleep(window);
-    let (end, after) = (workers_cpu_ns()?, frames());
+    let (end, after) = (own_threads_cpu_ns(WORKERS)?, frames());
     Ok((end - start) as f64 / (after - before).max(1) as f64)
 }
 
@@ -70,10 +70,8 @@ pub fn own_threads_cpu_ns(name: &str) -> anyhow::Result<u64> {
     threads_cpu_ns("/proc/self/task", name)
 }
 
-/// Processor time of all of this process's workers, in nanoseconds.
-fn workers_cpu_ns() -> anyhow::Result<u64> {
-    threads_cpu_ns("/proc/self/task", "worker-")
-}
+/// Beginning of the names of an engine's workers.
+pub const WORKERS: &str = "worker-";
 
 /// Processor time of threads of a process (`/proc/PID/task`) whose names begin so, in nanoseconds.
 fn threads_cpu_ns(tasks: &str, name: &str) -> anyhow::Result<u64> {

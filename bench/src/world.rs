@@ -116,7 +116,11 @@ pub fn rate(window: Duration, number: impl Fn() -> anyhow::Result<u64>) -> anyho
 
 /// Frames that an interface received, its programs' included.
 pub fn received(interface: &str) -> anyhow::Result<u64> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    received_in(&std::fs::read_to_string("/proc/thread-self/net/dev")?, interface)
+}
+
+/// Frames that an interface received, in a table of `/proc/net/dev`.
+pub(crate) fn received_in(table: &str, interface: &str) -> anyhow::Result<u64> {
     let prefix = format!("{interface}:");
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&prefix));
     let packets = line.and_then(|line| line.split_whitespace().nth(1));

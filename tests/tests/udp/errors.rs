@@ -1,4 +1,4 @@
-//! What cannot be sent or bound, and why.
+//! Errors of sending and of binding.
 
 use std::net::UdpSocket;
 

@@ -88,7 +88,7 @@ fn spawn(
     Ok(std::thread::Builder::new().name(name.to_owned()).spawn(run)?)
 }
 
-/// One end of the connection.
+/// An end of the connection: the direction of its bytes, and the core of its thread.
 struct End {
     shared: Arc<Shared>,
     sends: bool,

@@ -15,8 +15,8 @@ mod tls;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use towpath_bench::hosts::{Hosts, Link, has_commands};
-use towpath_bench::{median, own_threads_cpu_ns, softirq_ns};
+use towpath_bench::hosts::{Hosts, Link, unavailable};
+use towpath_bench::{WORKERS, median, own_threads_cpu_ns, softirq_ns};
 
 /// Options.
 #[derive(Debug, Parser)]
@@ -42,12 +42,12 @@ enum Side {
     NoSegmentation,
 }
 
-/// One group of lines of the table.
+/// A transfer to measure, and the sockets that take turns in it.
 struct Case {
     name: &'static str,
     near_sends: bool,
     link: Link,
-    /// What the near host has instead of Towpath, in turn with it.
+    /// The near host's sockets that take turns with Towpath's.
     others: &'static [Side],
 }
 
@@ -78,7 +78,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// What one measurement counted.
+/// Result of one measurement.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     gbits: f64,
@@ -89,12 +89,8 @@ struct Counted {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    if let Err(why) = towpath_kernel::Kernel::open() {
+    if let Some(why) = unavailable() {
         println!("skipped: {why}");
-        return Ok(());
-    }
-    if !has_commands() {
-        println!("skipped: no ip, ethtool or ping");
         return Ok(());
     }
     println!(
@@ -155,7 +151,7 @@ fn measure(case: &Case, side: Side, window: Duration) -> anyhow::Result<Counted>
     std::thread::sleep(Duration::from_millis(300));
     let cpu = || -> anyhow::Result<[u64; 4]> {
         let of = own_threads_cpu_ns;
-        Ok([of("far")?, of("near")?, of("worker-")?, softirq_ns()?])
+        Ok([of("far")?, of("near")?, of(WORKERS)?, softirq_ns()?])
     };
     let (start, cpu_before, before) = (Instant::now(), cpu()?, running.received());
     std::thread::sleep(window);

@@ -20,8 +20,8 @@ mod sending;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use towpath_bench::hosts::{Hosts, Link, has_commands};
-use towpath_bench::{median, own_threads_cpu_ns, softirq_ns};
+use towpath_bench::hosts::{Hosts, Link, unavailable};
+use towpath_bench::{WORKERS, median, own_threads_cpu_ns, softirq_ns};
 
 /// Options.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ pub(crate) enum Side {
     KernelOffload,
 }
 
-/// One line of the table.
+/// A comparison of Towpath's sockets with one use of the kernel's.
 struct Case {
     name: &'static str,
     is_sending: bool,
@@ -58,7 +58,7 @@ struct Case {
     kernel: Side,
 }
 
-/// What one measurement counted.
+/// Result of one measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted {
     /// Nanoseconds of processor time a datagram of the application, of Towpath's worker and of
@@ -106,12 +106,8 @@ impl Case {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    if let Err(why) = towpath_kernel::Kernel::open() {
+    if let Some(why) = unavailable() {
         println!("skipped: {why}");
-        return Ok(());
-    }
-    if !has_commands() {
-        println!("skipped: no ip, ethtool or ping");
         return Ok(());
     }
     println!(
@@ -155,7 +151,7 @@ pub(crate) fn count(
 ) -> anyhow::Result<Counted> {
     std::thread::sleep(Duration::from_millis(200));
     let cpu = || -> anyhow::Result<[u64; 3]> {
-        Ok([own_threads_cpu_ns("near")?, own_threads_cpu_ns("worker-")?, softirq_ns()?])
+        Ok([own_threads_cpu_ns("near")?, own_threads_cpu_ns(WORKERS)?, softirq_ns()?])
     };
     let (start, cpu_before, before) = (Instant::now(), cpu()?, count()?);
     std::thread::sleep(window);

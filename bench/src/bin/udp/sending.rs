@@ -39,7 +39,7 @@ pub(crate) fn measure(
             _ => near.with_sendmmsg(&socket),
         })?
     };
-    // What is lost on the way does not count.
+    // Datagrams that are lost on the way do not count.
     let counted = count(window, || hosts.far_received());
     stop.store(true, Ordering::Relaxed);
     sender.join().map_err(|_panicked| anyhow::anyhow!("a thread panicked"))??;

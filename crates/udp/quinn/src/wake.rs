@@ -111,7 +111,7 @@ impl UdpPoller for Writable {
             let (socket, notify) = (Arc::clone(&this.socket), Arc::clone(&this.notify));
             Box::pin(async move {
                 loop {
-                    // Whoever notifies from here on is heard.
+                    // Notifications from here on are not missed.
                     let notified = notify.notified();
                     tokio::pin!(notified);
                     notified.as_mut().enable();

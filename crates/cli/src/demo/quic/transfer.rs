@@ -21,7 +21,7 @@ pub(super) enum Near {
     Towpath(TowpathSocket),
 }
 
-/// One direction.
+/// Rate and cost of a transfer in one direction.
 #[derive(Debug, Serialize)]
 pub(super) struct Rate {
     pub(super) bits_per_second: f64,

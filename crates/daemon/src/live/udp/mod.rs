@@ -39,7 +39,7 @@ pub(super) struct Udp {
     resolver: OnceLock<Option<Resolver>>,
 }
 
-/// What is known about the running host.
+/// The parts of the running host's state on which bindings depend.
 #[derive(Debug, Default)]
 struct HostView {
     /// Whether the tables are its own, not configured ones.

@@ -149,7 +149,7 @@ impl Table {
         Some(slot as u16)
     }
 
-    /// What a socket has bound.
+    /// All addresses and ports that a socket has bound.
     pub(super) fn bound(&self, socket: u32) -> Vec<At> {
         let has = |groups: &BTreeMap<u64, Group>| {
             groups.values().any(|group| group.members.contains_key(&socket))
