@@ -23,6 +23,13 @@
 
 // The wildcard is for the host's own addresses: what the host forwards is not for the socket.
 #define BINDING_OWN_ONLY 1
+// Sockets of the binding have server IDs.
+#define BINDING_QUIC 2
+
+#define SERVERS_MAX 4096
+// Length of connection IDs with a server ID, in bytes: QUIC-LB's first octet, the server ID, and a
+// nonce of five.
+#define CONNECTION_ID_BYTES 8
 
 struct binding_key {
     struct in6_addr address; // IPv4 addresses are mapped; the wildcards of both families are zero
@@ -32,12 +39,20 @@ struct binding_key {
 };
 _Static_assert(sizeof(struct binding_key) == 24, "a map key has no padding");
 
-// Sockets that share a binding: each flow has one of them.
+// Sockets that share a binding: each flow has one of them. Sockets that take no new connections are
+// not among them; the count may be zero.
 struct binding {
     __u16 count;
     __u16 flags;
     __u16 slots[MEMBERS_MAX];
 };
+
+struct server_key {
+    struct binding_key binding;
+    __u8 prefix[3]; // the first octet and the server ID of connection IDs
+    __u8 zero;
+};
+_Static_assert(sizeof(struct server_key) == 28, "a map key has no padding");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -45,6 +60,13 @@ struct {
     __type(key, struct binding_key);
     __type(value, struct binding);
 } bindings SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, SERVERS_MAX);
+    __type(key, struct server_key);
+    __type(value, __u32);
+} servers SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -102,23 +124,106 @@ static __always_inline bool is_for_host(struct xdp_md *ctx, const struct flow *f
            result == BPF_FIB_LKUP_RET_FWD_DISABLED;
 }
 
-static __always_inline struct binding *find_binding(struct xdp_md *ctx, const struct flow *flow)
+// The binding for a flow, and its key.
+static __always_inline struct binding *find_binding(struct xdp_md *ctx, const struct flow *flow,
+                                                    struct binding_key *key)
 {
-    struct binding_key key = {
-        .address = flow->dest,
-        .port = flow->dest_port,
-        .family = flow->family,
-        .queue = ctx->rx_queue_index,
-    };
-    struct binding *binding = bpf_map_lookup_elem(&bindings, &key);
+    struct binding *binding;
 
+    key->address = flow->dest;
+    key->port = flow->dest_port;
+    key->family = flow->family;
+    key->queue = ctx->rx_queue_index;
+    binding = bpf_map_lookup_elem(&bindings, key);
     if (binding)
         return binding;
-    __builtin_memset(&key.address, 0, sizeof(key.address));
-    binding = bpf_map_lookup_elem(&bindings, &key);
+    __builtin_memset(&key->address, 0, sizeof(key->address));
+    binding = bpf_map_lookup_elem(&bindings, key);
     if (binding && binding->flags & BINDING_OWN_ONLY && !is_for_host(ctx, flow))
         return NULL;
     return binding;
+}
+
+// A QUIC packet's destination connection ID, as far as delivery depends on it.
+struct connection_id {
+    __u8 bytes[CONNECTION_ID_BYTES]; // its first bytes
+    bool is_chosen;                  // a client may have chosen it: it does in long headers
+    bool may_name;                   // it may have a server ID
+};
+
+// Whether a datagram begins with a connection ID of at least CONNECTION_ID_BYTES bytes. Those of
+// clients' first packets do (RFC 9000, section 7.2).
+static __always_inline bool take_connection_id(struct cursor *cursor, struct connection_id *id)
+{
+    struct long_header {
+        __be32 version;
+        __u8 id_bytes;
+    } __attribute__((packed)) *header;
+    __u8 *first = TAKE(cursor, __u8);
+    struct bytes {
+        __u8 of[CONNECTION_ID_BYTES];
+    } *bytes;
+
+    if (!first)
+        return false;
+    id->is_chosen = *first & 0x80;
+    id->may_name = true;
+    if (id->is_chosen) {
+        header = TAKE(cursor, struct long_header);
+        if (!header || header->id_bytes < CONNECTION_ID_BYTES)
+            return false;
+        id->may_name = header->id_bytes == CONNECTION_ID_BYTES;
+    }
+    bytes = TAKE(cursor, struct bytes);
+    if (!bytes)
+        return false;
+    __builtin_memcpy(id->bytes, bytes->of, sizeof(id->bytes));
+    return true;
+}
+
+// The slot of the server that a connection ID names.
+static __always_inline __u32 *find_server(const struct binding_key *binding,
+                                          const struct connection_id *id)
+{
+    struct server_key key = {
+        .binding = *binding,
+        .prefix = {id->bytes[0], id->bytes[1], id->bytes[2]},
+    };
+
+    return bpf_map_lookup_elem(&servers, &key);
+}
+
+static __always_inline __u32 hash_connection_id(const struct connection_id *id)
+{
+    __u32 words[CONNECTION_ID_BYTES / 4];
+
+    __builtin_memcpy(words, id->bytes, sizeof(words));
+    return hash_finish(hash_word(hash_word(0, words[0]), words[1]));
+}
+
+// Delivers a datagram to a socket of its binding.
+static __always_inline int deliver(struct cursor *cursor, const struct flow *flow,
+                                   const struct binding_key *key, const struct binding *binding)
+{
+    struct connection_id id = {};
+    __u64 member = 0;
+    __u32 hash;
+
+    if (binding->flags & BINDING_QUIC && take_connection_id(cursor, &id)) {
+        __u32 *slot = id.may_name ? find_server(key, &id) : NULL;
+
+        if (slot)
+            return bpf_redirect_map(&udp_sockets, *slot, XDP_PASS);
+    } else {
+        id.is_chosen = false;
+    }
+    if (binding->count == 0)
+        return XDP_PASS;
+    if (binding->count > 1) {
+        hash = id.is_chosen ? hash_connection_id(&id) : hash_flow(flow, 0);
+        member = hash_scale(hash, binding->count);
+    }
+    return bpf_redirect_map(&udp_sockets, binding->slots[member & (MEMBERS_MAX - 1)], XDP_PASS);
 }
 
 SEC("xdp.frags")
@@ -126,12 +231,12 @@ int udp_steer(struct xdp_md *ctx)
 {
     struct cursor cursor = cursor_at_start(ctx);
     void *start = cursor.pos;
+    struct binding_key key = {};
     struct network network = {};
     struct flow flow = {};
     struct ethhdr *ethernet;
     struct binding *binding;
     struct udphdr *udp;
-    __u64 member = 0;
     void *ip;
 
     ethernet = parse_ethernet(&cursor, &network.ethertype);
@@ -147,12 +252,10 @@ int udp_steer(struct xdp_md *ctx)
     udp = TAKE(&cursor, struct udphdr);
     if (!udp || has_extensions(&flow, ip, udp) || !is_whole(ctx, &network, start, ip, udp))
         return XDP_PASS;
-    binding = find_binding(ctx, &flow);
+    binding = find_binding(ctx, &flow, &key);
     if (!binding)
         return XDP_PASS;
-    if (binding->count > 1)
-        member = hash_scale(hash_flow(&flow, 0), binding->count);
-    return bpf_redirect_map(&udp_sockets, binding->slots[member & (MEMBERS_MAX - 1)], XDP_PASS);
+    return deliver(&cursor, &flow, &key, binding);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -19,7 +19,8 @@ use towpath_daemon::State;
 use towpath_daemon::live::Live;
 use towpath_objects::{Selector, Session};
 use towpath_xsk::Server;
-use towpath_xsk_client::protocol::{Route, UDP_REUSEPORT};
+use towpath_xsk_client::abi::SHARE_QUEUE;
+use towpath_xsk_client::protocol::{Route, ServerId, UdpBinding};
 use towpath_xsk_client::{Action, Options, Socket};
 
 use namespaces::{Namespaces, ip};
@@ -110,6 +111,7 @@ impl Scene {
             chunks: 512,
             entries: 128,
             steer: false,
+            flags: SHARE_QUEUE,
             ..Options::new(port, queue)
         };
         Socket::open(&options).expect("its queue is free")
@@ -131,9 +133,22 @@ impl Scene {
     }
 }
 
-fn bind(socket: &Socket, address: &str, group: u64, flags: u16) -> Result<u16, i32> {
+fn bind(socket: &Socket, address: &str, group: u64) -> Result<u16, i32> {
+    bind_as(socket, UdpBinding { group, ..binding(address) })
+}
+
+/// The address and port for one group alone.
+fn binding(address: &str) -> UdpBinding {
     let address: SocketAddr = address.parse().expect("an address");
-    let bound = socket.connection().bind_udp(address, group, flags);
+    UdpBinding { address, group: 1, shares: false, server: None }
+}
+
+fn bind_shared(socket: &Socket, address: &str, group: u64) -> Result<u16, i32> {
+    bind_as(socket, UdpBinding { group, shares: true, ..binding(address) })
+}
+
+fn bind_as(socket: &Socket, binding: UdpBinding) -> Result<u16, i32> {
+    let bound = socket.connection().bind_udp(binding);
     bound.map_err(|error| error.raw_os_error().expect("the daemon's"))
 }
 
@@ -198,10 +213,10 @@ fn datagrams_reach_the_socket_that_bound_their_address() {
     let scene = Scene::new("reach", CONFIG);
     let (mut exact, mut wild) = (scene.open("a", 0), scene.open("a", 1));
     let mut network = scene.open("b", 0);
-    assert_eq!(bind(&exact, "10.0.0.1:4433", 1, 0), Ok(4433));
-    assert_eq!(bind(&wild, "[::]:4433", 2, 0), Ok(4433));
-    assert_eq!(bind(&wild, "10.0.0.1:4433", 1, 0), Ok(4433), "another queue of the group");
-    assert_eq!(bind(&exact, "[2001:db8::1]:5000", 1, 0), Ok(5000));
+    assert_eq!(bind(&exact, "10.0.0.1:4433", 1), Ok(4433));
+    assert_eq!(bind(&wild, "[::]:4433", 2), Ok(4433));
+    assert_eq!(bind(&wild, "10.0.0.1:4433", 1), Ok(4433), "another queue of the group");
+    assert_eq!(bind(&exact, "[2001:db8::1]:5000", 1), Ok(5000));
     assert_eq!(scene.programs(), ["udp_steer"]);
     let to_four = |byte| datagram("10.0.0.2:9", "10.0.0.1:4433", byte);
     let others = [
@@ -236,7 +251,7 @@ fn other_programs_come_first_and_stay() {
                   program = \"every_verdict\"\n";
     let mut scene = Scene::new("first", &format!("{CONFIG}{filter}"));
     let (mut socket, mut network) = (scene.open("a", 0), scene.open("b", 0));
-    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1), Ok(53));
     assert_eq!(scene.programs(), ["every_verdict", "udp_steer"]);
     let to = |station: u8, byte| {
         let mut frame = datagram("10.0.0.2:9", "10.0.0.1:53", byte);
@@ -266,10 +281,65 @@ fn other_programs_come_first_and_stay() {
     let gone = State { ports: state.ports[2..].to_vec(), attachments: Vec::new(), ..state.clone() };
     let gone = State { host: None, ..gone };
     assert_eq!(scene.live.reconcile(&gone).failures, []);
-    assert!(bind(&socket, "10.0.0.1:54", 1, 0).is_err());
+    assert!(bind(&socket, "10.0.0.1:54", 1).is_err());
     assert_eq!(scene.live.reconcile(&state).failures, []);
     assert_eq!(scene.programs(), ["every_verdict"]);
-    assert_eq!(bind(&scene.open("a", 0), "10.0.0.1:53", 2, 0), Ok(53));
+    assert_eq!(bind(&scene.open("a", 0), "10.0.0.1:53", 2), Ok(53));
+}
+
+/// The last byte of a packet is told apart by `expect`.
+#[test]
+fn quic_packets_go_by_connection_id() {
+    let scene = Scene::new("quic", CONFIG);
+    let (mut one, mut other) = (scene.open("a", 0), scene.open("a", 0));
+    let mut network = scene.open("b", 0);
+    let of = |group, server| UdpBinding {
+        group,
+        shares: true,
+        server: ServerId::new(0, server),
+        ..binding("10.0.0.1:443")
+    };
+    assert_eq!(bind_as(&one, of(1, 1)), Ok(443));
+    assert_eq!(bind_as(&other, of(2, 1)), Err(EEXIST));
+    assert_eq!(bind_as(&other, of(2, 2)), Ok(443));
+    let short = |server: u8, byte| quic(&[&[0x40, 7, 0, server][..], &[0; 8]].concat(), byte);
+    let long = |id, byte| quic(&[&[0xc0, 0, 0, 0, 1, 8][..], &[id; 8]].concat(), byte);
+    send(&mut network, &[short(1, 1), short(2, 2), short(1, 3), short(2, 4)]);
+    expect(&mut one, &[1, 3]);
+    expect(&mut other, &[2, 4]);
+    let drain = |socket: &Socket, address: &str| {
+        let drained = socket.connection().drain_udp(address.parse().expect("an address"));
+        drained.map_err(|error| error.raw_os_error().expect("the daemon's"))
+    };
+    assert_eq!(drain(&network, "10.0.0.1:443"), Err(ENOENT));
+    assert_eq!(drain(&one, "10.0.0.1:444"), Err(ENOENT));
+    assert_eq!(drain(&one, "10.0.0.1:443"), Ok(()));
+    let new: Vec<_> = (0..16).map(|id| long(id, id)).collect();
+    send(&mut network, &new);
+    send(&mut network, &[short(1, 5)]);
+    expect(&mut other, &Vec::from_iter(0..16));
+    expect(&mut one, &[5]);
+    // The packets of a server that is gone are for the others, which can reset its connections.
+    drop(one);
+    wait_for("the server ID", || {
+        let again = scene.open("a", 0);
+        bind_as(&again, of(3, 1)) == Ok(443)
+    });
+    wait_for("its end", || scene.live.xsk().sockets().all().len() == 2);
+    send(&mut network, &[short(1, 6)]);
+    expect(&mut other, &[6]);
+}
+
+/// A frame with a QUIC packet for port 443, and a byte behind it.
+fn quic(packet: &[u8], byte: u8) -> Vec<u8> {
+    let mut frame = datagram("10.0.0.2:9", "10.0.0.1:443", byte);
+    let more = packet.len() as u8;
+    // The lengths of the IP packet and of the datagram.
+    frame[17] += more;
+    frame[39] += more;
+    let last = frame.len() - 1;
+    frame.splice(last..last, packet.iter().copied());
+    frame
 }
 
 /// A client of `bpf(2)` owns the hook alone, as if nothing was bound.
@@ -280,7 +350,7 @@ fn a_client_attaches_a_program_before_it() {
     let mut scene = Scene::new("client", &format!("{CONFIG}{filter}"));
     let mut socket = scene.open("a", 0);
     let mut network = scene.open("b", 0);
-    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1), Ok(53));
     let (program, ifindex) = (scene.live.links()[0].program, scene.live.ports()["a"].ifindex);
     let mut session = Session::new(scene.live.registry(), 0);
     session.set_xdp(ifindex, Some(&Selector::Id(program)), XDP_FLAGS_DRV_MODE).expect("it is free");
@@ -304,8 +374,8 @@ fn the_api_lists_addresses() {
     let path = served.dir.join("api.sock.xsk");
     let socket = Socket::open(&Options { steer: false, path, ..Options::new("a", 0) });
     let socket = socket.expect("its queue is free");
-    assert_eq!(bind(&socket, "10.0.0.1:53", 1, 0), Ok(53));
-    assert_eq!(bind(&socket, "[::]:53", 1, 0), Ok(53));
+    assert_eq!(bind(&socket, "10.0.0.1:53", 1), Ok(53));
+    assert_eq!(bind(&socket, "[::]:53", 1), Ok(53));
     let shown = served.get("/v1/xsk")["sockets"][0].clone();
     assert_eq!(shown["udp"], serde_json::json!(["10.0.0.1:53", "[::]:53"]), "{shown}");
     assert_eq!(shown["maps"], serde_json::json!([]), "{shown}");
@@ -317,17 +387,17 @@ fn many_ports_are_bound_quickly_and_freed_at_once() {
     let scene = Scene::new("many", CONFIG);
     let socket = scene.open("a", 0);
     let start = Instant::now();
-    let first = bind(&socket, "10.0.0.1:1", 1, 0);
+    let first = bind(&socket, "10.0.0.1:1", 1);
     let loaded = start.elapsed();
     assert_eq!(first, Ok(1));
-    let bound = (2..10_000).filter(|port| bind(&socket, &format!("10.0.0.1:{port}"), 1, 0).is_ok());
+    let bound = (2..10_000).filter(|port| bind(&socket, &format!("10.0.0.1:{port}"), 1).is_ok());
     assert_eq!(bound.count(), 4095, "there is a limit");
-    assert_eq!(bind(&socket, "10.0.0.1:9999", 1, 0), Err(ENOBUFS));
+    assert_eq!(bind(&socket, "10.0.0.1:9999", 1), Err(ENOBUFS));
     println!("the first bound in {loaded:?}, all in {:?}", start.elapsed());
     drop(socket);
     wait_for("the end of the program", || scene.programs().is_empty());
     let again = scene.open("a", 0);
-    assert_eq!(bind(&again, "10.0.0.1:9999", 1, 0), Ok(9999));
+    assert_eq!(bind(&again, "10.0.0.1:9999", 1), Ok(9999));
 }
 
 #[test]
@@ -360,8 +430,8 @@ fn the_built_in_program_is_what_its_source_says() {
 fn a_wildcard_is_for_all_addresses_of_its_family() {
     let mut scene = Scene::new("wild", CONFIG);
     let (mut socket, mut network) = (scene.open("a", 0), scene.open("b", 0));
-    assert_eq!(bind(&socket, "0.0.0.0:53", 1, 0), Ok(53));
-    assert_eq!(bind(&socket, "[::]:54", 1, 0), Ok(54));
+    assert_eq!(bind(&socket, "0.0.0.0:53", 1), Ok(53));
+    assert_eq!(bind(&socket, "[::]:54", 1), Ok(54));
     let frames = [
         datagram("10.0.0.2:9", "10.7.0.1:53", 1),
         datagram("10.0.0.2:9", "10.0.0.1:53", 2),
@@ -386,8 +456,7 @@ fn the_rules_of_bind_hold() {
     let first = scene.open("a", 0);
     let second = scene.open("a", 1);
     let unbound = towpath_xsk_client::Connection::open(&scene.path).expect("it listens");
-    let address = "10.0.0.1:53".parse().expect("an address");
-    let error = unbound.bind_udp(address, 1, 0).expect_err("it has no port");
+    let error = unbound.bind_udp(binding("10.0.0.1:53")).expect_err("it has no port");
     assert_eq!(error.raw_os_error(), Some(ENXIO));
     let error = unbound.route("10.0.0.9".parse().expect("one")).expect_err("it has no port");
     assert_eq!(error.raw_os_error(), Some(ENXIO));
@@ -399,27 +468,26 @@ fn the_rules_of_bind_hold() {
         ("[ff02::1]:53", EADDRNOTAVAIL),
         ("[2001:db8::9]:53", EADDRNOTAVAIL),
     ] {
-        assert_eq!(bind(&first, text, 1, 0), Err(errno), "{text}");
+        assert_eq!(bind(&first, text, 1), Err(errno), "{text}");
     }
-    assert_eq!(bind(&first, "10.0.0.1:53", 1, 2), Err(EINVAL), "an unknown flag");
     assert_eq!(scene.programs(), [""; 0], "nothing is bound");
-    assert_eq!(bind(&first, "10.0.0.1:53", 1, 0), Ok(53));
-    assert_eq!(bind(&first, "10.0.0.1:53", 1, 0), Err(EADDRINUSE));
-    assert_eq!(bind(&second, "10.0.0.1:53", 2, 0), Err(EADDRINUSE));
-    assert_eq!(bind(&second, "0.0.0.0:53", 2, UDP_REUSEPORT), Err(EADDRINUSE));
-    let chosen = bind(&first, "10.0.0.1:0", 1, 0).expect("a port is free");
+    assert_eq!(bind(&first, "10.0.0.1:53", 1), Ok(53));
+    assert_eq!(bind(&first, "10.0.0.1:53", 1), Err(EADDRINUSE));
+    assert_eq!(bind(&second, "10.0.0.1:53", 2), Err(EADDRINUSE));
+    assert_eq!(bind_shared(&second, "0.0.0.0:53", 2), Err(EADDRINUSE));
+    let chosen = bind(&first, "10.0.0.1:0", 1).expect("a port is free");
     assert!((32768..=60999).contains(&chosen), "{chosen}");
-    assert_eq!(bind(&second, &format!("10.0.0.1:{chosen}"), 1, 0), Ok(chosen));
+    assert_eq!(bind(&second, &format!("10.0.0.1:{chosen}"), 1), Ok(chosen));
     let ended = |socket: &Socket, text: &str| {
         let ended = socket.connection().unbind_udp(text.parse().expect("an address"));
         ended.map_err(|error| error.raw_os_error().expect("the daemon's"))
     };
     assert_eq!(ended(&second, "10.0.0.1:53"), Err(ENOENT));
     assert_eq!(ended(&first, "10.0.0.1:53"), Ok(()));
-    assert_eq!(bind(&second, "10.0.0.1:53", 2, 0), Ok(53));
+    assert_eq!(bind(&second, "10.0.0.1:53", 2), Ok(53));
     // A socket that goes frees its ports, and the last one the program.
     drop(second);
-    wait_for("the port", || bind(&first, "10.0.0.1:53", 3, 0) == Ok(53));
+    wait_for("the port", || bind(&first, "10.0.0.1:53", 3) == Ok(53));
     assert_eq!(scene.programs(), ["udp_steer"]);
     drop(first);
     wait_for("the end of the program", || scene.programs().is_empty());
@@ -430,9 +498,9 @@ fn sockets_that_share_a_port_share_its_flows() {
     let scene = Scene::new("share", CONFIG);
     let (mut one, mut network) = (scene.open("a", 0), scene.open("b", 0));
     let other = scene.open("a", 1);
-    assert_eq!(bind(&one, "10.0.0.1:53", 1, UDP_REUSEPORT), Ok(53));
-    assert_eq!(bind(&other, "10.0.0.1:53", 2, UDP_REUSEPORT), Ok(53));
-    assert_eq!(bind(&other, "10.0.0.1:53", 3, 0), Err(EADDRINUSE));
+    assert_eq!(bind_shared(&one, "10.0.0.1:53", 1), Ok(53));
+    assert_eq!(bind_shared(&other, "10.0.0.1:53", 2), Ok(53));
+    assert_eq!(bind(&other, "10.0.0.1:53", 3), Err(EADDRINUSE));
     // Only sockets of the frame's queue can have it.
     let frames: Vec<_> =
         (0..20).map(|n| datagram(&format!("10.0.0.2:10{n}"), "10.0.0.1:53", n)).collect();
@@ -505,8 +573,8 @@ fn beside_the_host(namespaces: &Namespaces) {
     ip(&["-n", far, "addr", "add", "10.0.0.2/24", "dev", "far0"]);
     ip(&["-n", far, "addr", "add", "2001:db8::2/64", "dev", "far0", "nodad"]);
     let mut socket = scene.open("a", 0);
-    wait_for("the host's addresses", || bind(&socket, "10.0.0.1:53", 1, 0) == Ok(53));
-    wait_for("the host's addresses", || bind(&socket, "[2001:db8::1]:53", 1, 0) == Ok(53));
+    wait_for("the host's addresses", || bind(&socket, "10.0.0.1:53", 1) == Ok(53));
+    wait_for("the host's addresses", || bind(&socket, "[2001:db8::1]:53", 1) == Ok(53));
     both_ways(&socket);
     neighbours(namespaces, &scene, &mut socket);
 }
@@ -518,18 +586,18 @@ fn both_ways(socket: &Socket) {
         assert_eq!(errno(UdpSocket::bind(text)).err(), Some(Some(EADDRINUSE)), "{text}");
     }
     let host = UdpSocket::bind("10.0.0.1:54").expect("it is free");
-    assert_eq!(bind(socket, "10.0.0.1:54", 1, 0), Err(EADDRINUSE));
-    assert_eq!(bind(socket, "0.0.0.0:54", 1, UDP_REUSEPORT), Err(EADDRINUSE));
-    assert_eq!(bind(socket, "[::]:54", 1, 0), Ok(54), "of the other family");
+    assert_eq!(bind(socket, "10.0.0.1:54", 1), Err(EADDRINUSE));
+    assert_eq!(bind_shared(socket, "0.0.0.0:54", 1), Err(EADDRINUSE));
+    assert_eq!(bind(socket, "[::]:54", 1), Ok(54), "of the other family");
     drop(host);
-    assert_eq!(bind(socket, "10.0.0.1:54", 1, 0), Ok(54));
+    assert_eq!(bind(socket, "10.0.0.1:54", 1), Ok(54));
     let end = |text: &str| {
         let address = text.parse().expect("an address");
         socket.connection().unbind_udp(address).expect("it was bound");
     };
     end("10.0.0.1:54");
     UdpSocket::bind("10.0.0.1:54").expect("it is free at once");
-    let chosen = bind(socket, "10.0.0.1:0", 1, 0).expect("a port is free");
+    let chosen = bind(socket, "10.0.0.1:0", 1).expect("a port is free");
     let taken = UdpSocket::bind(("10.0.0.1", chosen));
     assert_eq!(errno(taken).err(), Some(Some(EADDRINUSE)));
     for text in [&format!("10.0.0.1:{chosen}"), "[::]:54"] {
@@ -575,7 +643,7 @@ fn neighbours(namespaces: &Namespaces, scene: &Scene, socket: &mut Socket) {
 const ENOENT: i32 = 2;
 const ENXIO: i32 = 6;
 const EAGAIN: i32 = 11;
-const EINVAL: i32 = 22;
+const EEXIST: i32 = 17;
 const EOPNOTSUPP: i32 = 95;
 const EADDRINUSE: i32 = 98;
 const EADDRNOTAVAIL: i32 = 99;

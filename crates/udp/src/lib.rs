@@ -37,3 +37,4 @@ pub use datagram::{RxDatagram, TxDatagram};
 pub use packet::{Refusal, parse};
 pub use socket::UdpSocket;
 pub use stack::{Options, Statistics, UdpStack};
+pub use towpath_xsk_client::protocol::ServerId;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use towpath_xsk_client::protocol::ServerId;
 
 use crate::bindings::{Bound, Signal};
 use crate::datagram::{RxDatagram, TxDatagram};
@@ -24,16 +25,34 @@ pub struct UdpSocket {
     turn: AtomicUsize,
     /// What the last send had no room for.
     blocked: Mutex<Blocked>,
+    server: Option<ServerId>,
 }
 
 impl UdpSocket {
-    pub(crate) fn new(stack: UdpStack, bound: Arc<Bound>) -> UdpSocket {
-        UdpSocket { stack, bound, turn: AtomicUsize::new(0), blocked: Mutex::default() }
+    pub(crate) fn new(stack: UdpStack, bound: Arc<Bound>, server: Option<ServerId>) -> UdpSocket {
+        UdpSocket { stack, bound, turn: AtomicUsize::new(0), blocked: Mutex::default(), server }
     }
 
     /// The address and port that the socket is bound to.
     pub fn local_addr(&self) -> SocketAddr {
         self.bound.address
+    }
+
+    /// The server ID of [`UdpStack::bind_quic`], which the server's connection IDs must have.
+    pub fn server_id(&self) -> Option<ServerId> {
+        self.server
+    }
+
+    /// Leaves new connections to the other sockets of the address and port: only packets with this
+    /// socket's server ID reach it from now on. For a server that is to be replaced without
+    /// breaking its connections.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EINVAL` if the socket has no server ID, and with
+    /// [`io::ErrorKind::UnexpectedEof`] or `EPIPE` if the daemon is gone.
+    pub fn drain(&self) -> io::Result<()> {
+        self.stack.inner().drain(&self.bound)
     }
 
     /// The stack of the socket.

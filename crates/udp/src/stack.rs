@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use towpath_xsk_client::abi::SHARE_QUEUE;
-use towpath_xsk_client::protocol::UDP_REUSEPORT;
+use towpath_xsk_client::protocol::{ServerId, UdpBinding};
 use towpath_xsk_client::{Connection, default_path, halves};
 
 pub(crate) use crate::bindings::Number;
@@ -143,7 +143,7 @@ impl UdpStack {
     /// Fails with `EADDRINUSE` if another application, or the host itself, has the address and
     /// port, and with `EADDRNOTAVAIL` if the address is not the host's.
     pub fn bind(&self, address: SocketAddr) -> io::Result<UdpSocket> {
-        self.bind_with(address, 0)
+        self.bind_with(address, false, None)
     }
 
     /// As [`UdpStack::bind`], for a port that other applications may bind in the same way: each
@@ -153,12 +153,46 @@ impl UdpStack {
     ///
     /// As [`UdpStack::bind`].
     pub fn bind_shared(&self, address: SocketAddr) -> io::Result<UdpSocket> {
-        self.bind_with(address, UDP_REUSEPORT)
+        self.bind_with(address, true, None)
     }
 
-    fn bind_with(&self, address: SocketAddr, flags: u16) -> io::Result<UdpSocket> {
-        let bound = self.inner.bind(address, flags)?;
-        Ok(UdpSocket::new(self.clone(), bound))
+    /// As [`UdpStack::bind_shared`], for a QUIC server whose connection IDs have this server ID, or
+    /// a random one: packets with it reach this socket, whatever address the client has at the
+    /// moment. Packets whose connection ID the client chose are distributed by that ID, over the
+    /// sockets that take new connections ([`UdpSocket::drain`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`UdpStack::bind`]; also `EEXIST` if another socket of the address and port has the
+    /// server ID.
+    pub fn bind_quic(
+        &self,
+        address: SocketAddr,
+        server: Option<ServerId>,
+    ) -> io::Result<UdpSocket> {
+        if server.is_some() {
+            return self.bind_with(address, true, server);
+        }
+        let mut bound = Err(Errno::EXIST.into());
+        for _ in 0..SERVER_ID_TRIES {
+            let random = RandomState::new().build_hasher().finish() as u16;
+            bound = self.bind_with(address, true, ServerId::new(0, random));
+            if !bound.as_ref().is_err_and(is_taken) {
+                break;
+            }
+        }
+        bound
+    }
+
+    fn bind_with(
+        &self,
+        address: SocketAddr,
+        shares: bool,
+        server: Option<ServerId>,
+    ) -> io::Result<UdpSocket> {
+        let binding = UdpBinding { address, group: self.inner.group, shares, server };
+        let bound = self.inner.bind(binding)?;
+        Ok(UdpSocket::new(self.clone(), bound, server))
     }
 
     /// Number of queues.
@@ -187,22 +221,27 @@ impl UdpStack {
 }
 
 impl Inner {
-    fn bind(&self, address: SocketAddr, flags: u16) -> io::Result<Arc<Bound>> {
-        let mut address = address;
+    fn bind(&self, mut binding: UdpBinding) -> io::Result<Arc<Bound>> {
         for (number, connection) in self.connections.iter().enumerate() {
-            match connection.bind_udp(address, self.group, flags) {
-                Ok(port) => address.set_port(port),
+            match connection.bind_udp(binding) {
+                Ok(port) => binding.address.set_port(port),
                 Err(error) => {
-                    self.unbind_at(&self.connections[..number], address);
+                    self.unbind_at(&self.connections[..number], binding.address);
                     return Err(error);
                 }
             }
         }
-        let added = self.bindings.write().add(address);
+        let added = self.bindings.write().add(binding.address);
         if added.is_err() {
-            self.unbind_at(&self.connections, address);
+            self.unbind_at(&self.connections, binding.address);
         }
         added
+    }
+
+    /// Ends new connections to a socket with a server ID.
+    pub(crate) fn drain(&self, bound: &Bound) -> io::Result<()> {
+        let first = self.connections.first().ok_or(Errno::NOTCONN)?;
+        first.drain_udp(bound.address)
     }
 
     fn unbind_at(&self, connections: &[Arc<Connection>], address: SocketAddr) {
@@ -430,9 +469,15 @@ fn xsk_options(options: &Options, queue: u32) -> towpath_xsk_client::Options {
     }
 }
 
+fn is_taken(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EXIST.raw_os_error())
+}
+
 fn is_invalid(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
+/// Attempts to find a random server ID that no other socket has.
+const SERVER_ID_TRIES: u32 = 8;
 /// Most datagrams of a run (`UDP_MAX_SEGMENTS`).
 const SEGMENTS_MAX: usize = 64;

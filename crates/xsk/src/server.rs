@@ -352,12 +352,15 @@ pub fn answer(
             sockets.host().insert(socket, &map, key).map(|()| Vec::new())
         }
         Request::Steer => sockets.host().steer(socket).map(|()| Vec::new()),
-        Request::BindUdp { address, group, flags } => {
-            let bound = sockets.host().bind_udp(socket, address, group, flags);
+        Request::BindUdp(binding) => {
+            let bound = sockets.host().bind_udp(socket, &binding);
             bound.map(|port| u32::from(port).to_ne_bytes().to_vec())
         }
         Request::UnbindUdp { address } => {
             sockets.host().unbind_udp(socket, address).map(|()| Vec::new())
+        }
+        Request::DrainUdp { address } => {
+            sockets.host().drain_udp(socket, address).map(|()| Vec::new())
         }
         Request::Route { destination } => {
             sockets.host().route(socket, destination).map(|route| route.to_bytes())

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use towpath_engine::QueueId;
-use towpath_xsk_client::protocol::Route;
+use towpath_xsk_client::protocol::{Route, UdpBinding};
 
 use crate::pool::BufferPool;
 use crate::socket::{Shared, Socket};
@@ -38,18 +38,18 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Delivers UDP datagrams to an address and port, as far as they arrive at the socket's queue,
     /// to it; returns the port, which it chooses if it is 0
     /// ([`Connection::bind_udp`](towpath_xsk_client::Connection::bind_udp)).
-    fn bind_udp(
-        &self,
-        _socket: &Arc<Socket>,
-        _address: SocketAddr,
-        _group: u64,
-        _flags: u16,
-    ) -> Result<u16, Errno> {
+    fn bind_udp(&self, _socket: &Arc<Socket>, _binding: &UdpBinding) -> Result<u16, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
     /// Undoes [`Host::bind_udp`]; [`Host::detach`] does it for all addresses of a closed socket.
     fn unbind_udp(&self, _socket: &Arc<Socket>, _address: SocketAddr) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Ends new connections of a QUIC server that [`Host::bind_udp`] bound
+    /// ([`Connection::drain_udp`](towpath_xsk_client::Connection::drain_udp)).
+    fn drain_udp(&self, _socket: &Arc<Socket>, _address: SocketAddr) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
 

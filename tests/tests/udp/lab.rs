@@ -41,6 +41,11 @@ impl Lab {
 
     /// The same, with further keys of the port.
     pub(crate) fn with(keys: &str) -> Option<Lab> {
+        Lab::with_queues(1, keys)
+    }
+
+    /// The same, whose port has this number of queues.
+    pub(crate) fn with_queues(queues: u32, keys: &str) -> Option<Lab> {
         if let Some(why) = unavailable() {
             eprintln!("skipped: {why}");
             return None;
@@ -48,7 +53,9 @@ impl Lab {
         let (far, near) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         near.enter().unwrap();
         let run = |host: &Namespace, line: &str| drop(host.run(line).unwrap());
-        run(&far, &format!("ip link add far type veth peer name near netns {}", near.path()));
+        let count = format!("numtxqueues {queues} numrxqueues {queues}");
+        let peer = format!("peer name near netns {} {count}", near.path());
+        run(&far, &format!("ip link add far {count} type veth {peer}"));
         // The port cannot complete checksums that the far host leaves to the veth.
         run(&far, "ethtool -K far tx off");
         run(&far, "ip link set far up");
@@ -73,7 +80,11 @@ impl Lab {
 
     /// The same as [`Lab::with`], whose hosts know each other's Ethernet addresses.
     pub(crate) fn acquainted(keys: &str) -> Option<Lab> {
-        let lab = Lab::with(keys)?;
+        Lab::acquainted_with_queues(1, keys)
+    }
+
+    pub(crate) fn acquainted_with_queues(queues: u32, keys: &str) -> Option<Lab> {
+        let lab = Lab::with_queues(queues, keys)?;
         for address in FAR {
             wait_for("answer", || lab.near.run(&format!("ping -c 1 -W 2 {address}")).is_ok());
         }

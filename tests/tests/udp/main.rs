@@ -5,7 +5,8 @@
 //! `setpriv` (`scripts/install-deps.sh net`); without them each test says "skipped: why".
 //!
 //! `TOWPATH_UDP_DATAGRAMS` is the number of random datagrams of each family and direction, and
-//! `TOWPATH_QUIC_MIB` and `TOWPATH_QUIC_TIMES` are the size and number of QUIC transfers.
+//! `TOWPATH_QUIC_MIB` and `TOWPATH_QUIC_TIMES` are the size and number of QUIC transfers, and
+//! `TOWPATH_QUIC_CONNECTIONS` is the number of connections that are distributed over servers.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -17,6 +18,7 @@ mod lab;
 mod neighbours;
 mod quic;
 mod random;
+mod servers;
 mod sharing;
 #[path = "../../../crates/cli/src/demo/quic/tls.rs"]
 mod tls;

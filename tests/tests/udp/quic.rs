@@ -146,12 +146,12 @@ impl Towpath {
     }
 }
 
-fn kernel(socket: std::net::UdpSocket, server: Option<ServerConfig>) -> Endpoint {
+pub(crate) fn kernel(socket: std::net::UdpSocket, server: Option<ServerConfig>) -> Endpoint {
     let runtime = Arc::new(TokioRuntime);
     Endpoint::new(EndpointConfig::default(), server, socket, runtime).unwrap()
 }
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future)
 }

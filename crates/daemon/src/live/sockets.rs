@@ -15,7 +15,7 @@ use towpath_engine::{Config, Engine, Error, Hook, Link, PortId, Socket as _};
 use towpath_maps::{Environment, Map, Value};
 use towpath_objects::Objects;
 use towpath_xdp::{Exec, LoadOptions, Program, Trust};
-use towpath_xsk::protocol::{Route, UDP_REUSEPORT};
+use towpath_xsk::protocol::{Route, UdpBinding};
 use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
 use super::udp::{Claim, Request, Steering, UDP_LINK, Udp};
@@ -161,19 +161,10 @@ impl Host for EngineHost {
         put(&map, key, socket.id())
     }
 
-    fn bind_udp(
-        &self,
-        socket: &Arc<Socket>,
-        address: SocketAddr,
-        group: u64,
-        flags: u16,
-    ) -> Result<u16, Errno> {
+    fn bind_udp(&self, socket: &Arc<Socket>, binding: &UdpBinding) -> Result<u16, Errno> {
         let place = socket.bound_to().ok_or(Errno::NXIO)?;
-        if flags & !UDP_REUSEPORT != 0 {
-            return Err(Errno::INVAL);
-        }
-        let shares = flags & UDP_REUSEPORT != 0;
-        let claim = Claim { socket: socket.id(), queue: place.queue, group, shares };
+        let UdpBinding { address, group, shares, server } = *binding;
+        let claim = Claim { socket: socket.id(), queue: place.queue, group, shares, server };
         let request = self.udp.request(place.ifindex, claim, address)?;
         match self.udp.bind(&request) {
             Some(bound) => bound,
@@ -191,6 +182,11 @@ impl Host for EngineHost {
             });
         }
         Ok(())
+    }
+
+    fn drain_udp(&self, socket: &Arc<Socket>, address: SocketAddr) -> Result<(), Errno> {
+        let place = socket.bound_to().ok_or(Errno::NXIO)?;
+        self.udp.drain(place.ifindex, socket.id(), address)
     }
 
     fn route(&self, socket: &Arc<Socket>, destination: IpAddr) -> Result<Route, Errno> {

@@ -24,6 +24,7 @@
 #[doc = include_str!("../../../../docs/udp.md")]
 struct Page;
 
+mod connection_ids;
 mod readable_unsafe;
 mod receive;
 mod wake;
@@ -39,9 +40,13 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, UdpPoller};
 use towpath_udp::{TxDatagram, UdpSocket};
 
+pub use crate::connection_ids::ServerConnectionIds;
 use crate::wake::{Wakers, Writable};
 
-/// An endpoint over a socket. Call it in a tokio runtime.
+/// An endpoint over a socket. Call it in a tokio runtime. If the socket has a server ID
+/// ([`UdpStack::bind_quic`](towpath_udp::UdpStack::bind_quic)), so have the endpoint's connection
+/// IDs, whatever generator `config` has. Keep the [`Arc`] of the socket to
+/// [drain](UdpSocket::drain) it later.
 ///
 /// # Errors
 ///
@@ -51,10 +56,14 @@ use crate::wake::{Wakers, Writable};
 ///
 /// If there is no tokio runtime.
 pub fn endpoint(
-    socket: UdpSocket,
-    config: EndpointConfig,
+    socket: impl Into<Arc<UdpSocket>>,
+    mut config: EndpointConfig,
     server: Option<ServerConfig>,
 ) -> io::Result<Endpoint> {
+    let socket = socket.into();
+    if let Some(id) = socket.server_id() {
+        config.cid_generator(move || Box::new(ServerConnectionIds::new(id)));
+    }
     let socket = Arc::new(Socket::new(socket)?);
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
 }
@@ -75,9 +84,10 @@ impl Socket {
     /// # Panics
     ///
     /// If there is no tokio runtime.
-    pub fn new(socket: UdpSocket) -> io::Result<Socket> {
+    pub fn new(socket: impl Into<Arc<UdpSocket>>) -> io::Result<Socket> {
+        let socket = socket.into();
         let wakers = Wakers::watch(&socket)?;
-        Ok(Socket { socket: Arc::new(socket), wakers })
+        Ok(Socket { socket, wakers })
     }
 
     /// The socket, for statistics.

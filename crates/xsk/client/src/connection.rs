@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::abi::Address;
-use crate::protocol::{Greeting, Reply, Request, Route};
+use crate::protocol::{Greeting, Reply, Request, Route, UdpBinding};
 use crate::wire::{receive, send};
 
 /// One AF_XDP socket, without memory of its own so far.
@@ -101,22 +101,32 @@ impl Connection {
     }
 
     /// Requests delivery of UDP datagrams that arrive at the bound socket's queue for an address
-    /// and port of the host. Port 0 asks for a free one; returns the port. `group` is the same
-    /// number for the sockets of one application on the queues of a port; `flags` may have
-    /// [`UDP_REUSEPORT`](crate::protocol::UDP_REUSEPORT).
+    /// and port of the host. Port 0 asks for a free one; returns the port.
     ///
     /// # Errors
     ///
     /// Fails with `EADDRINUSE` if another group, or a socket of the host, has the address and port,
-    /// with `EADDRNOTAVAIL` if the address is not the host's, and with `ENXIO` before `bind`.
-    pub fn bind_udp(&self, address: SocketAddr, group: u64, flags: u16) -> io::Result<u16> {
-        let value = self.ask(&Request::BindUdp { address, group, flags }, None)?;
+    /// with `EADDRNOTAVAIL` if the address is not the host's, with `EEXIST` if another group has
+    /// the server ID there, and with `ENXIO` before `bind`.
+    pub fn bind_udp(&self, binding: UdpBinding) -> io::Result<u16> {
+        let value = self.ask(&Request::BindUdp(binding), None)?;
         Ok(crate::abi::number(&value) as u16)
     }
 
     /// Ends what [`Connection::bind_udp`] began.
     pub fn unbind_udp(&self, address: SocketAddr) -> io::Result<()> {
         self.ask(&Request::UnbindUdp { address }, None).map(drop)
+    }
+
+    /// Ends new connections of a QUIC server: the socket's group gets only packets with its server
+    /// ID from now on.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `ENOENT` if the address and port are not bound, and with `EINVAL` if they are
+    /// bound without a server ID.
+    pub fn drain_udp(&self, address: SocketAddr) -> io::Result<()> {
+        self.ask(&Request::DrainUdp { address }, None).map(drop)
     }
 
     /// The route to a destination by the bound socket's port.

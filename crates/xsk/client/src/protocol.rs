@@ -81,17 +81,14 @@ pub enum Request {
     },
     /// Deliver UDP datagrams here that arrive at the socket's queue for a local address and port.
     /// The reply has the port as four bytes.
-    BindUdp {
-        /// An address of the host, or the unspecified one for all of its family; port 0 asks for
-        /// a free port.
-        address: SocketAddr,
-        /// Sockets with the same number, on the queues of one port, share their bindings.
-        group: u64,
-        /// [`UDP_REUSEPORT`]
-        flags: u16,
-    },
+    BindUdp(UdpBinding),
     /// Undo a [`Request::BindUdp`] of this socket.
     UnbindUdp {
+        /// The bound address and port.
+        address: SocketAddr,
+    },
+    /// Deliver only packets with the server ID of a [`Request::BindUdp`] to its group.
+    DrainUdp {
         /// The bound address and port.
         address: SocketAddr,
     },
@@ -102,9 +99,53 @@ pub enum Request {
     },
 }
 
-/// In the flags of [`Request::BindUdp`]: other groups that set it may bind the same address and
-/// port; each flow then has one of them (`SO_REUSEPORT`).
-pub const UDP_REUSEPORT: u16 = 1;
+/// A UDP address and port for a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpBinding {
+    /// An address of the host, or the unspecified one for all of its family; port 0 asks for a free
+    /// port.
+    pub address: SocketAddr,
+    /// Sockets with the same number, on the queues of one port, share their bindings.
+    pub group: u64,
+    /// Whether other groups that say so, too, may bind the same address and port; each flow then
+    /// has one of them (`SO_REUSEPORT`).
+    pub shares: bool,
+    /// The group's server ID: QUIC packets with it reach the group, whatever their flow.
+    pub server: Option<ServerId>,
+}
+
+/// A server ID in the connection IDs of a QUIC server, in the plaintext format of QUIC-LB
+/// (draft-ietf-quic-load-balancers): an octet with the configuration in its upper three bits and
+/// the number of bytes that follow in its lower five, a server ID of two bytes, and a nonce of five.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId {
+    prefix: [u8; 3],
+}
+
+impl ServerId {
+    /// Length of the connection IDs, in bytes.
+    pub const CONNECTION_ID_BYTES: usize = 8;
+
+    /// A server ID under a configuration from 0 to 6; `None` if the configuration is another.
+    /// Load balancers in front of the server have the same configuration.
+    pub fn new(configuration: u8, server: u16) -> Option<ServerId> {
+        let [high, low] = server.to_be_bytes();
+        let first = configuration << 5 | (ServerId::CONNECTION_ID_BYTES - 1) as u8;
+        (configuration <= 6).then_some(ServerId { prefix: [first, high, low] })
+    }
+
+    /// The first bytes of the connection IDs.
+    pub fn prefix(self) -> [u8; 3] {
+        self.prefix
+    }
+
+    /// From the first bytes of connection IDs; `None` if they do not have the format.
+    pub fn from_prefix(prefix: [u8; 3]) -> Option<ServerId> {
+        let [first, high, low] = prefix;
+        let server = ServerId::new(first >> 5, u16::from_be_bytes([high, low]))?;
+        (server.prefix == prefix).then_some(server)
+    }
+}
 
 /// The way to a destination by a socket's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,12 +216,19 @@ impl Request {
             Request::Ifindex { name } => head(IFINDEX, 0, 0, name.as_bytes()),
             Request::Steer => head(STEER, 0, 0, &[]),
             Request::Insert { map, key } => head(INSERT, *key, 0, map.as_bytes()),
-            Request::BindUdp { address, group, flags } => {
-                let number = u32::from(address.port()) | u32::from(*flags) << 16;
-                head(BIND_UDP, number, *group, &address_bytes(address.ip()))
+            Request::BindUdp(UdpBinding { address, group, shares, server }) => {
+                let mut flags = if *shares { UDP_REUSEPORT } else { 0 };
+                flags |= if server.is_some() { UDP_SERVER_ID } else { 0 };
+                let number = u32::from(address.port()) | flags << 16;
+                let mut rest = address_bytes(address.ip());
+                rest.extend(server.iter().flat_map(|server| server.prefix()));
+                head(BIND_UDP, number, *group, &rest)
             }
             Request::UnbindUdp { address } => {
                 head(UNBIND_UDP, address.port().into(), 0, &address_bytes(address.ip()))
+            }
+            Request::DrainUdp { address } => {
+                head(DRAIN_UDP, address.port().into(), 0, &address_bytes(address.ip()))
             }
             Request::Route { destination } => head(ROUTE, 0, 0, &address_bytes(*destination)),
         }
@@ -201,17 +249,35 @@ impl Request {
             IFINDEX => Request::Ifindex { name: String::from_utf8(rest.to_vec()).ok()? },
             STEER => Request::Steer,
             INSERT => Request::Insert { map: String::from_utf8(rest.to_vec()).ok()?, key: number },
-            BIND_UDP => Request::BindUdp {
-                address: SocketAddr::new(address_of(rest)?, number as u16),
-                group: start,
-                flags: (number >> 16) as u16,
-            },
+            BIND_UDP => Request::BindUdp(UdpBinding::from_bytes(number, start, rest)?),
             UNBIND_UDP => Request::UnbindUdp {
+                address: SocketAddr::new(address_of(rest)?, u16::try_from(number).ok()?),
+            },
+            DRAIN_UDP => Request::DrainUdp {
                 address: SocketAddr::new(address_of(rest)?, u16::try_from(number).ok()?),
             },
             ROUTE => Request::Route { destination: address_of(rest)? },
             _ => return None,
         })
+    }
+}
+
+impl UdpBinding {
+    fn from_bytes(number: u32, group: u64, rest: &[u8]) -> Option<UdpBinding> {
+        let flags = number >> 16;
+        if flags & !(UDP_REUSEPORT | UDP_SERVER_ID) != 0 {
+            return None;
+        }
+        let (rest, server) = match flags & UDP_SERVER_ID {
+            0 => (rest, None),
+            _ => {
+                let (rest, prefix) = rest.split_last_chunk()?;
+                (rest, Some(ServerId::from_prefix(*prefix)?))
+            }
+        };
+        let address = SocketAddr::new(address_of(rest)?, number as u16);
+        let shares = flags & UDP_REUSEPORT != 0;
+        Some(UdpBinding { address, group, shares, server })
     }
 }
 
@@ -249,6 +315,11 @@ const INSERT: u32 = 6;
 const BIND_UDP: u32 = 7;
 const UNBIND_UDP: u32 = 8;
 const ROUTE: u32 = 9;
+const DRAIN_UDP: u32 = 10;
+/// In the flags of `BIND_UDP`, the upper half of its number: the address and port may be shared.
+const UDP_REUSEPORT: u32 = 1;
+/// Three bytes after the address are the first bytes of connection IDs.
+const UDP_SERVER_ID: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -263,11 +334,19 @@ mod tests {
             Request::Ifindex { name: "p0".into() },
             Request::Steer,
             Request::Insert { map: "sockets".into(), key: 3 },
-            Request::BindUdp {
+            Request::BindUdp(UdpBinding {
                 address: "10.0.0.1:4433".parse().unwrap(),
                 group: u64::MAX,
-                flags: UDP_REUSEPORT,
-            },
+                shares: true,
+                server: None,
+            }),
+            Request::BindUdp(UdpBinding {
+                address: "[2001:db8::1]:4433".parse().unwrap(),
+                group: 0,
+                shares: false,
+                server: ServerId::new(6, 0x1234),
+            }),
+            Request::DrainUdp { address: "10.0.0.1:4433".parse().unwrap() },
             Request::UnbindUdp { address: "[2001:db8::1]:65535".parse().unwrap() },
             Request::Route { destination: "2001:db8::2".parse().unwrap() },
         ];
@@ -291,5 +370,33 @@ mod tests {
         for bytes in [&[0; 16][..], &[1; 15], &[9; 600], b""] {
             assert_eq!(Request::from_bytes(bytes), None);
         }
+    }
+
+    #[test]
+    fn server_ids_have_the_format_of_quic_lb() {
+        let server = ServerId::new(2, 0x1234).unwrap();
+        assert_eq!(server.prefix(), [0b010_00111, 0x12, 0x34]);
+        assert_eq!(ServerId::from_prefix([0b010_00111, 0x12, 0x34]), Some(server));
+        assert_eq!(ServerId::new(7, 1), None, "that configuration is for unroutable IDs");
+        for first in [0b111_00111, 0b010_00110, 0xff] {
+            assert_eq!(ServerId::from_prefix([first, 0, 0]), None, "{first:#010b}");
+        }
+    }
+
+    #[test]
+    fn bindings_with_unknown_flags_or_a_strange_server_id_are_refused() {
+        let address = "10.0.0.1:4433".parse().unwrap();
+        let server = ServerId::new(0, 1);
+        let binding = UdpBinding { address, group: 1, shares: true, server };
+        let bytes = Request::BindUdp(binding).to_bytes();
+        let changed = |at: usize, to: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = to;
+            Request::from_bytes(&bytes)
+        };
+        assert_eq!(changed(6, 4), None, "a flag");
+        assert_eq!(changed(6, 1), None, "an address of seven bytes");
+        assert_eq!(changed(bytes.len() - 3, 0), None, "a first octet");
+        assert_eq!(Request::from_bytes(&bytes[..bytes.len() - 4]), None);
     }
 }

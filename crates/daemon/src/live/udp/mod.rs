@@ -179,6 +179,18 @@ impl Udp {
         Ok(bound.table.is_empty())
     }
 
+    /// Ends new connections of a QUIC server: its sockets get only packets that name it.
+    pub(super) fn drain(
+        &self,
+        ifindex: u32,
+        socket: u32,
+        address: SocketAddr,
+    ) -> Result<(), Errno> {
+        let mut ports = self.ports.lock();
+        let bound = ports.get_mut(&ifindex).ok_or(Errno::NOENT)?;
+        bound.drain(socket, (address.port(), address.ip()))
+    }
+
     /// Ends all bindings of closed sockets.
     pub(super) fn close(&self, sockets: impl Iterator<Item = u32>) {
         let mut ports = self.ports.lock();
@@ -306,15 +318,23 @@ impl Bound {
 
     /// Removes a binding from the table and the program's map.
     fn remove(&mut self, socket: u32, at: At) -> Option<()> {
-        let queue = self.table.remove(socket, at)?;
+        let (queue, server) = self.table.remove(socket, at)?;
         // Fewer sockets in an entry, or none, need no memory.
         let _written = self.write(at, queue);
+        if let Some(server) = server {
+            self.steering.forget_server(at, queue, server);
+        }
         Some(())
     }
 
+    fn drain(&mut self, socket: u32, at: At) -> Result<(), Errno> {
+        let queues = self.table.drain(socket, at)?;
+        queues.into_iter().try_for_each(|queue| self.write(at, queue))
+    }
+
     fn write(&self, at: At, queue: u32) -> Result<(), Errno> {
-        let slots: Vec<u16> = self.table.members(at, queue).collect();
-        self.steering.set(at, queue, &slots, self.own_only)
+        let members = self.table.members(at, queue);
+        self.steering.set(at, queue, members.as_ref(), self.own_only)
     }
 }
 

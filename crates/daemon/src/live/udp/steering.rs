@@ -9,14 +9,16 @@ use towpath_maps::{Map, Value};
 use towpath_xdp::program::Select;
 use towpath_xdp::{LoadOptions, Program};
 use towpath_xsk::Errno;
+use towpath_xsk::protocol::ServerId;
 
-use super::table::{At, MEMBERS_MAX};
+use super::table::{At, MEMBERS_MAX, Members};
 
 /// The program of one port.
 #[derive(Debug)]
 pub(crate) struct Steering {
     link: Link,
     bindings: Arc<Map>,
+    servers: Arc<Map>,
     sockets: Arc<Map>,
 }
 
@@ -27,10 +29,11 @@ impl Steering {
         let program = Program::load(&object, Select::Only, &Env::builtin(), options);
         let program = program.map_err(|_no_memory| Errno::NOMEM)?;
         let map = |name| program.maps().by_name(name).cloned().ok_or(Errno::NOEXEC);
-        let (bindings, sockets) = (map("bindings")?, map("udp_sockets")?);
+        let bindings = map("bindings")?;
+        let (servers, sockets) = (map("servers")?, map("udp_sockets")?);
         let mut link = Link::new(program, UDP_LINK, options.workers);
         link.priority = PRIORITY;
-        Ok(Steering { link, bindings, sockets })
+        Ok(Steering { link, bindings, servers, sockets })
     }
 
     /// The link to attach.
@@ -49,29 +52,46 @@ impl Steering {
         self.sockets.forget(socket);
     }
 
-    /// Stores which slots share a binding on a queue; none of them ends the binding.
+    /// Stores which sockets share a binding on a queue; `None` ends the binding.
     pub(super) fn set(
         &self,
         at: At,
         queue: u32,
-        slots: &[u16],
+        members: Option<&Members>,
         own_only: bool,
     ) -> Result<(), Errno> {
         let key = key(at, queue);
-        if slots.is_empty() {
-            return match self.bindings.user().delete(&key) {
-                Ok(()) | Err(towpath_bpf::Errno::ENOENT) => Ok(()),
-                Err(errno) => Err(Errno::from_raw_os_error(errno.0)),
-            };
+        let Some(Members { accepting, servers }) = members else {
+            return remove(&self.bindings, &key);
+        };
+        assert!(accepting.len() <= MEMBERS_MAX, "the table has limits");
+        // A connection ID that names a socket must find it as soon as the socket uses it.
+        for (server, slot) in servers {
+            let slot = Value::One(u32::from(*slot).to_ne_bytes().to_vec());
+            store(&self.servers, &server_key(at, queue, *server), &slot)?;
         }
-        assert!(slots.len() <= MEMBERS_MAX, "the table has limits");
+        let mut flags = if own_only { OWN_ONLY } else { 0 };
+        flags |= if servers.is_empty() { 0 } else { QUIC };
         let mut value = vec![0; 2 * (2 + MEMBERS_MAX)];
-        let words = [slots.len() as u16, if own_only { OWN_ONLY } else { 0 }];
-        let words = words.into_iter().chain(slots.iter().copied());
+        let words = [accepting.len() as u16, flags];
+        let words = words.into_iter().chain(accepting.iter().copied());
         for (bytes, word) in value.chunks_exact_mut(2).zip(words) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
         store(&self.bindings, &key, &Value::One(value))
+    }
+
+    /// Ends delivery by a server ID on a queue.
+    pub(super) fn forget_server(&self, at: At, queue: u32, server: ServerId) {
+        // A removal needs no memory.
+        let _removed = remove(&self.servers, &server_key(at, queue, server));
+    }
+}
+
+fn remove(map: &Map, key: &[u8]) -> Result<(), Errno> {
+    match map.user().delete(key) {
+        Ok(()) | Err(towpath_bpf::Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(Errno::from_raw_os_error(errno.0)),
     }
 }
 
@@ -93,12 +113,22 @@ fn key((port, address): At, queue: u32) -> Vec<u8> {
     key
 }
 
+/// A `struct server_key`.
+fn server_key(at: At, queue: u32, server: ServerId) -> Vec<u8> {
+    let mut key = key(at, queue);
+    key.extend(server.prefix());
+    key.push(0);
+    key
+}
+
 /// Id of the program's link; ids of other links never get this high.
 pub(crate) const UDP_LINK: u32 = u32::MAX - 1;
 /// It runs after all other programs, on what they pass.
 const PRIORITY: u32 = u32::MAX;
 /// `BINDING_OWN_ONLY`
 const OWN_ONLY: u16 = 1;
+/// `BINDING_QUIC`
+const QUIC: u16 = 2;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 /// Made by `scripts/build-programs.sh --clang clang-19 --ship --out crates/daemon/src/live/udp

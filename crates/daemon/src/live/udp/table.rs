@@ -1,12 +1,14 @@
 //! The bound UDP addresses of one port, by the rules of `bind`.
 //!
 //! An address and port has one owner, a group of sockets on different queues, unless all its owners
-//! share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family.
+//! share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family. Groups
+//! of QUIC servers have server IDs, by which their packets reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use towpath_xsk::Errno;
+use towpath_xsk::protocol::ServerId;
 
 /// An address and port.
 pub(super) type At = (u16, IpAddr);
@@ -22,6 +24,8 @@ pub(crate) struct Claim {
     pub(crate) group: u64,
     /// Whether other groups may bind the same address and port.
     pub(crate) shares: bool,
+    /// The server ID in the connection IDs of the group.
+    pub(crate) server: Option<ServerId>,
 }
 
 /// The bindings of a port.
@@ -34,12 +38,17 @@ pub(super) struct Table {
     slots: Vec<Option<u32>>,
     /// Number of entries in the program's map: one for each address, port and queue.
     entries: usize,
+    /// Number of sockets of bindings with server IDs.
+    servers: usize,
 }
 
 /// An owner of an address and port.
 #[derive(Debug)]
 struct Group {
     shares: bool,
+    server: Option<ServerId>,
+    /// It takes no new connections, only packets with its server ID.
+    is_draining: bool,
     /// Queues of its sockets.
     members: BTreeMap<u32, u32>,
     /// Keeps the address and port from the host's own sockets.
@@ -57,7 +66,8 @@ impl Table {
         self.bindings.get(&at).is_some_and(|groups| groups.contains_key(&group))
     }
 
-    /// Fails with `EADDRINUSE` if a socket may not bind an address and port.
+    /// Fails with `EADDRINUSE` if a socket may not bind an address and port, with `EEXIST` if
+    /// another group has its server ID there, and with `EINVAL` if its group has another one.
     pub(super) fn check(&self, claim: &Claim, at: At) -> Result<(), Errno> {
         let (port, address) = at;
         let taken = |other: IpAddr, group: u64, there: &Group| {
@@ -76,8 +86,20 @@ impl Table {
             .flat_map(|((_, other), groups)| groups.iter().map(|it| (*other, it)));
         match groups.any(|(other, (group, there))| taken(other, *group, there)) {
             true => Err(Errno::ADDRINUSE),
-            false => Ok(()),
+            false => self.check_server(claim, at),
         }
+    }
+
+    fn check_server(&self, claim: &Claim, at: At) -> Result<(), Errno> {
+        for (group, there) in self.bindings.get(&at).into_iter().flatten() {
+            if *group == claim.group && there.server != claim.server {
+                return Err(Errno::INVAL);
+            }
+            if *group != claim.group && claim.server.is_some() && there.server == claim.server {
+                return Err(Errno::EXIST);
+            }
+        }
+        Ok(())
     }
 
     /// Finds a port that may be bound, in the usual range of ports for clients. `random` decides
@@ -108,38 +130,61 @@ impl Table {
         at: At,
         reservation: Option<UdpSocket>,
     ) -> Result<u16, Errno> {
-        let members = self.members(at, claim.queue).count();
-        let is_full = match members {
+        let sockets = self.sockets(at, claim.queue).count();
+        let is_full = match sockets {
             0 => self.entries >= ENTRIES_MAX,
-            members => members >= MEMBERS_MAX,
+            sockets => sockets >= MEMBERS_MAX,
         };
-        if is_full {
+        if is_full || claim.server.is_some() && self.servers >= SERVERS_MAX {
             return Err(Errno::NOBUFS);
         }
         let slot = self.take_slot(claim.socket).ok_or(Errno::NOBUFS)?;
         let groups = self.bindings.entry(at).or_default();
         let group = groups.entry(claim.group).or_insert_with(|| Group {
             shares: claim.shares,
+            server: claim.server,
+            is_draining: false,
             members: BTreeMap::new(),
             _reservation: reservation,
         });
         group.shares &= claim.shares;
         group.members.insert(claim.socket, claim.queue);
-        self.entries += usize::from(members == 0);
+        self.entries += usize::from(sockets == 0);
+        self.servers += usize::from(claim.server.is_some());
         Ok(slot)
     }
 
-    /// Ends a binding of a socket; gives the socket's queue.
-    pub(super) fn remove(&mut self, socket: u32, at: At) -> Option<u32> {
+    /// Ends a binding of a socket; gives the socket's queue and its group's server ID.
+    pub(super) fn remove(&mut self, socket: u32, at: At) -> Option<(u32, Option<ServerId>)> {
         let groups = self.bindings.get_mut(&at)?;
-        let removed = groups.values_mut().find_map(|group| group.members.remove(&socket))?;
+        let (queue, server) = groups
+            .values_mut()
+            .find_map(|group| Some((group.members.remove(&socket)?, group.server)))?;
         groups.retain(|_, group| !group.members.is_empty());
         let mut queues = groups.values().flat_map(|group| group.members.values());
-        self.entries -= usize::from(queues.all(|queue| *queue != removed));
+        self.entries -= usize::from(queues.all(|other| *other != queue));
+        self.servers -= usize::from(server.is_some());
         if groups.is_empty() {
             self.bindings.remove(&at);
         }
-        Some(removed)
+        Some((queue, server))
+    }
+
+    /// Ends new connections of a socket's group at an address and port; gives the queues of its
+    /// sockets.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if the socket has no such binding, `EINVAL` if its group has no server ID.
+    pub(super) fn drain(&mut self, socket: u32, at: At) -> Result<Vec<u32>, Errno> {
+        let mut groups = self.bindings.get_mut(&at).into_iter().flat_map(BTreeMap::values_mut);
+        let group = groups.find(|group| group.members.contains_key(&socket));
+        let group = group.ok_or(Errno::NOENT)?;
+        if group.server.is_none() {
+            return Err(Errno::INVAL);
+        }
+        group.is_draining = true;
+        Ok(group.members.values().copied().collect())
     }
 
     /// Frees the slot of a closed socket.
@@ -176,12 +221,24 @@ impl Table {
         wild.flat_map(|(at, groups)| queues(groups).into_iter().map(|queue| (*at, queue))).collect()
     }
 
-    /// The slots of the sockets on a queue that share an address and port.
-    pub(super) fn members(&self, at: At, queue: u32) -> impl Iterator<Item = u16> {
+    /// The sockets on a queue that share an address and port, with their groups.
+    fn sockets(&self, at: At, queue: u32) -> impl Iterator<Item = (&Group, u16)> {
         let groups = self.bindings.get(&at).into_iter().flat_map(BTreeMap::values);
-        let members = groups.flat_map(|group| &group.members);
-        let here = members.filter(move |(_, of)| **of == queue).map(|(socket, _)| *socket);
-        here.filter_map(|socket| self.slot(socket)).map(|slot| slot as u16)
+        let all = groups.flat_map(|group| group.members.iter().map(move |it| (group, it)));
+        let here = all.filter(move |(_, (_, of))| **of == queue);
+        here.filter_map(|(group, (socket, _))| Some((group, self.slot(*socket)? as u16)))
+    }
+
+    /// The sockets on a queue that share an address and port; `None` if there is none.
+    pub(super) fn members(&self, at: At, queue: u32) -> Option<Members> {
+        let mut sockets = self.sockets(at, queue).peekable();
+        sockets.peek()?;
+        let mut members = Members::default();
+        for (group, slot) in sockets {
+            members.accepting.extend((!group.is_draining).then_some(slot));
+            members.servers.extend(group.server.map(|server| (server, slot)));
+        }
+        Some(members)
     }
 
     fn slot(&self, socket: u32) -> Option<usize> {
@@ -202,6 +259,15 @@ impl Table {
     }
 }
 
+/// The slots of the sockets on a queue that share an address and port.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Members {
+    /// Sockets that take new flows.
+    pub(super) accepting: Vec<u16>,
+    /// Sockets with server IDs.
+    pub(super) servers: Vec<(ServerId, u16)>,
+}
+
 /// Whether both addresses are the same, or one is the wildcard of the other's family.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     one == other
@@ -210,6 +276,8 @@ fn overlap(one: IpAddr, other: IpAddr) -> bool {
 
 /// Largest number of addresses, ports and queues that are bound on a port (`BINDINGS_MAX`).
 pub(super) const ENTRIES_MAX: usize = 4096;
+/// Largest number of sockets of bindings with server IDs on a port (`SERVERS_MAX`).
+pub(super) const SERVERS_MAX: usize = 4096;
 /// Largest number of sockets with bindings on a port (`SOCKETS_MAX`).
 pub(super) const SOCKETS_MAX: usize = 1024;
 /// Largest number of sockets that share an address and port on a queue (`MEMBERS_MAX`).

@@ -1,7 +1,7 @@
 use super::*;
 
 fn claim(socket: u32, queue: u32, group: u64) -> Claim {
-    Claim { socket, queue, group, shares: false }
+    Claim { socket, queue, group, shares: false, server: None }
 }
 
 fn sharing(socket: u32, queue: u32, group: u64) -> Claim {
@@ -31,10 +31,10 @@ fn an_address_and_port_has_one_owner() {
     for text in ["10.0.0.1:54", "10.0.0.2:53", "[::]:53"] {
         assert!(bind(&mut table, &claim(3, 2, 8), text).is_ok(), "{text}");
     }
-    assert_eq!(table.remove(2, at("10.0.0.1:53")), Some(1));
+    assert_eq!(table.remove(2, at("10.0.0.1:53")), Some((1, None)));
     assert_eq!(table.remove(2, at("10.0.0.1:53")), None);
     assert!(table.owns(7, at("10.0.0.1:53")));
-    assert_eq!(table.remove(1, at("10.0.0.1:53")), Some(0));
+    assert_eq!(table.remove(1, at("10.0.0.1:53")), Some((0, None)));
     assert!(bind(&mut table, &claim(4, 0, 9), "10.0.0.1:53").is_ok());
 }
 
@@ -66,15 +66,64 @@ fn owners_that_share_have_flows_each() {
     assert_eq!(bind(&mut table, &sharing(5, 0, 1), "0.0.0.0:53"), Ok(4), "of the same group");
     assert_eq!(bind(&mut table, &sharing(5, 0, 2), "0.0.0.0:53"), Err(Errno::ADDRINUSE));
     assert_eq!(bind(&mut table, &claim(6, 0, 6), "0.0.0.0:53"), Err(Errno::ADDRINUSE));
-    let members = |table: &Table, queue| table.members(at("0.0.0.0:53"), queue).collect::<Vec<_>>();
-    assert_eq!(members(&table, 0), [0, 4, 1, 2]);
-    assert_eq!(members(&table, 1), [0_u16; 0]);
+    let members = |table: &Table| table.members(at("0.0.0.0:53"), 0).unwrap().accepting;
+    assert_eq!(members(&table), [0, 4, 1, 2]);
+    assert_eq!(table.members(at("0.0.0.0:53"), 1), None);
     for at in table.bound(2) {
-        assert_eq!(table.remove(2, at), Some(0));
+        assert_eq!(table.remove(2, at), Some((0, None)));
     }
     assert_eq!(table.free_slot(2), Some(1));
-    assert_eq!(members(&table, 0), [0, 4, 2]);
+    assert_eq!(members(&table), [0, 4, 2]);
     assert_eq!(bind(&mut table, &claim(7, 0, 7), "10.0.0.1:80"), Ok(1), "its slot is free");
+}
+
+#[test]
+fn a_server_id_belongs_to_one_group() {
+    let mut table = Table::default();
+    let [one, two] = [1, 2].map(|server| ServerId::new(0, server).unwrap());
+    let of = |socket, queue, group, server| Claim {
+        server: Some(server),
+        ..sharing(socket, queue, group)
+    };
+    assert!(bind(&mut table, &of(1, 0, 7, one), "10.0.0.1:443").is_ok());
+    assert!(bind(&mut table, &of(2, 1, 7, one), "10.0.0.1:443").is_ok(), "on another queue");
+    let other_id = of(3, 2, 7, two);
+    assert_eq!(bind(&mut table, &other_id, "10.0.0.1:443"), Err(Errno::INVAL), "of one group");
+    for queue in [0, 2] {
+        let taken = of(3, queue, 8, one);
+        assert_eq!(bind(&mut table, &taken, "10.0.0.1:443"), Err(Errno::EXIST), "{queue}");
+    }
+    assert!(bind(&mut table, &of(3, 0, 8, one), "10.0.0.1:444").is_ok(), "another port");
+    assert!(bind(&mut table, &of(3, 0, 8, two), "10.0.0.1:443").is_ok());
+    assert!(bind(&mut table, &sharing(4, 0, 9), "10.0.0.1:443").is_ok(), "without one");
+    let here = at("10.0.0.1:443");
+    let members = table.members(here, 0).unwrap();
+    assert_eq!(members, Members { accepting: vec![0, 2, 3], servers: vec![(one, 0), (two, 2)] });
+    assert_eq!(table.remove(1, here), Some((0, Some(one))));
+    assert_eq!(bind(&mut table, &of(5, 0, 10, one), "10.0.0.1:443"), Err(Errno::EXIST));
+    assert_eq!(table.remove(2, here), Some((1, Some(one))));
+    assert!(bind(&mut table, &of(5, 0, 10, one), "10.0.0.1:443").is_ok(), "it is free");
+}
+
+#[test]
+fn a_group_that_drains_keeps_its_server_id() {
+    let mut table = Table::default();
+    let here = at("10.0.0.1:443");
+    let one = ServerId::new(0, 1).unwrap();
+    for (socket, queue) in [(1, 0), (2, 1)] {
+        let claim = Claim { server: Some(one), ..sharing(socket, queue, 7) };
+        bind(&mut table, &claim, "10.0.0.1:443").unwrap();
+    }
+    bind(&mut table, &sharing(3, 1, 8), "10.0.0.1:443").unwrap();
+    assert_eq!(table.drain(4, here), Err(Errno::NOENT));
+    assert_eq!(table.drain(3, here), Err(Errno::INVAL), "without a server ID");
+    assert_eq!(table.drain(2, at("10.0.0.1:444")), Err(Errno::NOENT));
+    assert_eq!(table.drain(2, here), Ok(vec![0, 1]));
+    let of_queue = |table: &Table, queue| table.members(here, queue).unwrap();
+    assert_eq!(of_queue(&table, 0), Members { accepting: vec![], servers: vec![(one, 0)] });
+    assert_eq!(of_queue(&table, 1), Members { accepting: vec![2], servers: vec![(one, 1)] });
+    assert_eq!(table.remove(1, here), Some((0, Some(one))));
+    assert_eq!(table.members(here, 0), None);
 }
 
 #[test]
@@ -97,6 +146,16 @@ fn there_are_limits() {
     let more = sharing(MEMBERS_MAX as u32 + 1, 0, 1);
     assert_eq!(bind(&mut table, &more, "10.0.0.1:50"), Err(Errno::NOBUFS));
     assert!(bind(&mut table, &sharing(more.socket, 1, 1), "10.0.0.1:50").is_ok());
+    let mut table = Table::default();
+    for number in 0..SERVERS_MAX as u32 {
+        let server = ServerId::new(0, number as u16);
+        let claim = Claim { server, ..sharing(number / 64 + 1, 0, number.into()) };
+        let port = 1 + number % 64;
+        bind(&mut table, &claim, &format!("10.0.0.1:{port}")).unwrap();
+    }
+    let more = Claim { server: ServerId::new(1, 0), ..sharing(65, 1, 1 << 32) };
+    assert_eq!(bind(&mut table, &more, "10.0.0.1:1"), Err(Errno::NOBUFS));
+    assert!(bind(&mut table, &sharing(65, 1, 1 << 32), "10.0.0.1:1").is_ok());
 }
 
 #[test]
