@@ -54,7 +54,12 @@ fn packets_of_a_connection_reach_one_server_from_any_port() {
 
 /// The server of each connection, each of which gets this number of packets; `queues` are those by
 /// which they came.
-fn receive_all(servers: &[UdpSocket], connections: &[u32], times: usize) -> BTreeMap<u32, usize> {
+fn receive_all(
+    servers: &[UdpSocket],
+    connections: &[u32],
+    times: usize,
+    queues: &mut BTreeSet<u32>,
+) -> BTreeMap<u32, usize> {
     let mut seen = BTreeMap::<u32, Vec<usize>>::new();
     let start = std::time::Instant::now();
     let expected = connections.len() * times;
