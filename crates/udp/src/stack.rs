@@ -146,8 +146,8 @@ impl UdpStack {
         self.bind_with(address, false, None)
     }
 
-    /// As [`UdpStack::bind`], for a port that other applications may bind in the same way: each
-    /// flow has one of them (`SO_REUSEPORT`).
+    /// As [`UdpStack::bind`], for a port that other applications of the same user may bind in the
+    /// same way: each flow has one of them (`SO_REUSEPORT`).
     ///
     /// # Errors
     ///

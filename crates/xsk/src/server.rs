@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, chmod};
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
@@ -286,7 +287,8 @@ pub struct Peer {
 impl Peer {
     /// Opens a new socket for the application at the other end of `stream`.
     pub fn greet(sockets: &Arc<Sockets>, stream: OwnedFd) -> io::Result<Peer> {
-        let socket = match sockets.open() {
+        let user = socket_peercred(&stream)?.uid.as_raw();
+        let socket = match sockets.open_for(user) {
             Ok(socket) => socket,
             Err(errno) => {
                 let greeting = Greeting { id: 0, errno: errno.raw_os_error() };

@@ -110,8 +110,14 @@ impl Sockets {
         self.open()
     }
 
-    /// A new socket (`socket(AF_XDP, SOCK_RAW, 0)`). It lives until [`Socket::close`].
+    /// A new socket (`socket(AF_XDP, SOCK_RAW, 0)`) of this process's user. It lives until
+    /// [`Socket::close`].
     pub fn open(self: &Arc<Self>) -> Result<Arc<Socket>, Errno> {
+        self.open_for(rustix::process::geteuid().as_raw())
+    }
+
+    /// A new socket of an application with this effective user ID.
+    pub(crate) fn open_for(self: &Arc<Self>, user: u32) -> Result<Arc<Socket>, Errno> {
         let mut known = self.known.lock();
         if known.sockets.len() >= SOCKETS_MAX {
             return Err(Errno::MFILE);
@@ -124,7 +130,7 @@ impl Sockets {
                 break;
             }
         }
-        let socket = Arc::new(Socket::new(id, self)?);
+        let socket = Arc::new(Socket::new(id, user, self)?);
         known.last_id = id;
         known.sockets.insert(id, Arc::clone(&socket));
         Ok(socket)

@@ -164,7 +164,8 @@ impl Host for EngineHost {
     fn bind_udp(&self, socket: &Arc<Socket>, binding: &UdpBinding) -> Result<u16, Errno> {
         let place = socket.bound_to().ok_or(Errno::NXIO)?;
         let UdpBinding { address, group, shares, server } = *binding;
-        let claim = Claim { socket: socket.id(), queue: place.queue, group, shares, server };
+        let (user, queue) = (socket.user(), place.queue);
+        let claim = Claim { socket: socket.id(), user, queue, group, shares, server };
         let request = self.udp.request(place.ifindex, claim, address)?;
         match self.udp.bind(&request) {
             Some(bound) => bound,

@@ -107,8 +107,8 @@ pub struct UdpBinding {
     pub address: SocketAddr,
     /// Sockets with the same number, on the queues of one port, share their bindings.
     pub group: u64,
-    /// Whether other groups that say so, too, may bind the same address and port; each flow then
-    /// has one of them (`SO_REUSEPORT`).
+    /// Whether other groups of the same user that say so, too, may bind the same address and port;
+    /// each flow then has one of them (`SO_REUSEPORT`).
     pub shares: bool,
     /// The group's server ID: QUIC packets with it reach the group, whatever their flow.
     pub server: Option<ServerId>,

@@ -35,6 +35,7 @@ use tx::Tx;
 #[derive(Debug)]
 pub struct Socket {
     id: u32,
+    user: u32,
     sockets: Weak<Sockets>,
     rings: RingFile,
     /// The daemon's end of the pair: readable when the application wants to send.
@@ -83,11 +84,12 @@ struct Bound {
 }
 
 impl Socket {
-    pub(crate) fn new(id: u32, sockets: &Arc<Sockets>) -> Result<Socket, Errno> {
+    pub(crate) fn new(id: u32, user: u32, sockets: &Arc<Sockets>) -> Result<Socket, Errno> {
         let flags = SocketFlags::CLOEXEC;
         let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok(Socket {
             id,
+            user,
             sockets: Arc::downgrade(sockets),
             rings: RingFile::new()?,
             bell,
@@ -98,6 +100,11 @@ impl Socket {
             is_deserted: AtomicBool::new(false),
             busy_poll: BusyPoll::default(),
         })
+    }
+
+    /// The effective user ID of its application.
+    pub fn user(&self) -> u32 {
+        self.user
     }
 
     /// The file of its rings, to map.

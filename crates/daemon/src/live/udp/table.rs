@@ -1,7 +1,7 @@
 //! The bound UDP addresses of one port, by the rules of `bind`.
 //!
 //! An address and port has one owner, a group of sockets on different queues, unless all its owners
-//! share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family. Groups
+//! are of one user and share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family. Groups
 //! of QUIC servers have server IDs, by which their packets reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,13 @@ pub(super) type At = (u16, IpAddr);
 pub(crate) struct Claim {
     /// The socket's number.
     pub(crate) socket: u32,
+    /// The effective user ID of its application.
+    pub(crate) user: u32,
     /// The socket's queue.
     pub(crate) queue: u32,
     /// The group of sockets that it belongs to.
     pub(crate) group: u64,
-    /// Whether other groups may bind the same address and port.
+    /// Whether other groups of the same user may bind the same address and port.
     pub(crate) shares: bool,
     /// The server ID in the connection IDs of the group.
     pub(crate) server: Option<ServerId>,
@@ -46,6 +48,7 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Group {
     shares: bool,
+    user: u32,
     server: Option<ServerId>,
     /// It takes no new connections, only packets with its server ID.
     is_draining: bool,
@@ -76,7 +79,7 @@ impl Table {
                 return true;
             }
             let is_apart = is_own && there.members.values().all(|queue| *queue != claim.queue);
-            !(is_apart || there.shares && claim.shares)
+            !(is_apart || there.shares && claim.shares && there.user == claim.user)
         };
         let first = (port, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let last = (port, IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
@@ -142,6 +145,7 @@ impl Table {
         let groups = self.bindings.entry(at).or_default();
         let group = groups.entry(claim.group).or_insert_with(|| Group {
             shares: claim.shares,
+            user: claim.user,
             server: claim.server,
             is_draining: false,
             members: BTreeMap::new(),

@@ -1,7 +1,7 @@
 use super::*;
 
 fn claim(socket: u32, queue: u32, group: u64) -> Claim {
-    Claim { socket, queue, group, shares: false, server: None }
+    Claim { socket, user: 0, queue, group, shares: false, server: None }
 }
 
 fn sharing(socket: u32, queue: u32, group: u64) -> Claim {
@@ -66,6 +66,8 @@ fn owners_that_share_have_flows_each() {
     assert_eq!(bind(&mut table, &sharing(5, 0, 1), "0.0.0.0:53"), Ok(4), "of the same group");
     assert_eq!(bind(&mut table, &sharing(5, 0, 2), "0.0.0.0:53"), Err(Errno::ADDRINUSE));
     assert_eq!(bind(&mut table, &claim(6, 0, 6), "0.0.0.0:53"), Err(Errno::ADDRINUSE));
+    let stranger = Claim { user: 1000, ..sharing(6, 0, 6) };
+    assert_eq!(bind(&mut table, &stranger, "0.0.0.0:53"), Err(Errno::ADDRINUSE), "another user");
     let members = |table: &Table| table.members(at("0.0.0.0:53"), 0).unwrap().accepting;
     assert_eq!(members(&table), [0, 4, 1, 2]);
     assert_eq!(table.members(at("0.0.0.0:53"), 1), None);
