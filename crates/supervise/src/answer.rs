@@ -18,7 +18,7 @@ use towpath_xsk_client::wire::{receive, send};
 use crate::kernel_unsafe::{Call, answer, answer_with_file, let_pass, next_call, still_waits};
 use crate::protocol::{bound, is_socket_name};
 
-/// A socket for XFRM of the door at a path.
+/// Gets a socket for XFRM from the door at a path.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn connect(door: &Path) -> io::Result<OwnedFd> {
     received(&socket).ok_or_else(|| io::Error::other("the door has as many sockets as it may have"))
 }
 
-/// Receives a descriptor; none at the end of the connection.
+/// Receives a descriptor; `None` if the connection has ended.
 fn received(from: &OwnedFd) -> Option<OwnedFd> {
     receive(from).ok()?.1.pop()
 }

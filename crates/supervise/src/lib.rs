@@ -25,9 +25,9 @@ use towpath_xsk_client::wire::send;
 /// Replaces this process by a program whose sockets for XFRM are connections to the door at `door`.
 /// A second process, which ends after the program and all its children, answers the calls.
 ///
-/// This process must have one thread only. The program keeps its number and parent, so that a
-/// service manager sees the same process. `says_calls` prints a line on standard error for each
-/// answered call.
+/// This process must have one thread only. The program keeps this process's number and parent, so
+/// that a service manager sees the same process. `says_calls` prints a line on standard error for
+/// each answered call.
 ///
 /// # Errors
 ///

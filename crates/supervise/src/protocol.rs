@@ -29,7 +29,7 @@ pub fn socket_name(number: u32) -> [u8; 9] {
     name
 }
 
-/// Whether a name is of [`socket_name`].
+/// Whether a name was made by [`socket_name`].
 pub(crate) fn is_socket_name(name: &[u8]) -> bool {
     name.len() == socket_name(0).len() && name[..NAME_ZEROS] == [0; NAME_ZEROS]
 }

@@ -36,7 +36,7 @@ impl Signal {
         Ok(Signal { file, is_armed: AtomicBool::new(false) })
     }
 
-    /// Asks for [`Signal::ring`]. The caller looks for work after this.
+    /// Makes the next [`Signal::ring`] wake the owner. The caller must look for work after this.
     pub(crate) fn arm(&self) {
         self.is_armed.store(true, Ordering::SeqCst);
     }
@@ -49,7 +49,7 @@ impl Signal {
         }
     }
 
-    /// Takes old messages.
+    /// Discards wake-ups that have already arrived.
     pub(crate) fn silence(&self) {
         let _none = rustix::io::read(&self.file, &mut [0; 8][..]);
     }
@@ -86,14 +86,14 @@ impl Bindings {
         self.by_number.remove(&bound.number);
     }
 
-    /// The socket that gets datagrams to an address and port: one that is bound to it, else one
-    /// that is bound to the port of all addresses.
+    /// The socket that gets datagrams to an address and port: the one that is bound to both, else
+    /// the one that is bound to the port on all addresses.
     pub(crate) fn owner(&self, destination: SocketAddr) -> Option<&Arc<Bound>> {
         let exact = self.by_address.get(&destination);
         exact.or_else(|| self.by_address.get(&wildcard_of(destination)))
     }
 
-    /// Whether all datagrams for a socket's port are the socket's.
+    /// Whether the stack has only one socket.
     pub(crate) fn is_alone(&self) -> bool {
         self.by_address.len() == 1
     }
@@ -115,7 +115,7 @@ impl Bound {
     }
 }
 
-/// The port at all addresses of the family.
+/// The wildcard address of the family, with the same port.
 #[inline]
 fn wildcard_of(address: SocketAddr) -> SocketAddr {
     let ip: IpAddr = match address {

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! A sum is of 16-bit words as they lie in memory, so that neither side swaps bytes: the ones'
-//! complement sum is the same in both orders (RFC 1071, section 2 B).
+//! Sums are over 16-bit words as they lie in memory, so that no bytes have to be swapped: the ones'
+//! complement sum does not depend on the byte order (RFC 1071, section 2 B).
 
 /// The sum of bytes that begin at an even offset, not folded.
 #[inline]

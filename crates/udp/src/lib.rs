@@ -13,7 +13,7 @@
 //! loop {
 //!     socket.recv_batch(64, |datagram| {
 //!         let answer = TxDatagram::new(datagram.payload, datagram.source);
-//!         // A full ring loses the answer, as a full network would.
+//!         // If the ring is full, the answer is lost, as in a congested network.
 //!         let _sent = socket.send_batch(&[answer]);
 //!     });
 //!     socket.wait_recv(Some(Duration::from_secs(1)))?;

@@ -15,7 +15,7 @@ use crate::packet::{Refusal, parse};
 use crate::routes::{Entry, Way};
 use crate::stack::{Number, Statistics};
 
-/// A queue; its halves are locked each for itself.
+/// A queue. Each half has a lock of its own.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) receiving: Mutex<Receiving>,
@@ -31,7 +31,8 @@ pub(crate) struct Receiving {
     waiting: FxHashMap<Number, VecDeque<Kept>>,
     /// Number of packets in `waiting`.
     held: usize,
-    /// Most packets in `waiting`: sockets that do not receive must leave memory for others.
+    /// Maximum number of packets in `waiting`: sockets that do not receive must leave memory for
+    /// others.
     held_max: usize,
     /// Packets for other sockets that were read by the last call.
     strays: Vec<(Number, Kept)>,
@@ -62,8 +63,8 @@ impl Receiving {
         }
     }
 
-    /// Shows up to `limit` datagrams for the socket `caller` to `look`, and sorts those for others;
-    /// returns their number. `wake` is called for each other socket that has datagrams now.
+    /// Shows up to `limit` datagrams for the socket `caller` to `look`, and returns their number.
+    /// Queues datagrams for other sockets, and calls `wake` for each of these sockets.
     pub(crate) fn receive(
         &mut self,
         caller: Number,
@@ -148,7 +149,8 @@ impl Receiving {
         }
     }
 
-    /// Asks to be woken for packets; returns whether the socket may sleep: it has none.
+    /// Asks to be woken for packets; returns whether the socket may sleep, because it has no
+    /// packets.
     pub(crate) fn arm(&mut self, caller: Number) -> bool {
         self.receiver.arm() && !self.waiting.contains_key(&caller)
     }
@@ -175,7 +177,7 @@ pub(crate) struct Sending {
     sent: u64,
 }
 
-/// What the headers of a datagram depend on, but for lengths.
+/// The values, other than lengths, on which the headers of a datagram depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) source_port: u16,
@@ -284,9 +286,9 @@ impl Statistics {
     }
 }
 
-/// Packets that wait in one queue for one socket that does not receive.
+/// Maximum number of packets that wait in one queue for one socket.
 const WAITING_MAX: usize = 1024;
-/// Flows whose headers are kept.
+/// Maximum number of flows whose headers are kept.
 const FLOWS_MAX: usize = 1 << 16;
 const EMSGSIZE: i32 = rustix::io::Errno::MSGSIZE.raw_os_error();
 const EAFNOSUPPORT: i32 = rustix::io::Errno::AFNOSUPPORT.raw_os_error();

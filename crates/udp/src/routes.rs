@@ -1,4 +1,4 @@
-//! Ways to destinations, asked of the daemon.
+//! Ways to destinations: next hop, source address and MTU, as the daemon answers.
 //!
 //! A thread asks, so that no sender waits: at once for a new destination, again while the next
 //! hop's Ethernet address is unknown, and every second while the destination is in use. Senders
@@ -40,9 +40,9 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct State {
     way: Way,
-    /// Time of the next question.
+    /// Time of the next request to the daemon.
     due: Instant,
-    /// Time from which on the daemon has had no answer.
+    /// Time of the last answer with a way, or of the start of the current attempt.
     unresolved_since: Instant,
     /// Number of checks without use.
     unused: u32,
@@ -100,8 +100,11 @@ impl Entry {
         (state.way, self.version.load(Ordering::Acquire))
     }
 
-    /// Keeps a datagram until the way is known; returns whether it is kept. It is not if the way is
-    /// known by now, or if too many wait: then `datagram` comes back.
+    /// Keeps a datagram until the way is known. If too many wait, the oldest one is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the way if that is known by now; the datagram is not kept.
     pub(crate) fn wait(&self, datagram: Waiting) -> Result<(), Way> {
         let mut state = self.state.lock();
         if state.way != Way::Unresolved {
@@ -273,7 +276,8 @@ fn run(shared: &Shared, connection: &Connection, send: &impl Fn(&Entry, Vec<Wait
     }
 }
 
-/// The error number of a failed request; that of a closed connection if there is none.
+/// The error number of a failed request; `ENETDOWN` if the error has none, because the connection
+/// was closed.
 fn number_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(ENETDOWN)
 }
@@ -284,9 +288,9 @@ const CHECK_PERIOD: Duration = Duration::from_secs(1);
 const RETRY_PERIOD: Duration = Duration::from_millis(3);
 /// Time after which a next hop counts as silent: the kernel asks three times, a second apart.
 const RESOLUTION_TIME: Duration = Duration::from_secs(3);
-/// Checks without use after which a destination is forgotten.
+/// Number of checks without use after which a destination is forgotten.
 const UNUSED_MAX: u32 = 60;
-/// Datagrams that wait for one destination.
+/// Maximum number of datagrams that wait for one destination.
 const WAITING_MAX: usize = 64;
 const EHOSTUNREACH: i32 = rustix::io::Errno::HOSTUNREACH.raw_os_error();
 const ENETDOWN: i32 = rustix::io::Errno::NETDOWN.raw_os_error();

@@ -23,7 +23,7 @@ pub struct UdpSocket {
     bound: Arc<Bound>,
     /// The queue to receive from first, so that none is starved.
     turn: AtomicUsize,
-    /// What the last send had no room for.
+    /// The datagrams for which the last send had no room.
     blocked: Mutex<Blocked>,
     server: Option<ServerId>,
 }
@@ -101,16 +101,16 @@ impl UdpSocket {
         sent
     }
 
-    /// Asks for a wake-up when a datagram arrives; returns whether the caller may sleep, because
-    /// none is there. Then one of [`UdpSocket::recv_descriptors`] becomes readable.
+    /// Asks for a wake-up when a datagram arrives: one of [`UdpSocket::recv_descriptors`] becomes
+    /// readable then. Returns whether the caller may sleep, because no datagram is there yet.
     pub fn arm_recv(&self) -> bool {
         self.bound.receives.arm();
         self.stack.inner().arm_receiving(&self.bound)
     }
 
     /// Asks for a wake-up when there is room for the datagrams of the last [`send_batch`] that
-    /// returned `EAGAIN`; returns whether the caller may sleep, because there is none yet. Then one
-    /// of [`UdpSocket::send_descriptors`] becomes readable.
+    /// returned `EAGAIN`: one of [`UdpSocket::send_descriptors`] becomes readable then. Returns
+    /// whether the caller may sleep, because there is no room yet.
     ///
     /// [`send_batch`]: UdpSocket::send_batch
     pub fn arm_send(&self) -> bool {
@@ -132,8 +132,8 @@ impl UdpSocket {
         bells.chain([self.bound.sends.fd()]).collect()
     }
 
-    /// Waits until a datagram is there, at most for a time; returns whether one is, as far as is
-    /// known: one that no socket of the stack has read yet may be for another of them.
+    /// Waits until a datagram is there, or until `timeout` has passed; returns whether one may be
+    /// there. A datagram that no socket has read yet may be for another socket of the stack.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl UdpSocket {
     }
 
     /// Waits until there is room for the datagrams of the last [`UdpSocket::send_batch`] that
-    /// returned `EAGAIN`, at most for a time; returns whether there is.
+    /// returned `EAGAIN`, or until `timeout` has passed; returns whether there is room.
     ///
     /// # Errors
     ///

@@ -32,14 +32,14 @@ pub struct Options {
     /// Queues of the port to use; `None` for all. Datagrams that arrive at another queue do not
     /// reach the stack's sockets.
     pub queues: Option<Vec<u32>>,
-    /// Places for packets of each queue, of 4096 bytes; half of them are for sending.
+    /// Number of packet buffers of each queue, 4096 bytes each; half of them are for sending.
     pub chunks: u32,
     /// Entries of each ring, a power of two.
     pub entries: u32,
 }
 
 impl Options {
-    /// The usual ones, for a port.
+    /// The default options, for a port.
     pub fn new(port: &str) -> Options {
         Options {
             path: default_path(),
@@ -58,7 +58,7 @@ pub struct Statistics {
     pub received: u64,
     /// Sent, each segment counted.
     pub sent: u64,
-    /// Frames that are no UDP datagrams, or contradict themselves.
+    /// Frames that are not UDP datagrams, or whose lengths contradict each other.
     pub malformed: u64,
     /// Dropped for a wrong checksum, or a missing one in IPv6.
     pub bad_checksum: u64,
@@ -288,7 +288,8 @@ impl Inner {
         receiving.receive(bound.number, limit, owner, look, wake)
     }
 
-    /// Asks for wake-ups when datagrams arrive; returns whether none has arrived for this socket.
+    /// Asks for wake-ups when datagrams arrive; returns whether the socket may sleep, because no
+    /// datagram has arrived that may be for it.
     pub(crate) fn arm_receiving(&self, bound: &Bound) -> bool {
         self.pass_on_wakeups(&bound.receives);
         let mut is_empty = true;
@@ -305,9 +306,9 @@ impl Inner {
         queue.is_some_and(|queue| queue.sending.lock().sender.arm(blocked.count))
     }
 
-    /// Takes the messages from the queues' descriptors, which all sockets share, and wakes all
-    /// sleepers that they may have been for but the caller, which looks for work itself: also the
-    /// other direction of the same socket.
+    /// Takes the messages from the queues' descriptors, which all sockets share, and wakes every
+    /// sleeper that they may have been for, also in the other direction of the same socket. The
+    /// caller is left out: it looks for work itself.
     fn pass_on_wakeups(&self, caller: &Signal) {
         let mut was_rung = false;
         for connection in &self.connections {
@@ -401,8 +402,8 @@ impl Inner {
         }
     }
 
-    /// Sends datagrams that waited for the way to their destination. What finds no room is lost, as
-    /// in a network that is full.
+    /// Sends datagrams that waited for the way to their destination. A datagram that
+    /// finds no room is lost, as in a congested network.
     fn send_waiting(&self, entry: &Entry, found: Vec<Waiting>) {
         for it in found {
             let destination = SocketAddr::new(entry.destination(), it.destination_port);
@@ -450,7 +451,7 @@ fn waiting(flow: &Flow, datagram: &TxDatagram<'_>) -> Waiting {
     }
 }
 
-/// The numbers of the queues to open, as far as they exist.
+/// The numbers of the queues to try to open: the requested ones, or all numbers from 0 on.
 fn numbers(options: &Options) -> Box<dyn Iterator<Item = u32> + '_> {
     match &options.queues {
         Some(numbers) => Box::new(numbers.iter().copied()),
@@ -479,5 +480,5 @@ fn is_invalid(error: &io::Error) -> bool {
 
 /// Attempts to find a random server ID that no other socket has.
 const SERVER_ID_TRIES: u32 = 8;
-/// Most datagrams of a run (`UDP_MAX_SEGMENTS`).
+/// Maximum number of datagrams of a run (`UDP_MAX_SEGMENTS`).
 const SEGMENTS_MAX: usize = 64;

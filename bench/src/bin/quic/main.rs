@@ -2,18 +2,21 @@
 //! two hosts joined by a veth.
 //!
 //! The far host is quinn over the kernel in every case, on the first core; the near host is on the
-//! second, with Towpath's worker if it has one. One connection moves bytes in one direction. The
-//! sides take turns. Needs root and `scripts/install-deps.sh net`.
+//! second, with Towpath's worker if it has one. Either one connection moves bytes in one direction,
+//! or many have a request under way each, or connections are opened and closed. The sides take
+//! turns. Needs root and `scripts/install-deps.sh net`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod ends;
+mod requests;
 #[path = "../../../../crates/cli/src/demo/quic/tls.rs"]
 mod tls;
 
 use std::time::{Duration, Instant};
 
+use crate::ends::{Running, Work};
 use clap::Parser;
 use towpath_bench::hosts::{Hosts, Link, unavailable};
 use towpath_bench::{WORKERS, median, own_threads_cpu_ns, softirq_ns};
@@ -42,48 +45,67 @@ enum Side {
     NoSegmentation,
 }
 
-/// A transfer to measure, and the sockets that take turns in it.
+/// Work to measure, and the sockets that take turns in it.
 struct Case {
     name: &'static str,
-    near_sends: bool,
+    work: Work,
     link: Link,
     /// The near host's sockets that take turns with Towpath's.
     others: &'static [Side],
 }
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 7] = [
     Case {
         name: "send, segments cut by the kernel",
-        near_sends: true,
+        work: Work::Stream { near_sends: true },
         link: Link::Cut,
         others: &[Side::Offloads, Side::NoSegmentation],
     },
     Case {
         name: "send, segments passed whole",
-        near_sends: true,
+        work: Work::Stream { near_sends: true },
         link: Link::Whole,
         others: &[Side::Offloads],
     },
     Case {
         name: "receive, segments cut by the kernel",
-        near_sends: false,
+        work: Work::Stream { near_sends: false },
         link: Link::Cut,
         others: &[Side::Offloads],
     },
     Case {
         name: "receive, segments passed whole",
-        near_sends: false,
+        work: Work::Stream { near_sends: false },
         link: Link::Whole,
+        others: &[Side::Offloads],
+    },
+    Case {
+        name: "requests of 1 kB, 1000 connections",
+        work: Work::Requests { connections: 1000 },
+        link: Link::Cut,
+        others: &[Side::Offloads],
+    },
+    Case {
+        name: "requests of 1 kB, 1000 connections, whole segments",
+        work: Work::Requests { connections: 1000 },
+        link: Link::Whole,
+        others: &[Side::Offloads],
+    },
+    Case {
+        name: "handshakes, one at a time",
+        work: Work::Handshakes,
+        link: Link::Cut,
         others: &[Side::Offloads],
     },
 ];
 
 /// Result of one measurement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Counted {
-    gbits: f64,
-    /// Nanoseconds of processor time a datagram: the far host, the near host, Towpath's worker,
-    /// softirqs.
+    /// Gbit/s, thousands of requests a second, or the 99th percentile of handshakes in ms.
+    rate: f64,
+    /// Nanoseconds of processor time for a datagram, a request or a handshake: the far host, the
+    /// near host, Towpath's worker, softirqs.
     ns: [f64; 4],
 }
 
@@ -94,10 +116,10 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     println!(
-        "QUIC (quinn, AES-128-GCM) over a veth, one connection; Gbit/s: median (least .. most);"
-    );
-    println!(
-        "ns of processor time a datagram of the far host, the near host, the worker, softirqs\n"
+        "QUIC (quinn, AES-128-GCM) over a veth. Streams: Gbit/s, and ns of processor time a \
+         datagram.\nRequests: thousands a second, ns a request. Handshakes: 99th percentile in ms, \
+         ns each.\nMedian (least .. most); ns of the far host, the near host, the worker, \
+         softirqs, some of which run\nwithin the others.\n"
     );
     for case in CASES.iter().filter(|case| case.name.starts_with(&args.only)) {
         let mut sides = vec![Side::Towpath];
@@ -126,40 +148,80 @@ fn print_side(side: Side, rounds: &[Counted], ours: &[Counted]) {
         Side::Offloads => "kernel, GSO and GRO",
         Side::NoSegmentation => "kernel, no GSO",
     };
-    let (rate, least, most) = figures(rounds, &|it| it.gbits);
+    let (rate, least, most) = figures(rounds, &|it| it.rate);
     let parts = [0, 1, 2, 3].map(|part| figures(rounds, &|it| it.ns[part]).0);
-    let total: f64 = parts.iter().sum();
+    let total = |rounds: &[Counted]| figures(rounds, &|it| it.ns.iter().sum()).0;
     let ratio = match side {
         Side::Towpath => String::new(),
-        _ => format!("   towpath {:.2}x", figures(ours, &|it| it.gbits).0 / rate),
+        _ => format!(
+            "   towpath {:.2}x, a core-second {:.2}x",
+            figures(ours, &|it| it.rate).0 / rate,
+            total(rounds) / total(ours)
+        ),
     };
     println!(
-        "    {name:20} {rate:5.2} ({least:.2} .. {most:.2})   {total:5.0} = {:5.0} + {:5.0} + {:5.0} \
-         + {:5.0}{ratio}",
-        parts[0], parts[1], parts[2], parts[3]
+        "    {name:20} {rate:6.2} ({least:.2} .. {most:.2})   {:5.0} = {:5.0} + {:5.0} + {:5.0} + \
+         {:5.0}{ratio}",
+        total(rounds),
+        parts[0],
+        parts[1],
+        parts[2],
+        parts[3]
     );
 }
 
-/// Moves bytes for a while.
+/// Has the hosts work for a while.
 fn measure(case: &Case, side: Side, window: Duration) -> anyhow::Result<Counted> {
     let hosts = match side {
         Side::Towpath => Hosts::of_towpath(case.link)?,
         _ => Hosts::of_kernel(case.link)?,
     };
-    let running = ends::Running::start(&hosts, side, case.near_sends)?;
-    running.wait_until_moving()?;
-    std::thread::sleep(Duration::from_millis(300));
-    let cpu = || -> anyhow::Result<[u64; 4]> {
-        let of = own_threads_cpu_ns;
-        Ok([of("far")?, of("near")?, of(WORKERS)?, softirq_ns()?])
+    let running = Running::start(&hosts, side, case.work)?;
+    let counted = match case.work {
+        Work::Stream { .. } => {
+            let (bytes, seconds, ns) = count(&running, 1 << 20, window)?;
+            // Datagrams of full size; acknowledgements the other way are not counted.
+            let datagrams = bytes / ends::PAYLOAD_BYTES;
+            let rate = bytes * 8.0 / seconds / 1e9;
+            Counted { rate, ns: ns.map(|ns| ns / datagrams) }
+        }
+        Work::Requests { connections } => {
+            let (requests, seconds, ns) = count(&running, connections as u64, window)?;
+            Counted { rate: requests / seconds / 1e3, ns: ns.map(|ns| ns / requests) }
+        }
+        Work::Handshakes => {
+            running.handshakes(10)?;
+            let before = cpu_ns()?;
+            let mut durations = running.handshakes(10 + HANDSHAKES)?.split_off(10);
+            let after = cpu_ns()?;
+            durations.sort_unstable();
+            let rate = durations[HANDSHAKES * 99 / 100].as_secs_f64() * 1e3;
+            let spent = |part: usize| (after[part] - before[part]) as f64 / HANDSHAKES as f64;
+            Counted { rate, ns: [0, 1, 2, 3].map(spent) }
+        }
     };
-    let (start, cpu_before, before) = (Instant::now(), cpu()?, running.received());
-    std::thread::sleep(window);
-    let (bytes, cpu_after) = (running.received() - before, cpu()?);
-    let seconds = start.elapsed().as_secs_f64();
     running.stop()?;
-    // Datagrams of full size; acknowledgements the other way are not counted.
-    let datagrams = bytes as f64 / ends::PAYLOAD_BYTES;
-    let spent = |part: usize| (cpu_after[part] - cpu_before[part]) as f64 / datagrams.max(1.0);
-    Ok(Counted { gbits: bytes as f64 * 8.0 / seconds / 1e9, ns: [0, 1, 2, 3].map(spent) })
+    Ok(counted)
 }
+
+/// Bytes or answers received in a window of time, its seconds, and the processor time of each
+/// part. It begins after the first ones.
+fn count(running: &Running, first: u64, window: Duration) -> anyhow::Result<(f64, f64, [f64; 4])> {
+    running.wait_until_moving(first)?;
+    std::thread::sleep(Duration::from_millis(300));
+    let (start, cpu_before, before) = (Instant::now(), cpu_ns()?, running.count());
+    std::thread::sleep(window);
+    let (count, cpu_after) = (running.count() - before, cpu_ns()?);
+    let spent = |part: usize| (cpu_after[part] - cpu_before[part]) as f64;
+    let count = (count as f64).max(1.0);
+    Ok((count, start.elapsed().as_secs_f64(), [0, 1, 2, 3].map(spent)))
+}
+
+/// Processor time so far of the far host, the near host, Towpath's worker and softirqs, in ns.
+fn cpu_ns() -> anyhow::Result<[u64; 4]> {
+    let of = own_threads_cpu_ns;
+    Ok([of("far")?, of("near")?, of(WORKERS)?, softirq_ns()?])
+}
+
+/// Handshakes of a measurement.
+const HANDSHAKES: usize = 300;

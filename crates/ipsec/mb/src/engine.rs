@@ -234,7 +234,7 @@ impl Part<'_> {
 }
 
 impl<'a> Plan<'a> {
-    /// `None` if the library can't run the task, as it is of an AEAD or has unusual ranges.
+    /// `None` if the library can't run the task, because it is for an AEAD or has unusual ranges.
     fn new(schedule: &'a Schedule, work: &Work, len: usize, manager: &Manager) -> Option<Plan<'a>> {
         let Suite::CipherThenHmac(cipher, hmac) = schedule.suite() else { return None };
         let key_len = key_len(cipher);
@@ -257,7 +257,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether the library takes so many bytes.
+/// Whether the library takes a message of this many bytes.
 fn is_allowed(len: usize) -> bool {
     len > 0 && len <= LEN_MAX
 }

@@ -152,14 +152,14 @@ impl Symbols {
         })
     }
 
-    /// The error with this number, for which a manager could not be made.
+    /// The error that a manager could not be made, with the library's error number as the reason.
     pub(crate) fn numbered(&self, errno: c_int) -> OpenError {
         // SAFETY: the function has a text for any number, which is a C string that is never freed.
         let reason = unsafe { CStr::from_ptr((self.imb_get_strerror)(errno)) };
         self.error(&reason.to_string_lossy())
     }
 
-    /// An error that a manager could not be made.
+    /// The error that a manager could not be made, with a reason in words.
     pub(crate) fn error(&self, reason: &str) -> OpenError {
         OpenError::Manager { version: self.version_text.clone(), reason: reason.to_owned() }
     }

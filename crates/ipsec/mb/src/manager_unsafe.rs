@@ -225,8 +225,8 @@ impl Drop for Manager {
     }
 }
 
-/// Makes a state empty, and returns the functions that it has for this processor; or an error's
-/// number if it lacks one or has failed.
+/// Initializes a state, and returns its functions for this processor. Fails with the library's
+/// error number if a function is missing, or if the library reports an error.
 fn initialize(state: NonNull<State>, symbols: &Symbols) -> Result<Functions, c_int> {
     // SAFETY: `alloc_mb_mgr` allocated the state. The second argument may be null: the name of the
     // architecture isn't needed.

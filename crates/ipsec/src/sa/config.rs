@@ -22,9 +22,9 @@ pub struct Config {
     pub mode: Mode,
     /// Algorithms.
     pub suite: Suite,
-    /// Keys. Two SAs never have the same ones. An SA that begins again under the same keys, as
-    /// static ones do after a restart, makes other nonces, but its peer takes its packets for
-    /// replays.
+    /// Keys. Two SAs must never have the same keys. An SA that begins again under the same keys, as
+    /// an SA with static keys does after a restart, uses different nonces, but its peer takes its
+    /// packets for replays.
     pub keys: Keys,
     /// UDP encapsulation (RFC 3948).
     pub encapsulation: Option<Encapsulation>,
@@ -32,7 +32,7 @@ pub struct Config {
     pub replay: Replay,
     /// When the SA should be replaced, and when it must not be used any more.
     pub lifetime: Lifetime,
-    /// Packets that an inbound SA may bring; all, if it is `None`.
+    /// The only packets that an inbound SA may carry; `None` allows all.
     pub selector: Option<Selector>,
     /// Packets that an inbound SA may carry: at least one of these selectors contains them. `None`
     /// is no restriction. [`Sa::set_allowed`](crate::Sa::set_allowed) changes it.

@@ -44,7 +44,7 @@ impl Default for TableLimits {
     }
 }
 
-/// A policy: an action for the packets to send that a selector matches.
+/// A policy: the action for outgoing packets that match a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// The packets to which the policy applies.
@@ -209,7 +209,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// The selector can't be, there is such a policy, or the table is full.
+    /// Fails if the selector is invalid, if there is a policy with the same selector and priority,
+    /// or if the table is full.
     pub fn add_policy(&self, policy: Policy) -> Result<(), TableError> {
         self.replace_policies(&[], &[policy])
     }
@@ -379,7 +380,7 @@ impl View<'_> {
     ///
     /// # Errors
     ///
-    /// The policy is to discard it, or has no SA, or there is none.
+    /// Fails if the policy discards the packet or has no usable SA, or if no policy matches.
     #[inline]
     pub fn outbound(&self, flow: &Flow) -> Result<Outbound<'_>, Refusal> {
         match self.0.policies.find(flow).ok_or(Refusal::NoPolicy)?.action {
@@ -432,5 +433,5 @@ fn inbound_key(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
     (number(destination), spi, destination.is_ipv6())
 }
 
-/// Packets without an SA that are kept for [`Table::take_wanted`].
+/// Maximum number of packets without an SA that are kept for [`Table::take_wanted`].
 const WANTED_MAX: usize = 64;

@@ -56,7 +56,7 @@ pub(crate) fn get128(bytes: &[u8], at: usize) -> u128 {
     u128::from_be_bytes(get(bytes, at))
 }
 
-/// Checks the range once, which single bytes would not.
+/// Reads bytes with one check of the range, where single reads would check each byte.
 #[inline]
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut number = [0; N];

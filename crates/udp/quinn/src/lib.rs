@@ -165,7 +165,8 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// Whether later datagrams will fail as well, or a wake-up will follow.
+/// Whether quinn must get the error: later datagrams will fail as well, or, for want of room, a
+/// wake-up will follow.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -176,5 +177,5 @@ fn is_fatal(error: &io::Error) -> bool {
     )
 }
 
-/// Datagrams of a run; quinn makes its buffers for this number.
+/// Maximum number of datagrams of a run; quinn sizes its buffers for it.
 const SEGMENTS_MAX: usize = 32;

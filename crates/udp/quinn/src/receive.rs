@@ -25,9 +25,9 @@ pub(crate) fn receive(
 struct Filling<'b, 'io> {
     buffers: &'b mut [IoSliceMut<'io>],
     metas: &'b mut [RecvMeta],
-    /// Buffers with datagrams.
+    /// Number of buffers with datagrams.
     used: usize,
-    /// The last of them may get more datagrams of its run.
+    /// Whether the last of them may get more datagrams of its run.
     is_open: bool,
 }
 

@@ -21,7 +21,7 @@ use towpath_udp::UdpSocket;
 
 use crate::readable_unsafe::watched;
 
-/// The tasks that wait for descriptors, and those that they wake.
+/// The tasks that wait for descriptors, and quinn's tasks, which they wake.
 pub(crate) struct Wakers {
     shared: Arc<Shared>,
     tasks: Vec<AbortHandle>,

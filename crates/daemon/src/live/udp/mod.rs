@@ -98,8 +98,9 @@ impl Udp {
         }
     }
 
-    /// Whether wildcards on a port are only for the host's own addresses: it has some, and the
-    /// tables have routes to them, by which the program knows them. Configured tables have none.
+    /// Whether wildcards on a port are only for the host's own addresses: the host has a shadow of
+    /// the port or addresses on it, and the tables have routes to the addresses, by which the
+    /// program knows them. Configured tables have no such routes.
     fn is_own_only(&self, ifindex: u32) -> bool {
         let host = self.host.read();
         let tables = self.tables.current();
@@ -140,13 +141,14 @@ impl Udp {
         Ok(Request { ifindex, claim, address, shadow, own_only })
     }
 
-    /// Binds an address, and gives its port; `None` if the port lacks the program.
+    /// Binds an address, and returns the UDP port; `None` if the port of the daemon does not have
+    /// the program.
     pub(super) fn bind(&self, request: &Request) -> Option<Result<u16, Errno>> {
         let mut ports = self.ports.lock();
         ports.get_mut(&request.ifindex).map(|bound| bound.bind(request))
     }
 
-    /// Attaches the program to a port, unless it has it.
+    /// Attaches the program to a port that does not have it yet.
     pub(super) fn attach(
         &self,
         config: &mut Config,
@@ -166,7 +168,7 @@ impl Udp {
         Ok(())
     }
 
-    /// Ends a binding; gives whether it was the port's last.
+    /// Ends a binding; returns whether it was the last one on its port of the daemon.
     pub(super) fn unbind(
         &self,
         ifindex: u32,
@@ -338,7 +340,7 @@ impl Bound {
     }
 }
 
-/// Attempts to find a port that is free in the host's stack and here.
+/// Maximum number of attempts to find a UDP port that is free in the host's stack and here.
 const PORT_TRIES: u32 = 8;
 /// Ifindex of the host's loopback interface.
 const LOOPBACK: u32 = 1;

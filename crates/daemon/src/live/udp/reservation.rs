@@ -7,13 +7,13 @@ use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use towpath_xsk::Errno;
 
-/// Binds a socket of the host on an interface, which is never read; gives its port as well.
-/// Port 0 asks for a free one. `None` if the host lacks the interface or the address: then none of
-/// its sockets can conflict.
+/// Binds a socket of the host, which is never read, on an interface, and returns it with its port.
+/// Port 0 asks for a free port. `None` if the host lacks the interface or the address: then no
+/// socket of the host can conflict.
 ///
 /// # Errors
 ///
-/// `EADDRINUSE` if one of its sockets conflicts; `ENOBUFS` if the process has too few descriptors
+/// `EADDRINUSE` if a socket of the host conflicts; `ENOBUFS` if the process has too few descriptors
 /// left; else the host's error.
 pub(super) fn reserve(
     interface: &Interface,
@@ -68,5 +68,5 @@ fn has_room_behind(socket: &Socket) -> bool {
     u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number < limit - others)
 }
 
-/// Descriptors that are not for reservations, as the server of sockets keeps them.
+/// Number of descriptors that reservations leave free, the same as for the server of sockets.
 const DESCRIPTORS_LEFT: u64 = 128;

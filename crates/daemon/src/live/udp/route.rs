@@ -1,4 +1,4 @@
-//! Look-ups of the way to a destination by a port, in the host's tables.
+//! Look-ups of the way to a destination through a port, in the host's tables.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ pub(super) struct Way {
     pub(super) mtu: u32,
 }
 
-/// Finds the way to a destination by the port with this ifindex.
+/// Finds the way to a destination through the port with this ifindex.
 ///
 /// # Errors
 ///
-/// As of `connect` on a socket that is bound to the interface, and `EOPNOTSUPP` for the host's own
-/// addresses.
+/// Fails as `connect` does on a socket that is bound to the interface, and with `EOPNOTSUPP` for
+/// the host's own addresses.
 pub(super) fn find(tables: &Tables, ifindex: u32, destination: IpAddr) -> Result<Way, Errno> {
     if destination.is_unspecified() || is_for_many(destination) {
         return Err(Errno::NETUNREACH);
@@ -56,7 +56,7 @@ pub(super) fn find(tables: &Tables, ifindex: u32, destination: IpAddr) -> Result
     })
 }
 
-/// Whether an address is of many hosts.
+/// Whether an address is multicast, or the broadcast address 255.255.255.255.
 pub(super) fn is_for_many(address: IpAddr) -> bool {
     address.is_multicast() || matches!(address, IpAddr::V4(address) if address.is_broadcast())
 }

@@ -123,7 +123,7 @@ fn server_key(at: At, queue: u32, server: ServerId) -> Vec<u8> {
 
 /// Id of the program's link; ids of other links never get this high.
 pub(crate) const UDP_LINK: u32 = u32::MAX - 1;
-/// It runs after all other programs, on what they pass.
+/// Priority of the program: it runs after all other programs, on the frames that they pass.
 const PRIORITY: u32 = u32::MAX;
 /// `BINDING_OWN_ONLY`
 const OWN_ONLY: u16 = 1;
