@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Rx, Tx, Wake};
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::frame::rx_metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 use towpath_xdp::{Arena, Frame, Pool};
 
 /// Any port, with that.

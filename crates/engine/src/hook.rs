@@ -28,7 +28,8 @@ pub(crate) struct HookSpec {
     pub(crate) taps: Vec<Arc<Tap>>,
     /// The ifindex that programs see as `egress_ifindex`; 0 where frames arrive.
     pub(crate) egress: u32,
-    /// Linearises frames before programs run.
+    /// Copies frames of several buffers into one before programs without frags support run. The
+    /// kernel's drivers refuse such a program where the MTU needs several buffers.
     pub(crate) linearize: bool,
     /// Frames may be in the memory of applications.
     pub(crate) zero_copy: bool,

@@ -3,8 +3,8 @@
 //!
 //! Fields are in the machine's byte order, as taps and packet sockets have them by default.
 
-use towpath_xdp::frame::metadata::{RxChecksum, RxMetadata};
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
+use towpath_xdp::frame::rx_metadata::{RxChecksum, RxMetadata};
 
 /// Bytes of the basic header.
 pub const BYTES: usize = 10;

@@ -6,7 +6,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use towpath_xdp::Frame;
 use towpath_xdp::frame::LINEAR_BYTES_MAX;
 use towpath_xdp::frame::external::{CHUNK_BYTES, Chunks};
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
+use towpath_xdp::frame::rx_metadata::{RxChecksum, RxHash, RxMetadata, VlanTag};
 
 use crate::far::Got;
 use crate::line::Line;

@@ -9,7 +9,7 @@ use towpath_capture::{LINK_TYPE_ETHERNET, Reader};
 use towpath_engine::port::{Device, Rx, Tx};
 use towpath_ports::vnet;
 use towpath_workload::virtio::{Guest, GuestOptions};
-use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::frame::rx_metadata::RxMetadata;
 use towpath_xdp::{Arena, Pool};
 
 use crate::PATIENCE;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towpath_engine::port::{Device, Rx, Tx};
-use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::frame::rx_metadata::RxMetadata;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use crate::far::Got;

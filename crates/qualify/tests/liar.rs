@@ -14,7 +14,7 @@ use towpath_qualify::kinds::{Kind, Lab, Port};
 use towpath_qualify::{
     Far, Feature, Maker, Outcome, Purpose, Row, Setup, Subject, Verdict, qualify,
 };
-use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::frame::rx_metadata::RxMetadata;
 use towpath_xdp::{Arena, Frame, Pool};
 
 /// A port that advertises everything, and works as an honest port of its kind, except for one

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use towpath_xdp::Frame;
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
+use towpath_xdp::frame::rx_metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 
 /// Hints of the port about a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -16,7 +16,7 @@ use towpath_ports::vhost_user::{self, VhostUser};
 use towpath_ports::wrap::Wrapped;
 use towpath_ports::wrap::hint::Hint;
 use towpath_workload::virtio::{Guest, GuestOptions};
-use towpath_xdp::frame::metadata::{RxMetadata, VlanTag};
+use towpath_xdp::frame::rx_metadata::{RxMetadata, VlanTag};
 use towpath_xdp::{Arena, Frame, Pool};
 
 use crate::packets::{self, NUMBER_AT, Packets};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use towpath_engine::port::Device;
 use towpath_ports::wrap::{Layer, Stage, Wrapped};
-use towpath_xdp::frame::metadata::{Origin, RxMetadata};
+use towpath_xdp::frame::rx_metadata::{Origin, RxMetadata};
 use towpath_xdp::{Frame, Pool};
 
 use crate::WINDOW;

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use towpath_engine::port::{Device, Features, Rx, RxHints, Speed, Tx};
 use towpath_kernel::{AttachMode, Steering, XdpLink};
 use towpath_xdp::Arena;
-use towpath_xdp::frame::metadata::SupportedHints;
+use towpath_xdp::frame::rx_metadata::SupportedHints;
 
 use self::guard::Guard;
 use self::live::WayOut;

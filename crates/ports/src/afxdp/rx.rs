@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, recv};
 use towpath_engine::port::{Rx, Wake};
 use towpath_kernel::DriverHints;
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
-use towpath_xdp::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
+use towpath_xdp::frame::rx_metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 use towpath_xdp::frame::{HEADROOM_BYTES, LINEAR_BYTES_MAX};
 use towpath_xdp::{Arena, Frame, Pool};
 

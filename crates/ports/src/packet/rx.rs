@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::time::ClockId;
 use towpath_engine::port::{Rx, Wake};
 use towpath_xdp::frame::ETH_HLEN;
-use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::frame::rx_metadata::RxMetadata;
 use towpath_xdp::{Frame, FrameError, Pool, now_ns, tai_now};
 
 use super::ring_unsafe::{Received, Ring, Stamp};

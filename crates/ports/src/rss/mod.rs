@@ -8,7 +8,7 @@
 
 mod flow;
 
-use towpath_xdp::frame::metadata::RxHash;
+use towpath_xdp::frame::rx_metadata::RxHash;
 use towpath_xdp::{Frame, SharedBytes};
 
 use flow::Flow;

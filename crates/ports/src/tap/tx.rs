@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, writev};
 use towpath_engine::port::Tx;
 use towpath_xdp::frame::FRAGS_MAX;
-use towpath_xdp::frame::metadata::VlanTag;
+use towpath_xdp::frame::rx_metadata::VlanTag;
 use towpath_xdp::{Frame, Pool};
 
 use crate::vnet;

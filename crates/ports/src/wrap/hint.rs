@@ -3,7 +3,7 @@
 
 use towpath_engine::port::{Features, RxHints};
 use towpath_xdp::frame::ETH_HLEN;
-use towpath_xdp::frame::metadata::{SupportedHints, VlanTag};
+use towpath_xdp::frame::rx_metadata::{SupportedHints, VlanTag};
 use towpath_xdp::{Frame, Pool, tai_now};
 
 use super::{Layer, Stage};
@@ -107,7 +107,7 @@ const ETH_P_8021AD: u16 = 0x88a8;
 #[cfg(test)]
 mod tests {
     use towpath_xdp::Arena;
-    use towpath_xdp::frame::metadata::{RxHash, RxMetadata};
+    use towpath_xdp::frame::rx_metadata::{RxHash, RxMetadata};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //! Each frag is the part of its buffer between `data` and `data_end`. So a packet of many buffers
 //! takes no memory besides theirs, as with DPDK's mbufs.
 
-use super::metadata::flag;
+use super::rx_metadata::flag;
 use super::{Body, FRAGS_MAX, Frame};
 use crate::memory::SharedBytes;
 

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::metadata::flag;
+use super::rx_metadata::flag;
 use super::{BUFFER_BYTES, Body, Frame, FrameError};
 use crate::memory::Mapping;
 

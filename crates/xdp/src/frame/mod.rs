@@ -13,11 +13,11 @@ pub mod arena;
 mod bytes;
 mod chain;
 pub mod external;
-pub mod metadata;
 pub mod offload;
 mod own;
 mod pool;
 mod pull;
+pub mod rx_metadata;
 mod scatter_unsafe;
 mod tail_unsafe;
 
@@ -27,9 +27,9 @@ use std::ops::{Deref, DerefMut};
 use towpath_jit::Packet;
 
 use crate::memory::{Block, SharedBytes, SharedBytesMut, prefetch_to_write};
-use metadata::{Metadata, flag};
 pub use own::{OwnFrame, OwnFrameMut};
 pub use pool::Pool;
+use rx_metadata::{Metadata, flag};
 pub use scatter_unsafe::{scatter, scatter_by_masks};
 
 /// One packet: a linear buffer, its metadata and its frags. The handle is one pointer, which owns

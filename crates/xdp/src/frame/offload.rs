@@ -5,7 +5,7 @@
 //! stays with the frame until a port does the work or hands it on.
 
 use super::Body;
-use super::metadata::{Metadata, flag};
+use super::rx_metadata::{Metadata, flag};
 
 /// Offload work, with offsets from the start of the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

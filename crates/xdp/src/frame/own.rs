@@ -4,7 +4,7 @@
 //! owner may write to them at any time. [`Body::own`] checks once, and returns the only type with
 //! slices; if it returns `None`, bytes must be copied.
 
-use super::metadata::flag;
+use super::rx_metadata::flag;
 use super::{BUFFER_BYTES, Body, HEADROOM_BYTES, TAILROOM_BYTES};
 
 /// A frame whose buffers are all memory that only this process writes to.

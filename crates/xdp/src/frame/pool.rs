@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::metadata::flag;
+use super::rx_metadata::flag;
 use super::tail_unsafe::move_last;
 use super::{BUFFER_BYTES, Frame, FrameError, LINEAR_BYTES_MAX};
 

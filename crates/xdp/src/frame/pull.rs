@@ -2,7 +2,7 @@
 
 use towpath_bpf::Errno;
 
-use super::metadata::flag;
+use super::rx_metadata::flag;
 use super::{Body, FRAME_HEADER_BYTES, TAILROOM_BYTES};
 
 impl Body {

@@ -10,8 +10,8 @@ use towpath_bpf::interp::Stop;
 
 use super::{Call, KfuncTable, entry};
 use crate::frame::Body;
-use crate::frame::metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 use crate::frame::offload::{Checksum, Offload};
+use crate::frame::rx_metadata::{RxChecksum, RxHash, RxMetadata, SupportedHints, VlanTag};
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_metadata_rx_timestamp", entry(timestamp)),

@@ -35,6 +35,7 @@ mod hints;
 mod iterators;
 mod lists;
 mod map;
+mod mtu;
 mod objects;
 mod packet;
 mod print;
@@ -57,9 +58,9 @@ mod views;
 /// Functions that compiled code calls without a helper's arguments.
 pub(crate) mod direct {
     pub(crate) use super::checksum::difference;
+    pub(crate) use super::mtu::{Linear, check as check_mtu};
     pub(crate) use super::queue::{dequeue as packet_dequeue_checked, packet as packet_dequeue};
-    pub(crate) use super::redirect::to_map as redirect_map;
-    pub(crate) use super::redirect::{Linear, mtu as check_mtu, to_interface as redirect};
+    pub(crate) use super::redirect::{to_interface as redirect, to_map as redirect_map};
     pub(crate) use super::ring::{commit as ring_commit, reserve_record as ring_reserve};
     pub(crate) use super::time::jiffies_now as jiffies;
 }
@@ -92,6 +93,7 @@ const TABLES: &[Table] = &[
     packet::TABLE,
     print::TABLE,
     probe::TABLE,
+    mtu::TABLE,
     redirect::TABLE,
     ring::TABLE,
     socket::TABLE,

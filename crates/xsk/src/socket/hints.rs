@@ -7,7 +7,7 @@
 
 use towpath_ring::Desc;
 use towpath_xdp::Frame;
-use towpath_xdp::frame::metadata::RxChecksum;
+use towpath_xdp::frame::rx_metadata::RxChecksum;
 
 use crate::abi::RxMetadata;
 use crate::umem::Umem;

@@ -301,10 +301,10 @@ fn launch_times_are_the_frames() {
 /// The metadata of a packet is in front of it, and the descriptor that it came with sends it.
 #[test]
 fn hints_are_told_in_front_of_packets() {
-    use towpath_xdp::frame::metadata::{RxChecksum, RxHash, VlanTag};
+    use towpath_xdp::frame::rx_metadata::{RxChecksum, RxHash, VlanTag};
     let mut bench = bench(UMEM_TX_METADATA_LEN | UMEM_RX_METADATA, COPY | USE_SG);
     bench.give_chunks(&[0, 2048, 4096, 6144, 8192]);
-    let known = towpath_xdp::frame::metadata::RxMetadata {
+    let known = towpath_xdp::frame::rx_metadata::RxMetadata {
         hash: Some(RxHash { value: 0xdead_beef, kind: 25 }),
         timestamp_ns: Some(77),
         vlan: Some(VlanTag { protocol: 0x8100, tci: 5 }),

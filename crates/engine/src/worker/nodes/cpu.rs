@@ -1,4 +1,7 @@
 //! Targets for cpumap entries, which hand frames to other workers.
+//!
+//! The entry's program runs on the worker that gets the frames, in `source/handed.rs`; what its
+//! verdicts mean is in [`HookSpec::cpumap`](crate::hook::HookSpec::cpumap).
 
 use std::sync::Arc;
 

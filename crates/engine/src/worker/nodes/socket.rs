@@ -1,4 +1,5 @@
-//! Delivery of frames to AF_XDP sockets.
+//! Delivery of frames to AF_XDP sockets. The socket compares a frame's port and queue with its own
+//! (`deliver` in `socket/rx.rs` of `towpath-xsk`).
 
 use towpath_xdp::Frame;
 
