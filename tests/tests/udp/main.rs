@@ -16,6 +16,7 @@ mod errors;
 mod kernel;
 mod lab;
 mod neighbours;
+mod path_mtu;
 mod quic;
 mod random;
 mod servers;

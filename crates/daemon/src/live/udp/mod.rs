@@ -240,23 +240,29 @@ impl Udp {
         // Neighbours know the address of the interface, if there is one.
         let is_usable = way.source_mac != [0; 6] && way.source_mac[0] & 1 == 0;
         let source_mac = if is_usable { way.source_mac } else { mac };
-        Ok(Route { source_mac, next_hop_mac, mtu: way.mtu.min(mtu), source: way.source })
+        let learned = self.resolver().and_then(|it| it.path_mtu(ifindex, destination));
+        let mtu = way.mtu.min(mtu).min(learned.unwrap_or(u32::MAX));
+        Ok(Route { source_mac, next_hop_mac, mtu, source: way.source })
     }
 
     fn use_neighbour(&self, ifindex: u32, address: IpAddr) -> Outcome {
         let unavailable = Outcome::Refused(Errno::NETUNREACH.raw_os_error());
+        self.resolver().map_or(unavailable, |resolver| resolver.use_neighbour(ifindex, address))
+    }
+
+    /// The resolver, if the tables are those of the running host.
+    fn resolver(&self) -> Option<&Resolver> {
         if !self.host.read().is_running {
-            return unavailable;
+            return None;
         }
         let start = || match Resolver::start() {
             Ok(resolver) => Some(resolver),
             Err(error) => {
-                tracing::warn!("neighbours of sockets can't be resolved: {error}");
+                tracing::warn!("neighbours of UDP sockets can't be resolved: {error}");
                 None
             }
         };
-        let resolver = self.resolver.get_or_init(start).as_ref();
-        resolver.map_or(unavailable, |resolver| resolver.use_neighbour(ifindex, address))
+        self.resolver.get_or_init(start).as_ref()
     }
 }
 
