@@ -37,7 +37,7 @@ fn the_mtu_that_a_router_reports_is_the_limit() {
         send_all(&socket, &[TxDatagram::new(&[7; 1500 - 48], to)]);
         wait_for("smaller MTU", || {
             // A destination that is not in use is not asked for.
-            let _sent = socket.send_batch(&[TxDatagram::new(b"", to)]);
+            let _sent = socket.send_batch(&[TxDatagram::new(b"", at(end, 8))]);
             socket.max_payload(to) == Some(1400 - headers)
         });
         let large = vec![7; 1400 - headers + 1];
@@ -45,7 +45,7 @@ fn the_mtu_that_a_router_reports_is_the_limit() {
         let refused = socket.send_batch(&[TxDatagram::new(&large, to)]).unwrap_err();
         assert_eq!(errno(&refused), Errno::MSGSIZE);
         send_all(&socket, &[TxDatagram::new(&large[1..], to)]);
-        assert_eq!(there.receive(1)[0].payload, large[1..]);
+        assert!(there.receive(1)[0].payload == large[1..]);
     }
 }
 
