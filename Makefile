@@ -31,7 +31,7 @@ test-aarch64: ARM := --target aarch64-unknown-linux-gnu --config profile.dev.deb
 	--config profile.dev.opt-level=1
 test-aarch64: ## all that is released compiled, the compiler's tests and tier 1 beside the interpreter, on an emulated aarch64
 	@scripts/install-deps.sh aarch64
-	@$(CARGO) check $(ARM) --quiet -p towpath-cli -p towpath-capi -p towpath-xsk-client \
+	@$(CARGO) check $(ARM) --quiet -p towpath-cli -p towpath-capi -p towpath-xsk-capi -p towpath-udp-capi \
 		-p towpath-guest-client
 	@$(CARGO) test $(ARM) --quiet -p towpath-jit
 	@$(CARGO) run $(ARM) --quiet -p towpath-tests -- isa --against interp --exec jit
@@ -119,7 +119,7 @@ semver: ## name what the crate towpath has taken back since BASE, or the newest 
 	@scripts/semver.sh $(BASE)
 
 libraries: ## build the C libraries: libtowpath, and the AF_XDP sockets' client
-	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-client
+	@$(CARGO) build --release -p towpath-capi -p towpath-xsk-capi -p towpath-udp-capi
 
 install: binary libraries guest-agent ## install into PREFIX (/usr/local), below DESTDIR if it is set
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh $(TARGET)/release

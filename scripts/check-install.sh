@@ -25,27 +25,29 @@ grep -q '^\.TH towpath 1' "$root/usr/local/share/man/man1/towpath.1"
 grep -q '^\.TH towpath-map-update 1' "$root/usr/local/share/man/man1/towpath-map-update.1"
 bash -n "$root/usr/local/share/bash-completion/completions/towpath"
 
-# Both libraries, as a program with pkg-config finds them.
+# The libraries, as a program with pkg-config finds them.
 export PKG_CONFIG_PATH=$root/usr/local/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 cat >"$root/use.c" <<'END'
 #include <stdio.h>
 #include <towpath/towpath.h>
+#include <towpath/udp.h>
 #include <towpath/xsk.h>
 
 int main(void)
 {
 	struct towpath_object *object;
 
+	towpath_udp_close(NULL);
 	return towpath_object__open("/nonexistent", &object) != 0 && xsk_umem__delete(NULL) <= 0 ? 0 : 1;
 }
 END
-flags=$(pkg-config --cflags --libs towpath towpath_xsk_client)
+flags=$(pkg-config --cflags --libs towpath towpath_xsk_client towpath_udp)
 # shellcheck disable=SC2086
 cc "$root/use.c" -o "$root/use" $flags
-for name in towpath towpath_xsk_client; do
+for name in towpath towpath_xsk_client towpath_udp; do
     readelf -d "$root/use" | grep -q "NEEDED.*lib$name.so.0" || fail "lib$name has no name"
 done
-LD_LIBRARY_PATH=$root/usr/local/lib "$root/use" || fail "a program of both libraries"
+LD_LIBRARY_PATH=$root/usr/local/lib "$root/use" || fail "a program of the libraries"
 
 # The unit, as far as it can be judged without starting it, and the daemon with its capabilities.
 unit=$root/usr/local/lib/systemd/system/towpath.service
@@ -87,7 +89,7 @@ if command -v dpkg-shlibdeps >/dev/null; then
         grep -q " ./$file\$" "$root/contents" || fail "the package lacks $file"
     done
     dpkg-deb --contents "$(ls "$root"/deb/towpath-dev_*.deb)" >"$root/dev"
-    for file in usr/include/towpath/xsk.h "usr/lib/.*/libtowpath.a"; do
+    for file in usr/include/towpath/{xsk,udp}.h "usr/lib/.*/libtowpath.a"; do
         grep -q " ./$file\$" "$root/dev" || fail "the package for developers lacks $file"
         if grep -q " ./$file\$" "$root/contents"; then fail "$file is in two packages"; fi
     done

@@ -49,8 +49,9 @@ files=(
     "$share/doc/towpath/grafana.json"
     "$prefix/include/towpath/towpath.h"
     "$prefix/include/towpath/xsk.h"
+    "$prefix/include/towpath/udp.h"
 )
-for name in towpath towpath_xsk_client; do
+for name in towpath towpath_xsk_client towpath_udp; do
     files+=("$libdir/lib$name.so.0.$version" "$libdir/lib$name.so.0" "$libdir/lib$name.so"
         "$libdir/lib$name.a" "$libdir/pkgconfig/$name.pc")
 done
@@ -115,5 +116,7 @@ END
 }
 library towpath towpath_capi crates/capi/include/towpath/towpath.h \
     "XDP programs in user space: verify, compile, run"
-library towpath_xsk_client towpath_xsk_client crates/xsk/include/towpath/xsk.h \
+library towpath_xsk_client towpath_xsk_capi crates/xsk/include/towpath/xsk.h \
     "AF_XDP sockets that Towpath serves"
+library towpath_udp towpath_udp_capi crates/udp/include/towpath/udp.h \
+    "UDP sockets over Towpath's AF_XDP sockets"

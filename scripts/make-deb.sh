@@ -44,7 +44,7 @@ moved() {
 moved "$guest" bin/towpath-guest share/man/man8/towpath-guest.8.gz
 # Static libraries, three quarters of all bytes, are for those who build programs with them.
 lib=lib/$triplet
-moved "$dev" include/towpath "$lib/pkgconfig" "$lib"/lib{towpath,towpath_xsk_client}.{a,so}
+moved "$dev" include/towpath "$lib/pkgconfig" "$lib"/lib{towpath,towpath_xsk_client,towpath_udp}.{a,so}
 rmdir --ignore-fail-on-non-empty "$root/usr/include" "$root/usr/share/man/man8" 2>/dev/null || true
 for package in towpath towpath-dev towpath-guest; do
     doc=$out/$package/usr/share/doc/$package
@@ -53,7 +53,7 @@ for package in towpath towpath-dev towpath-guest; do
 done
 
 # Debug symbols where debuggers and `perf` look for them: by the build's id.
-for file in "$built/towpath" "$built/libtowpath_capi.so" "$built/libtowpath_xsk_client.so"; do
+for file in "$built"/{towpath,libtowpath_{capi,xsk_capi,udp_capi}.so}; do
     id=$(readelf -n "$file" | sed -n 's/.*Build ID: //p')
     [ -n "$id" ] || continue
     target=$symbols/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
@@ -111,8 +111,8 @@ Section: libdevel
 Depends: towpath (= $version$revision)
 Description: XDP in user space: headers and static libraries
  Headers, static libraries and pkg-config files of libtowpath (verify, compile
- and run XDP programs) and libtowpath_xsk_client (AF_XDP sockets that Towpath
- serves), for programs in C.
+ and run XDP programs), libtowpath_xsk_client (AF_XDP sockets that Towpath
+ serves) and libtowpath_udp (UDP sockets over these), for programs in C.
 END
 control towpath-dbgsym "$symbols" <<END
 Section: debug

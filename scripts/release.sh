@@ -35,10 +35,10 @@ release_for() {
     local target=$1 machine=${1%%-*} prefix='' name root architecture=arm64
     [ "$machine" != x86_64 ] || architecture=amd64
     [ "$target" = "$host" ] || prefix=$machine-linux-gnu-
-    build_for "$target" towpath-cli towpath-capi towpath-xsk-client
+    build_for "$target" towpath-cli towpath-capi towpath-xsk-capi towpath-udp-capi
     local built=$CARGO_TARGET_DIR/$target/release here=$CARGO_TARGET_DIR/$host/release
     agent "$target"
-    check_glibc "$built"/lib{towpath_capi,towpath_xsk_client}.so
+    check_glibc "$built"/lib{towpath_capi,towpath_xsk_capi,towpath_udp_capi}.so
     export TOWPATH=$here/towpath AGENT=$out/guest/$target/towpath-guest
     export AGENT_HERE=$out/guest/$host/towpath-guest SHARE=$out/share/towpath
     export STRIP=${prefix}strip OBJCOPY=${prefix}objcopy

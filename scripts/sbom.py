@@ -17,8 +17,8 @@ import tomllib
 import uuid
 
 # What is built for a release (release.sh).
-RELEASED = ["towpath-cli", "towpath-capi", "towpath-xsk-client", "towpath-python",
-            "towpath-guest-client"]
+RELEASED = ["towpath-cli", "towpath-capi", "towpath-xsk-capi", "towpath-udp-capi",
+            "towpath-python", "towpath-guest-client"]
 
 
 def metadata() -> dict:

@@ -56,14 +56,16 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Towpath at the near end. The calling thread is in the near host from now on.
-    pub fn of_towpath(link: Link) -> anyhow::Result<Hosts> {
+    /// Towpath at the near end, whose worker polls for a time before it sleeps, in microseconds. The
+    /// calling thread is in the near host from now on.
+    pub fn of_towpath(link: Link, spin_us: u64) -> anyhow::Result<Hosts> {
         let mut hosts = Hosts::joined(link)?;
         // The port cannot complete checksums that the far host leaves to the veth.
         hosts.far.run("ethtool -K far tx off")?;
         let objects = Arc::<ObjectFiles>::default();
         let here = Path::new(".");
-        let loaded = parse(CONFIG, Path::new("bench.toml"), here, &objects)?;
+        let config = format!("[[worker]]\ncpu = 1\nspin_us = {spin_us}\n{CONFIG}");
+        let loaded = parse(&config, Path::new("bench.toml"), here, &objects)?;
         let live = Live::start(&loaded.state, Arc::clone(&objects), Arc::default());
         let mut live = live.map_err(anyhow::Error::msg)?;
         let report = live.reconcile(&loaded.state);
@@ -152,8 +154,6 @@ pub fn unavailable() -> Option<String> {
 }
 
 const CONFIG: &str = r#"
-[[worker]]
-cpu = 1
 [[port]]
 name = "p0"
 kind = "afxdp"

@@ -98,9 +98,13 @@ fn the_image_copies_what_is_there_or_was_built() {
         let found = built.iter().position(|word| word == what);
         found.unwrap_or_else(|| panic!("the image lacks {what}"))
     };
-    for needed in
-        ["towpath-cli", "towpath-capi", "towpath-xsk-client", "scripts/build-guest-agent.sh"]
-    {
+    for needed in [
+        "towpath-cli",
+        "towpath-capi",
+        "towpath-xsk-capi",
+        "towpath-udp-capi",
+        "scripts/build-guest-agent.sh",
+    ] {
         assert!(position(needed) < position("scripts/install.sh"), "{needed}");
     }
     let script = std::fs::read_to_string(top().join("scripts/install.sh")).expect("it is there");

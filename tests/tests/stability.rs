@@ -87,7 +87,7 @@ fn code(header: &str) -> String {
 fn stable_c_functions_are_exported() {
     let libraries = [
         ("libtowpath.symbols", "crates/capi/src/capi_unsafe.rs"),
-        ("libtowpath_xsk_client.symbols", "crates/xsk/client/src/capi_unsafe.rs"),
+        ("libtowpath_xsk_client.symbols", "crates/xsk/capi/src/capi_unsafe.rs"),
     ];
     for (name, path) in libraries {
         let source = fs::read_to_string(top().join(path)).expect("it is in the repository");

@@ -231,7 +231,7 @@ fn wake_up() -> anyhow::Result<()> {
         ("adaptive worker, asleep", Mode::Adaptive, Duration::from_millis(2)),
     ] {
         let cpu = std::thread::available_parallelism()?.get() - 1;
-        let workers = vec![WorkerOptions { cpu: Some(cpu), mode }];
+        let workers = vec![WorkerOptions { cpu: Some(cpu), mode, ..WorkerOptions::default() }];
         let engine = Engine::start(&Options { workers, frames: 1024 })?;
         let (near, far) = Pair::new(pair::Options::default());
         let port = engine.add_port(PortOptions::new("near"), Box::new(near))?;
@@ -316,7 +316,8 @@ fn bare_loop(case: &Case, window: Duration) -> anyhow::Result<f64> {
 }
 
 fn start(workers: usize) -> anyhow::Result<Engine> {
-    let worker = |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy };
+    let worker =
+        |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() };
     // The last core first: the one that most machines interrupt least.
     let cpus = std::thread::available_parallelism()?.get();
     let workers = (0..workers).map(|number| worker((cpus - 1).saturating_sub(number)));

@@ -184,7 +184,11 @@ impl Case {
     /// Nanoseconds of processor time per frame, and frames per second.
     fn port_ns(&self, workers: usize, window: Duration) -> anyhow::Result<(f64, f64)> {
         let last = last_cpu()?;
-        let worker = |number| WorkerOptions { cpu: Some(last - number), mode: Mode::Busy };
+        let worker = |number| WorkerOptions {
+            cpu: Some(last - number),
+            mode: Mode::Busy,
+            ..WorkerOptions::default()
+        };
         let workers = (0..workers).map(worker).collect();
         let engine = Engine::start(&Options { workers, frames: 8192 })?;
         let (from, esp) = self.ports(&engine)?;
@@ -203,7 +207,8 @@ impl Case {
     /// Nanoseconds of processor time per frame without the accelerator: a frame is copied from
     /// memory, and dropped by its first program.
     fn frames_ns(&self, window: Duration) -> anyhow::Result<f64> {
-        let worker = WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy };
+        let worker =
+            WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy, ..WorkerOptions::default() };
         let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
         let from = self.generator(&engine)?;
         let drops = load(small::returns(1), 1)?;

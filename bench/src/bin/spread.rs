@@ -148,7 +148,8 @@ fn program_ns(rounds: usize) -> anyhow::Result<f64> {
 }
 
 fn start(workers: usize) -> anyhow::Result<Engine> {
-    let worker = |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy };
+    let worker =
+        |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() };
     // The last core first: the one that most machines interrupt least.
     let cpus = std::thread::available_parallelism()?.get();
     let workers = (0..workers).map(|number| worker((cpus - 1).saturating_sub(number)));

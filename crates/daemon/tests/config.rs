@@ -59,6 +59,10 @@ fn workers_are_as_many_as_are_asked_for() {
         let line = format!("t.toml:2:1: engine.workers: {said}");
         assert_refused(&format!("[engine]\nworkers = {wrong}\n"), &[&line]);
     }
+    let spins = workers("[[worker]]\n[[worker]]\nspin_us = 0\n");
+    assert_eq!([spins[0].spin_us, spins[1].spin_us], [None, Some(0)]);
+    let long = "[[worker]]\n[[worker]]\nspin_us = 10001\n";
+    assert_refused(long, &["t.toml:3:1: worker[1].spin_us: 0 to 10000 microseconds"]);
     assert_refused(
         "[engine]\nworkers = 1\n[[worker]]\n[[worker]]\n",
         &["t.toml:2:1: engine.workers: there are 2 [[worker]] sections, which are more"],

@@ -1,5 +1,7 @@
 //! Options of an engine, its workers and its ports.
 
+use std::time::Duration;
+
 use crate::spread::Spread;
 
 /// Options of an engine.
@@ -12,13 +14,22 @@ pub struct Options {
 }
 
 /// Options of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerOptions {
     /// The CPU that the worker stays on, if it is allowed to run there; see
     /// [`keep_off`](crate::keep_off).
     pub cpu: Option<usize>,
     /// How the worker waits for work.
     pub mode: Mode,
+    /// How long a worker in mode [`Mode::Adaptive`] polls without work before it sleeps. Every
+    /// sleep costs some microseconds of processor time and of delay.
+    pub spin: Duration,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> WorkerOptions {
+        WorkerOptions { cpu: None, mode: Mode::default(), spin: Duration::from_micros(50) }
+    }
 }
 
 impl Default for Options {

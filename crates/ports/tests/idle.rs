@@ -9,7 +9,7 @@ use towpath_ports::pair::{self, Pair};
 
 #[test]
 fn an_idle_engine_sleeps() {
-    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
     let engine = Engine::start(&Options { workers: vec![worker; 2], frames: 1024 }).unwrap();
     let (a, b) = Pair::new(pair::Options::default());
     engine.add_port(PortOptions::new("a"), Box::new(a)).unwrap();

@@ -67,7 +67,7 @@ struct Replay {
 
 impl Replay {
     fn start(dir: &Dir, options: Options) -> Replay {
-        let worker = WorkerOptions { cpu: None, mode: Waits::Adaptive };
+        let worker = WorkerOptions { cpu: None, mode: Waits::Adaptive, ..WorkerOptions::default() };
         let engine = Engine::start(&Engines { workers: vec![worker], frames: 1024 }).unwrap();
         let output = dir.0.join("out.pcapng");
         let written = Options { output: Some(output.clone()), ..Options::default() };

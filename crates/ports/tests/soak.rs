@@ -17,7 +17,7 @@ use towpath_xdp::{Exec, LoadOptions, Program};
 const LASTS: Duration = Duration::from_millis(1500);
 
 fn start() -> Engine {
-    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
     Engine::start(&Options { workers: vec![worker; 2], frames: 16384 }).unwrap()
 }
 

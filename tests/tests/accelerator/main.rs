@@ -45,7 +45,7 @@ fn mutated_packets_while_sas_come_and_go_and_the_engine_fails() {
 fn churn(port: impl FnOnce(Arc<Table>) -> Ipsec) {
     let time = Duration::from_secs(number("TOWPATH_CHURN_SECONDS").unwrap_or(2));
     let seed = number("TOWPATH_CHURN_SEED").unwrap_or(1);
-    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
     let engine = Engine::start(&Options { workers: vec![worker; 2], frames: 4096 }).unwrap();
     let table = Arc::new(Table::new(TableLimits::default()));
     let (source, witness) = (Mutants::new(seed), Witness::default());

@@ -12,7 +12,7 @@ use super::{Lab, packet, wait_for};
 
 /// Two workers; all queues of these ports are the first one's.
 fn lab(mode: Mode) -> Lab {
-    let workers = vec![WorkerOptions { cpu: None, mode }; 2];
+    let workers = vec![WorkerOptions { cpu: None, mode, ..WorkerOptions::default() }; 2];
     Lab { engine: Engine::start(&Options { workers, frames: 4096 }).unwrap() }
 }
 

@@ -231,7 +231,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+        let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
         let engine = Engine::start(&Options { workers: vec![worker; 2], frames: 4096 });
         Lab { engine: engine.unwrap() }
     }

@@ -21,7 +21,7 @@ fn program(exec: Exec) -> Program {
 
 /// A worker, a port whose program does not return and its neighbour, with where both lead.
 fn scene(exec: Exec) -> (Lab, Program, [Repeating; 2], [Counting; 2]) {
-    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
     let engine = Engine::start(&Options { workers: vec![worker], frames: 4096 }).unwrap();
     let lab = Lab { engine };
     let sources = [(); 2].map(|()| Repeating::new(&packet(), 0));

@@ -117,7 +117,7 @@ struct Lab {
 
 impl Lab {
     fn new(source: Box<dyn Device>, socket: Arc<Collecting>) -> Lab {
-        let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+        let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
         let workers = vec![worker; 2];
         let engine = Engine::start(&Options { workers, frames: 8192 }).unwrap();
         let kind = source.kind();

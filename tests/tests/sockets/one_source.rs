@@ -26,7 +26,7 @@ impl Built {
         let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         // As it is installed: programs ask for what the library calls itself.
         let installed = folder.join("libtowpath_xsk_client.so.0");
-        let _there = std::os::unix::fs::symlink("libtowpath_xsk_client.so", installed);
+        let _there = std::os::unix::fs::symlink("libtowpath_xsk_capi.so", installed);
         let library = folder.display().to_string();
         let program = Built(std::env::temp_dir().join(format!(
             "towpath-app-{}-{}",
@@ -38,7 +38,7 @@ impl Built {
         command.arg(top.join("tests/sockets/app.c"));
         if for_towpath {
             command.arg("-I").arg(top.join("../crates/xsk/include")).arg("-DWITH_TOWPATH");
-            command.args(["-L", &library, "-ltowpath_xsk_client"]);
+            command.args(["-L", &library, "-ltowpath_xsk_capi"]);
             command.arg(format!("-Wl,-rpath,{library}"));
         } else if Path::new("/usr/include/xdp/xsk.h").exists() {
             command.args(["-lxdp", "-lbpf"]);

@@ -12,6 +12,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "what was skipped")]
 
+mod c_library;
 mod errors;
 mod kernel;
 mod lab;

@@ -115,7 +115,8 @@ pub(crate) fn bond(mode: BondMode, policy: XmitPolicy) -> BondOptions {
 }
 
 fn start(workers: usize) -> anyhow::Result<Engine> {
-    let worker = |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy };
+    let worker =
+        |cpu| WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() };
     // The last core first: the one that most machines interrupt least.
     let last = last_cpu()?;
     let workers = (0..workers).map(|number| worker(last.saturating_sub(number)));

@@ -132,7 +132,8 @@ impl Failure {
 /// Sends, cuts one of two cables, and sees what arrived.
 fn fail(args: &Args, mode: BondMode, round: usize) -> anyhow::Result<Failure> {
     let cpu = std::thread::available_parallelism()?.get() - 1;
-    let workers = vec![WorkerOptions { cpu: Some(cpu), mode: Mode::Busy }];
+    let workers =
+        vec![WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() }];
     let engine = Arc::new(Engine::start(&Options { workers, frames: 8192 })?);
     // A member can take all there is, and what comes late; bursts wait for it.
     let wire = args.rate as f64 * 2.0;

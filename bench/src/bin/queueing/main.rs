@@ -93,7 +93,7 @@ fn scheduler(args: &Args, name: &str, globals: &[(&str, u64)]) -> anyhow::Result
 
 fn start() -> anyhow::Result<Engine> {
     let cpu = std::thread::available_parallelism()?.get() - 1;
-    let worker = WorkerOptions { cpu: Some(cpu), mode: Mode::Busy };
+    let worker = WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() };
     Ok(Engine::start(&Options { workers: vec![worker], frames: 16384 })?)
 }
 

@@ -33,6 +33,9 @@ struct Args {
     /// Measure only cases whose names begin with this text.
     #[arg(long, default_value = "")]
     only: String,
+    /// Microseconds for which Towpath's worker polls before it sleeps.
+    #[arg(long, default_value_t = 50)]
+    spin: u64,
 }
 
 /// The sockets of the near host.
@@ -127,7 +130,7 @@ fn main() -> anyhow::Result<()> {
         let mut figures = vec![Vec::new(); sides.len()];
         for _ in 0..args.rounds {
             for (side, figures) in sides.iter().zip(&mut figures) {
-                figures.push(measure(case, *side, Duration::from_millis(args.window))?);
+                figures.push(measure(case, *side, &args)?);
             }
         }
         println!("  {}", case.name);
@@ -171,11 +174,12 @@ fn print_side(side: Side, rounds: &[Counted], ours: &[Counted]) {
 }
 
 /// Has the hosts work for a while.
-fn measure(case: &Case, side: Side, window: Duration) -> anyhow::Result<Counted> {
+fn measure(case: &Case, side: Side, args: &Args) -> anyhow::Result<Counted> {
     let hosts = match side {
-        Side::Towpath => Hosts::of_towpath(case.link)?,
+        Side::Towpath => Hosts::of_towpath(case.link, args.spin)?,
         _ => Hosts::of_kernel(case.link)?,
     };
+    let window = Duration::from_millis(args.window);
     let running = Running::start(&hosts, side, case.work)?;
     let counted = match case.work {
         Work::Stream { .. } => {

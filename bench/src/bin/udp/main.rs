@@ -35,6 +35,9 @@ struct Args {
     /// Measure only cases whose names begin with this text.
     #[arg(long, default_value = "")]
     only: String,
+    /// Microseconds for which Towpath's worker polls before it sleeps.
+    #[arg(long, default_value_t = 50)]
+    spin: u64,
 }
 
 /// A way to move datagrams at the near host.
@@ -51,11 +54,21 @@ pub(crate) enum Side {
 /// A comparison of Towpath's sockets with one use of the kernel's.
 struct Case {
     name: &'static str,
-    is_sending: bool,
+    way: Way,
     bytes: usize,
     link: Link,
     /// The kernel's way; the other side is Towpath.
     kernel: Side,
+}
+
+/// The direction of datagrams at the near host.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Sends,
+    /// The far host sends as fast as it can.
+    IsFlooded,
+    /// The far host sends this number of datagrams a second.
+    Receives(u64),
 }
 
 /// Result of one measurement.
@@ -74,32 +87,42 @@ impl Counted {
     }
 }
 
-const CASES: [Case; 4] = [
-    Case::new("receive 1400 B", false, 1400, Link::CutAndGro, Side::KernelOffload),
-    Case::new("receive 64 B", false, 64, Link::CutAndGro, Side::KernelOffload),
-    Case::new("send 1400 B, sendmmsg", true, 1400, Link::Cut, Side::Kernel),
-    Case::new("send 1400 B, GSO", true, 1400, Link::Cut, Side::KernelOffload),
+const CASES: [Case; 6] = [
+    Case::new("receive 1400 B", Way::IsFlooded, 1400, Link::CutAndGro, Side::KernelOffload),
+    Case::new("receive 64 B", Way::IsFlooded, 64, Link::CutAndGro, Side::KernelOffload),
+    Case::new(
+        "receive 1400 B, 300,000 a second",
+        Way::Receives(300_000),
+        1400,
+        Link::CutAndGro,
+        Side::KernelOffload,
+    ),
+    Case::new(
+        "receive 64 B, 30,000 a second",
+        Way::Receives(30_000),
+        64,
+        Link::CutAndGro,
+        Side::KernelOffload,
+    ),
+    Case::new("send 1400 B, sendmmsg", Way::Sends, 1400, Link::Cut, Side::Kernel),
+    Case::new("send 1400 B, GSO", Way::Sends, 1400, Link::Cut, Side::KernelOffload),
 ];
 
 impl Case {
-    const fn new(
-        name: &'static str,
-        is_sending: bool,
-        bytes: usize,
-        link: Link,
-        kernel: Side,
-    ) -> Case {
-        Case { name, is_sending, bytes, link, kernel }
+    const fn new(name: &'static str, way: Way, bytes: usize, link: Link, kernel: Side) -> Case {
+        Case { name, way, bytes, link, kernel }
     }
 
-    fn measure(&self, side: Side, window: Duration) -> anyhow::Result<Counted> {
+    fn measure(&self, side: Side, args: &Args) -> anyhow::Result<Counted> {
+        let window = Duration::from_millis(args.window);
         let hosts = match side {
-            Side::Towpath => Hosts::of_towpath(self.link)?,
+            Side::Towpath => Hosts::of_towpath(self.link, args.spin)?,
             Side::Kernel | Side::KernelOffload => Hosts::of_kernel(self.link)?,
         };
-        match self.is_sending {
-            true => sending::measure(&hosts, side, self.bytes, window),
-            false => receiving::measure(&hosts, side, self.bytes, window),
+        match self.way {
+            Way::Sends => sending::measure(&hosts, side, self.bytes, window),
+            Way::IsFlooded => receiving::measure(&hosts, side, self.bytes, None, window),
+            Way::Receives(rate) => receiving::measure(&hosts, side, self.bytes, Some(rate), window),
         }
     }
 }
@@ -113,12 +136,11 @@ fn main() -> anyhow::Result<()> {
     println!(
         "UDP over a veth; ns of processor time a datagram at the near side, median (least .. most)\n"
     );
-    let window = Duration::from_millis(args.window);
     for case in CASES.iter().filter(|case| case.name.starts_with(&args.only)) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
-            ours.push(case.measure(Side::Towpath, window)?);
-            theirs.push(case.measure(case.kernel, window)?);
+            ours.push(case.measure(Side::Towpath, &args)?);
+            theirs.push(case.measure(case.kernel, &args)?);
         }
         println!("  {}", case.name);
         let (a, b) = (print_side("towpath", &ours), print_side("kernel", &theirs));

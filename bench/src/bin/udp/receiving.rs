@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use quinn_udp::{RecvMeta, UdpSocketState};
@@ -17,11 +17,13 @@ use towpath_workload::small;
 
 use crate::{Counted, Side, count};
 
-/// Measures the near side while the far host sends as fast as it can.
+/// Measures the near side while the far host sends this number of datagrams a second, or as many as
+/// it can.
 pub(crate) fn measure(
     hosts: &Hosts,
     side: Side,
     bytes: usize,
+    rate: Option<u64>,
     window: Duration,
 ) -> anyhow::Result<Counted> {
     let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -35,7 +37,10 @@ pub(crate) fn measure(
         let socket = UdpSocket::bind(address)?;
         name.spawn(move || near.over_kernel(&socket, side))?
     };
-    let far = far_sender(hosts, bytes, Arc::clone(&stop))?;
+    let far = match rate {
+        None => far_flood(hosts, bytes, Arc::clone(&stop))?,
+        Some(rate) => far_sender(hosts, bytes, rate, Arc::clone(&stop))?,
+    };
     let counted = count(window, || Ok(received.load(Ordering::Relaxed)));
     stop.store(true, Ordering::Relaxed);
     for thread in [receiver, far] {
@@ -95,7 +100,7 @@ impl Near {
 
 /// Sends from the far host until it is stopped: frames that the kernel makes (`BPF_PROG_RUN`), many
 /// more than a socket could send.
-fn far_sender(
+fn far_flood(
     hosts: &Hosts,
     bytes: usize,
     stop: Arc<AtomicBool>,
@@ -112,6 +117,37 @@ fn far_sender(
         while !stop.load(Ordering::Relaxed) {
             let run = TestRun { repeat: 1 << 18, live_frames: true, ..TestRun::new(&frame) };
             program.test_run(&run)?;
+        }
+        Ok(())
+    })?)
+}
+
+/// Sends this number of datagrams a second from the far host, by a socket, until it is stopped.
+fn far_sender(
+    hosts: &Hosts,
+    bytes: usize,
+    rate: u64,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
+    let far = towpath_kernel::Namespace::open(&hosts.far.path())?;
+    let thread = std::thread::Builder::new().name("far".to_owned());
+    Ok(thread.spawn(move || {
+        pin(0);
+        far.enter()?;
+        let socket = UdpSocket::bind(SocketAddr::from((FAR, 0)))?;
+        socket.connect(SocketAddr::from((NEAR, PORT)))?;
+        let payload = vec![7; bytes];
+        let (start, mut sent) = (Instant::now(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..BURST {
+                // The receiver may not be there yet.
+                let _refused = socket.send(&payload);
+            }
+            sent += BURST;
+            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
+            while start.elapsed() < due {
+                std::hint::spin_loop();
+            }
         }
         Ok(())
     })?)
@@ -144,4 +180,6 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
+/// Datagrams that arrive together where the far host keeps a rate.
+const BURST: u64 = 8;
 const PORT: u16 = 4433;

@@ -152,7 +152,7 @@ fn ours(
     world: &World,
     window: Duration,
 ) -> anyhow::Result<f64> {
-    let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode }];
+    let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode, ..WorkerOptions::default() }];
     let engine = Engine::start(&Options { workers, ..Options::default() })?;
     let near = engine.add_port(PortOptions::new("near"), open("near")?)?;
     if case == Case::Redirect {

@@ -76,7 +76,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Frames a second with our port.
 pub(crate) fn towpath(case: &Case, window: Duration) -> anyhow::Result<f64> {
-    let worker = WorkerOptions { cpu: Some(HOST_CPU), mode: Mode::Busy };
+    let worker =
+        WorkerOptions { cpu: Some(HOST_CPU), mode: Mode::Busy, ..WorkerOptions::default() };
     let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
     let path = socket();
     let device = VhostUser::new(vhost_user::Options::new(&path))?;
@@ -139,7 +140,8 @@ pub(crate) fn net_vhost(case: &Case, window: Duration) -> anyhow::Result<f64> {
 
 /// Frames a second that a worker makes and sends nowhere, a program run on each.
 pub(crate) fn made_here(bytes: usize, window: Duration) -> anyhow::Result<f64> {
-    let worker = WorkerOptions { cpu: Some(HOST_CPU), mode: Mode::Busy };
+    let worker =
+        WorkerOptions { cpu: Some(HOST_CPU), mode: Mode::Busy, ..WorkerOptions::default() };
     let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
     engine.add_port(PortOptions::new("sink"), Box::new(Sink))?;
     let source = Generator::new(generator::Options::new(vec![0x5a; bytes]))?;

@@ -99,7 +99,8 @@ impl Setup {
     fn new(program: Linked) -> anyhow::Result<Setup> {
         // The last core first: the one that most machines interrupt least.
         let cpu = std::thread::available_parallelism()?.get() - 1;
-        let workers = vec![WorkerOptions { cpu: Some(cpu), mode: Mode::Busy }];
+        let workers =
+            vec![WorkerOptions { cpu: Some(cpu), mode: Mode::Busy, ..WorkerOptions::default() }];
         let engine = Arc::new(Engine::start(&Options { workers, frames: 8192 })?);
         let shared = Arc::new(Shared::default());
         let polled = Polled { generator: generator()?, shared: Arc::clone(&shared) };

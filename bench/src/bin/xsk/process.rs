@@ -17,7 +17,8 @@ use crate::paths::{PORT, generator, steering, targets};
 
 /// Frames a second that the application receives while a worker makes them as fast as it can.
 pub(crate) fn rate(window: Duration, shape: Shape) -> anyhow::Result<f64> {
-    let workers = vec![WorkerOptions { cpu: Some(WORKER_CPU), mode: Mode::Busy }];
+    let workers =
+        vec![WorkerOptions { cpu: Some(WORKER_CPU), mode: Mode::Busy, ..WorkerOptions::default() }];
     let engine = Arc::new(Engine::start(&Options { workers, frames: 8192 })?);
     let port = engine.add_port(PortOptions::new(PORT), Box::new(generator()?))?;
     let program = load(steering(), 1)?;

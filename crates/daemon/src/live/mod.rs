@@ -139,6 +139,7 @@ impl Live {
                 WorkerMode::Adaptive => towpath_engine::Mode::Adaptive,
                 WorkerMode::Busy => towpath_engine::Mode::Busy,
             },
+            spin: worker.spin_us.map_or(WorkerOptions::default().spin, Duration::from_micros),
         };
         let defaults = Options::default();
         let options = Options {

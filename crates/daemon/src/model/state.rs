@@ -58,6 +58,10 @@ pub struct WorkerState {
     pub cpu: Option<usize>,
     /// The way in which the worker waits for frames.
     pub mode: WorkerMode,
+    /// How long an adaptive worker polls without frames before it sleeps, in microseconds: 0 to
+    /// 10,000; 50 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_us: Option<u64>,
 }
 
 /// The way in which a worker waits for frames.

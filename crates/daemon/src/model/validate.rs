@@ -59,6 +59,12 @@ impl State {
         if self.workers.len() > WORKERS_MAX {
             found.push(Problem::new("workers", format!("at most {WORKERS_MAX} workers")));
         }
+        for (index, worker) in self.workers.iter().enumerate() {
+            if worker.spin_us.is_some_and(|spin| spin > SPIN_US_MAX) {
+                let path = format!("workers[{index}].spin_us");
+                found.push(Problem::new(path, format!("0 to {SPIN_US_MAX} microseconds")));
+            }
+        }
         if let Some(frames) = self.frames
             && !(FRAMES_MIN..=FRAMES_MAX).contains(&frames)
         {
@@ -398,6 +404,8 @@ pub(crate) const WORKERS_MAX: usize = 256;
 const FRAMES_MIN: usize = 256;
 /// Largest number of frames: 64 GiB.
 const FRAMES_MAX: usize = 1 << 24;
+/// Half of the longest sleep: a worker that polls for longer is busy.
+const SPIN_US_MAX: u64 = 10_000;
 const _: () =
     assert!(FRAMES_MIN < FRAMES_MAX && FRAMES_MIN >= 2 * towpath_engine::BURST, "two bursts fit");
 /// `ETH_MIN_MTU` and `ETH_MAX_MTU`.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use towpath_xdp::Brake;
@@ -21,6 +22,8 @@ use crate::waker::Waker;
 pub(crate) struct WorkerShared {
     pub(crate) number: usize,
     pub(crate) mode: Mode,
+    /// Time without work after which an adaptive worker sleeps.
+    pub(crate) spin: Duration,
     /// The CPU that the worker is configured to stay on.
     pub(crate) cpu: Option<usize>,
     pub(crate) waker: Arc<Waker>,
@@ -49,6 +52,7 @@ impl WorkerShared {
         Ok(WorkerShared {
             number,
             mode: options.mode,
+            spin: options.spin,
             cpu: options.cpu,
             waker: Arc::new(Waker::new()?),
             counters: FrameCounters::default(),

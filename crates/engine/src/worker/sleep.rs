@@ -47,7 +47,8 @@ impl Worker {
             self.count_missed();
         }
         let is_soon = ahead.is_some_and(|ahead| ahead < WAKE_AHEAD);
-        if self.shared.mode == Mode::Busy || now.duration_since(since) < SPIN || is_soon {
+        let spins = now.duration_since(since) < self.shared.spin;
+        if self.shared.mode == Mode::Busy || spins || is_soon {
             std::hint::spin_loop();
             return;
         }
@@ -155,8 +156,6 @@ impl Worker {
     }
 }
 
-/// Time without work after which an adaptive worker sleeps.
-const SPIN: Duration = Duration::from_micros(50);
 /// Longest sleep, as timers and links need attention.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// Longest sleep while packets of a dequeue program wait for room at a port.
@@ -172,10 +171,6 @@ const MISSED_ROUNDS: u32 = 1 << 13;
 /// Rounds between two announcements of a quiescent state to all maps by a busy worker; a program's
 /// own maps get one after each burst.
 const QUIESCE_ROUNDS: u32 = 32;
-const _: () = assert!(
-    SPIN.as_nanos() < SLEEP_MAX.as_nanos(),
-    "an adaptive worker sleeps longer than it spins"
-);
 const _: () =
     assert!(WAKE_AHEAD.as_nanos() < SLEEP_MAX.as_nanos(), "a sleep ends before its timer");
 const _: () = assert!(QUIESCE_ROUNDS < MISSED_ROUNDS, "what costs more is rarer");

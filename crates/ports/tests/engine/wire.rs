@@ -65,7 +65,7 @@ impl Wire {
 }
 
 pub(crate) fn engine(workers: usize) -> Engine {
-    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive };
+    let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
     Engine::start(&Options { workers: vec![worker; workers], frames: 4096 }).unwrap()
 }
 

@@ -52,7 +52,7 @@ impl Area {
     ///
     /// The whole pages are the caller's, mapped, readable and writable, aligned, and no other code
     /// accesses them during the call.
-    pub(crate) unsafe fn over(base: NonNull<u8>, len: usize) -> io::Result<Area> {
+    pub unsafe fn over(base: NonNull<u8>, len: usize) -> io::Result<Area> {
         let len = len.next_multiple_of(PAGE_BYTES);
         let file = Area::file(len)?;
         // SAFETY: readable, as the caller says.

@@ -1,15 +1,13 @@
-//! AF_XDP sockets that Towpath serves: the application's side, for Rust and for C.
+//! AF_XDP sockets that Towpath serves: the application's side.
 //!
-//! [`Socket`] is the way for Rust programs. C programs include `<towpath/xsk.h>`, which has the
-//! functions of libxdp's `<xdp/xsk.h>`, and link this crate's library. Both ask the daemon over a
-//! [`Connection`], and then share memory with it: no system call a packet.
+//! A [`Socket`] asks the daemon over a [`Connection`], and then shares memory with it: no system
+//! call a packet. `towpath-xsk-capi` has the functions of libxdp over the same connections, for
+//! programs in C.
 
 #![deny(unsafe_code)]
 
 pub mod abi;
 mod area_unsafe;
-#[path = "capi_unsafe.rs"]
-pub mod capi;
 mod connection;
 pub mod halves;
 pub mod protocol;

@@ -63,10 +63,10 @@ fn a_c_program_echoes() {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     // As it is installed: programs ask for what the library calls itself.
     let installed = folder.join("libtowpath_xsk_client.so.0");
-    let _there = std::os::unix::fs::symlink("libtowpath_xsk_client.so", installed);
+    let _there = std::os::unix::fs::symlink("libtowpath_xsk_capi.so", installed);
     let library = folder.to_str().unwrap();
     let link =
-        ["-DWITH_TOWPATH", "-L", library, "-ltowpath_xsk_client", &format!("-Wl,-rpath,{library}")];
+        ["-DWITH_TOWPATH", "-L", library, "-ltowpath_xsk_capi", &format!("-Wl,-rpath,{library}")];
     let Some(built) = compile("cc", &link, &program.0) else {
         println!("skipped: no C compiler");
         return;

@@ -15,18 +15,16 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use towpath_ring::{Desc, Entry, Memory, NEED_WAKEUP, OFFSETS};
-
-use crate::abi::{
+use towpath_xsk_client::abi::{
     AF_XDP, Address, PGOFF_COMPLETION, PGOFF_FILL, PGOFF_RX, PGOFF_TX, RX_RING, SHARED_UMEM,
     SOCKET_LEVEL, TX_RING, UMEM_COMPLETION_RING, UMEM_FILL_RING, UMEM_REG, UmemReg,
 };
-use crate::area_unsafe::Area;
-use crate::connection::{Connection, default_path};
+use towpath_xsk_client::{Area, Connection, default_path};
 
 /// `struct xsk_ring_prod` and `struct xsk_ring_cons`
 #[derive(Debug)]
 #[repr(C)]
-pub struct Ring {
+pub(crate) struct Ring {
     cached_prod: u32,
     cached_cons: u32,
     mask: u32,
@@ -42,7 +40,7 @@ pub struct Ring {
 /// `struct xsk_umem_config`
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct UmemConfig {
+pub(crate) struct UmemConfig {
     fill_size: u32,
     comp_size: u32,
     frame_size: u32,
@@ -53,7 +51,7 @@ pub struct UmemConfig {
 /// `struct xsk_umem_opts`
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct UmemOpts {
+pub(crate) struct UmemOpts {
     sz: usize,
     fd: c_int,
     size: u64,
@@ -64,7 +62,7 @@ pub struct UmemOpts {
 /// `struct xsk_socket_config`
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct SocketConfig {
+pub(crate) struct SocketConfig {
     rx_size: u32,
     tx_size: u32,
     libxdp_flags: u32,
@@ -74,7 +72,7 @@ pub struct SocketConfig {
 
 /// `struct xsk_umem`
 #[derive(Debug)]
-pub struct Umem {
+pub(crate) struct Umem {
     /// The first socket's connection; taken when the memory is deleted.
     first: Arc<Connection>,
     config: UmemConfig,
@@ -97,7 +95,7 @@ struct State {
 
 /// `struct xsk_socket`
 #[derive(Debug)]
-pub struct Socket {
+pub(crate) struct Socket {
     connection: Arc<Connection>,
     umem: NonNull<Umem>,
     place: (u32, u32),
@@ -240,7 +238,7 @@ unsafe fn create_umem(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_umem__create(
+pub(crate) unsafe extern "C" fn xsk_umem__create(
     umem: *mut *mut Umem,
     area: *mut c_void,
     size: u64,
@@ -258,7 +256,7 @@ pub unsafe extern "C" fn xsk_umem__create(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_umem__create_with_fd(
+pub(crate) unsafe extern "C" fn xsk_umem__create_with_fd(
     umem: *mut *mut Umem,
     fd: c_int,
     area: *mut c_void,
@@ -286,7 +284,7 @@ pub unsafe extern "C" fn xsk_umem__create_with_fd(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_umem__create_opts(
+pub(crate) unsafe extern "C" fn xsk_umem__create_opts(
     area: *mut c_void,
     fill: *mut Ring,
     comp: *mut Ring,
@@ -321,7 +319,7 @@ pub unsafe extern "C" fn xsk_umem__create_opts(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__create(
+pub(crate) unsafe extern "C" fn xsk_socket__create(
     socket: *mut *mut Socket,
     ifname: *const c_char,
     queue: u32,
@@ -341,7 +339,7 @@ pub unsafe extern "C" fn xsk_socket__create(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__create_shared(
+pub(crate) unsafe extern "C" fn xsk_socket__create_shared(
     socket: *mut *mut Socket,
     ifname: *const c_char,
     queue: u32,
@@ -483,7 +481,7 @@ unsafe fn map_socket_rings(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__fd(socket: *const Socket) -> c_int {
+pub(crate) unsafe extern "C" fn xsk_socket__fd(socket: *const Socket) -> c_int {
     // SAFETY: null or the caller's.
     let socket = unsafe { socket.as_ref() };
     socket.map_or(-Errno::INVAL.raw_os_error(), |s| s.connection.bell().as_raw_fd())
@@ -495,7 +493,7 @@ pub unsafe extern "C" fn xsk_socket__fd(socket: *const Socket) -> c_int {
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_umem__fd(umem: *const Umem) -> c_int {
+pub(crate) unsafe extern "C" fn xsk_umem__fd(umem: *const Umem) -> c_int {
     // SAFETY: null or the caller's.
     let umem = unsafe { umem.as_ref() };
     umem.map_or(-Errno::INVAL.raw_os_error(), |umem| umem.first.bell().as_raw_fd())
@@ -507,7 +505,7 @@ pub unsafe extern "C" fn xsk_umem__fd(umem: *const Umem) -> c_int {
 ///
 /// As C says it; the socket must not be used again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
+pub(crate) unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
     if socket.is_null() {
         return;
     }
@@ -529,7 +527,7 @@ pub unsafe extern "C" fn xsk_socket__delete(socket: *mut Socket) {
 ///
 /// As C says it; if it returns 0 the memory must not be used again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
+pub(crate) unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
     // SAFETY: null or the caller's.
     let Some(known) = (unsafe { umem.as_ref() }) else { return 0 };
     if known.state.lock().sockets > 0 {
@@ -546,7 +544,7 @@ pub unsafe extern "C" fn xsk_umem__delete(umem: *mut Umem) -> c_int {
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__getsockopt(
+pub(crate) unsafe extern "C" fn xsk_socket__getsockopt(
     socket: *const Socket,
     name: c_int,
     value: *mut c_void,
@@ -574,7 +572,7 @@ pub unsafe extern "C" fn xsk_socket__getsockopt(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__setsockopt(
+pub(crate) unsafe extern "C" fn xsk_socket__setsockopt(
     socket: *const Socket,
     level: c_int,
     name: c_int,
@@ -610,7 +608,7 @@ pub unsafe extern "C" fn xsk_socket__setsockopt(
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__kick(socket: *const Socket) -> c_int {
+pub(crate) unsafe extern "C" fn xsk_socket__kick(socket: *const Socket) -> c_int {
     // SAFETY: null or the caller's.
     let Some(socket) = (unsafe { socket.as_ref() }) else { return -Errno::FAULT.raw_os_error() };
     match send(socket.connection.bell(), &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -626,7 +624,7 @@ pub unsafe extern "C" fn xsk_socket__kick(socket: *const Socket) -> c_int {
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__steer(socket: *const Socket) -> c_int {
+pub(crate) unsafe extern "C" fn xsk_socket__steer(socket: *const Socket) -> c_int {
     // SAFETY: null or the caller's.
     let socket = unsafe { socket.as_ref() };
     socket.map_or(-Errno::FAULT.raw_os_error(), |socket| status(socket.connection.steer()))
@@ -638,7 +636,7 @@ pub unsafe extern "C" fn xsk_socket__steer(socket: *const Socket) -> c_int {
 ///
 /// As C says it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xsk_socket__id(socket: *const Socket) -> u32 {
+pub(crate) unsafe extern "C" fn xsk_socket__id(socket: *const Socket) -> u32 {
     // SAFETY: null or the caller's.
     unsafe { socket.as_ref() }.map_or(0, |socket| socket.connection.id())
 }

@@ -1,0 +1,6 @@
+//! The name that programs linked with the C library ask the loader for.
+
+fn main() {
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libtowpath_udp.so.0");
+    println!("cargo::rerun-if-changed=build.rs");
+}
