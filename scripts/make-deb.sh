@@ -44,7 +44,8 @@ moved() {
 moved "$guest" bin/towpath-guest share/man/man8/towpath-guest.8.gz
 # Static libraries, three quarters of all bytes, are for those who build programs with them.
 lib=lib/$triplet
-moved "$dev" include/towpath "$lib/pkgconfig" "$lib"/lib{towpath,towpath_xsk_client,towpath_udp}.{a,so}
+moved "$dev" include/towpath "$lib/pkgconfig" \
+    "$lib"/lib{towpath,towpath_xsk_client,towpath_udp}.{a,so}
 rmdir --ignore-fail-on-non-empty "$root/usr/include" "$root/usr/share/man/man8" 2>/dev/null || true
 for package in towpath towpath-dev towpath-guest; do
     doc=$out/$package/usr/share/doc/$package

@@ -56,8 +56,8 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Towpath at the near end, whose worker polls for a time before it sleeps, in microseconds. The
-    /// calling thread is in the near host from now on.
+    /// Towpath at the near end. `spin_us` is how long its worker polls before it sleeps, in
+    /// microseconds. The calling thread is in the near host from now on.
     pub fn of_towpath(link: Link, spin_us: u64) -> anyhow::Result<Hosts> {
         let mut hosts = Hosts::joined(link)?;
         // The port cannot complete checksums that the far host leaves to the veth.

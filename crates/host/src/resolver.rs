@@ -1,5 +1,5 @@
-//! Requests to the host's stack: to resolve neighbours and keep them fresh, and for the MTUs that it
-//! has learned.
+//! Requests to the host's stack: to resolve neighbours and keep them fresh, and for the MTUs that
+//! it has learned.
 //!
 //! Packets that don't pass the stack tell it nothing about its neighbours. `NTF_USE` has it behave
 //! as if it sent a packet to one: it asks for an unknown address by ARP or ND, and probes an old

@@ -116,7 +116,8 @@ pub struct UdpBinding {
 
 /// A server ID in the connection IDs of a QUIC server, in the plaintext format of QUIC-LB
 /// (draft-ietf-quic-load-balancers): an octet with the configuration in its upper three bits and
-/// the number of bytes that follow in its lower five, a server ID of two bytes, and a nonce of five.
+/// the number of bytes that follow in its lower five, a server ID of two bytes, and a nonce of five
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId {
     prefix: [u8; 3],

@@ -1,8 +1,8 @@
 //! The bound UDP addresses of one port, by the rules of `bind`.
 //!
 //! An address and port has one owner, a group of sockets on different queues, unless all its owners
-//! are of one user and share it (`SO_REUSEPORT`). A wildcard address conflicts with every address of its family. Groups
-//! of QUIC servers have server IDs, by which their packets reach them.
+//! are of one user and share it (`SO_REUSEPORT`). A wildcard address conflicts with every address
+//! of its family. Groups of QUIC servers have server IDs, by which their packets reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
