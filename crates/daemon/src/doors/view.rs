@@ -499,7 +499,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
             (entries > 0).then_some(XskRing { entries, level })
         };
         let maps = entries.iter().filter(|(socket, ..)| *socket == id);
-        let udp = udp.iter().filter(|(socket, _)| *socket == id);
+        let udp = udp.iter().filter(|binding| binding.socket == id);
         let options = socket.get_option(towpath_xsk::abi::OPTIONS, 4).unwrap_or_default();
         XskView {
             id,
@@ -511,7 +511,7 @@ pub(crate) fn sockets(inner: &Inner) -> Vec<XskView> {
             fill: ring(2),
             completion: ring(3),
             maps: maps.map(|(_, map, key)| format!("{map}[{key}]")).collect(),
-            udp: udp.map(|(_, address)| address.to_string()).collect(),
+            udp: udp.map(ToString::to_string).collect(),
             statistics: counted(&statistics),
         }
     };

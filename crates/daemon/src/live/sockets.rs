@@ -18,7 +18,7 @@ use towpath_xdp::{Exec, LoadOptions, Program, Trust};
 use towpath_xsk::protocol::{Route, UdpBinding};
 use towpath_xsk::{Device, Errno, Host, Socket, Sockets};
 
-use super::udp::{Claim, Request, Steering, UDP_LINK, Udp};
+use super::udp::{Claim, Listed, Request, Steering, UDP_LINK, Udp};
 use super::world::Known;
 
 /// AF_XDP sockets, and the daemon as their host.
@@ -61,8 +61,8 @@ impl Xsk {
         self.host.maps().into_iter().flat_map(of_map).collect()
     }
 
-    /// The UDP addresses and ports of each socket, by its number.
-    pub(crate) fn udp(&self) -> Vec<(u32, SocketAddr)> {
+    /// The UDP addresses and ports of all sockets.
+    pub(crate) fn udp(&self) -> Vec<Listed> {
         self.host.udp.all()
     }
 

@@ -25,6 +25,7 @@ use towpath_xsk::protocol::Route;
 use self::reservation::{Interface, reserve};
 pub(super) use self::steering::{Steering, UDP_LINK};
 pub(super) use self::table::Claim;
+pub(crate) use self::table::Listed;
 use self::table::{At, Table};
 
 /// The bindings of all ports, and the host's tables.
@@ -113,8 +114,8 @@ impl Udp {
         self.ports.lock().get(&ifindex).map(|bound| bound.steering.link().clone())
     }
 
-    /// All bindings, with the numbers of their sockets.
-    pub(super) fn all(&self) -> Vec<(u32, SocketAddr)> {
+    /// All bindings.
+    pub(super) fn all(&self) -> Vec<Listed> {
         self.ports.lock().values().flat_map(|bound| bound.table.all()).collect()
     }
 

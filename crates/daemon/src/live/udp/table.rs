@@ -5,6 +5,7 @@
 //! of its family. Groups of QUIC servers have server IDs, by which their packets reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use towpath_xsk::Errno;
@@ -207,11 +208,18 @@ impl Table {
         bound.map(|(at, _)| *at).collect()
     }
 
-    /// Every bound address and port with its sockets.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
+    /// Every binding of every socket.
+    pub(super) fn all(&self) -> impl Iterator<Item = Listed> {
         self.bindings.iter().flat_map(|((port, address), groups)| {
-            let sockets = groups.values().flat_map(|group| group.members.keys());
-            sockets.map(|socket| (*socket, SocketAddr::new(*address, *port)))
+            let address = SocketAddr::new(*address, *port);
+            let members =
+                groups.values().flat_map(|group| group.members.keys().map(move |it| (group, it)));
+            members.map(move |(group, socket)| Listed {
+                socket: *socket,
+                address,
+                server: group.server,
+                is_draining: group.is_draining,
+            })
         })
     }
 
@@ -260,6 +268,26 @@ impl Table {
         }
         self.slots[slot] = Some(socket);
         Some(slot as u16)
+    }
+}
+
+/// A binding of a socket, to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// The socket's number.
+    pub(crate) socket: u32,
+    address: SocketAddr,
+    server: Option<ServerId>,
+    is_draining: bool,
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        let Some(server) = self.server else { return Ok(()) };
+        let [first, high, low] = server.prefix();
+        let draining = if self.is_draining { ", draining" } else { "" };
+        write!(f, " (server ID {first:02x}{high:02x}{low:02x}{draining})")
     }
 }
 

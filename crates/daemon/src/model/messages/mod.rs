@@ -654,7 +654,9 @@ pub struct XskView {
     pub completion: Option<XskRing>,
     /// Map entries that refer to the socket, such as `xsks_map[0]`.
     pub maps: Vec<String>,
-    /// UDP addresses and ports whose datagrams the socket receives, such as `10.0.0.1:4433`.
+    /// UDP addresses and ports whose datagrams the socket receives, such as `10.0.0.1:4433`. Those
+    /// of a QUIC server end with the first bytes of its connection IDs: `10.0.0.1:4433 (server ID
+    /// 070102)`, or `(server ID 070102, draining)` if it takes no new connections.
     #[serde(default)]
     pub udp: Vec<String>,
     /// Counters named as in `struct xdp_statistics`, and some more.

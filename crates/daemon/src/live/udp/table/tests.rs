@@ -124,6 +124,9 @@ fn a_group_that_drains_keeps_its_server_id() {
     let of_queue = |table: &Table, queue| table.members(here, queue).unwrap();
     assert_eq!(of_queue(&table, 0), Members { accepting: vec![], servers: vec![(one, 0)] });
     assert_eq!(of_queue(&table, 1), Members { accepting: vec![2], servers: vec![(one, 1)] });
+    let listed: Vec<String> = table.all().map(|binding| binding.to_string()).collect();
+    let draining = "10.0.0.1:443 (server ID 070001, draining)";
+    assert_eq!(listed, [draining, draining, "10.0.0.1:443"]);
     assert_eq!(table.remove(1, here), Some((0, Some(one))));
     assert_eq!(table.members(here, 0), None);
 }
