@@ -61,6 +61,10 @@ impl Live {
     /// Removes a port's shadow; called before the port itself is removed.
     pub(super) fn remove_shadow(&mut self, port: &str, report: &mut Report) {
         let Some(live) = self.shadows.remove(port) else { return };
+        if let Some(port) = self.ports.get(port) {
+            // AF_XDP sockets are on the interface that goes.
+            self.xsk.forget_port(port.ifindex);
+        }
         match live.shadow.remove(&self.engine) {
             Ok(()) => report.change(format!("port {port}: without its shadow {}", live.name)),
             Err(error) => report.fail(
@@ -84,9 +88,15 @@ impl Live {
         }
     }
 
+    /// Takes over the ifindexes of ports. AF_XDP sockets on an interface that no longer represents
+    /// its port end: no frame would reach them.
     fn note_ifindexes(&mut self) {
         for port in self.ports.values_mut() {
-            port.ifindex = self.engine.port(port.id).map_or(port.ifindex, |slot| slot.ifindex);
+            let now = self.engine.port(port.id).map_or(port.ifindex, |slot| slot.ifindex);
+            let before = std::mem::replace(&mut port.ifindex, now);
+            if before != now {
+                self.xsk.forget_port(before);
+            }
         }
         self.tell_ifindexes();
     }
