@@ -1,8 +1,8 @@
 //! Ways to destinations: next hop, source address and MTU, as the daemon answers.
 //!
-//! A thread asks, so that no sender waits: at once for a new destination, again while the next
-//! hop's Ethernet address is unknown, and every second while the destination is in use. Senders
-//! keep the [`Entry`] of each destination and look at its version.
+//! A thread asks, so that no sender waits: at once for a new destination, again and ever less often
+//! while the next hop's Ethernet address is unknown, and every second while the destination is in
+//! use. Senders keep the [`Entry`] of each destination and look at its version.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use rustix::io::Errno;
 use towpath_xsk_client::Connection;
 use towpath_xsk_client::protocol::Route;
 
@@ -42,6 +43,8 @@ struct State {
     way: Way,
     /// Time of the next request to the daemon.
     due: Instant,
+    /// Interval of requests while the next hop has not answered.
+    retry: Duration,
     /// Time of the last answer with a way, or of the start of the current attempt.
     unresolved_since: Instant,
     /// Number of checks without use.
@@ -67,6 +70,7 @@ impl Entry {
         let state = State {
             way: Way::Unresolved,
             due: now,
+            retry: RETRY_PERIOD_MIN,
             unresolved_since: now,
             unused: 0,
             waiting: Vec::new(),
@@ -123,6 +127,8 @@ impl Entry {
         let mut state = self.state.lock();
         let now = Instant::now();
         let again = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let retry = state.retry;
+        state.retry = RETRY_PERIOD_MIN;
         let (way, pause) = match answer {
             Ok(route) => {
                 state.unresolved_since = now;
@@ -130,7 +136,8 @@ impl Entry {
             }
             // A way that was open stays so for a while: the neighbour is asked again.
             Err(error) if again(&error) && now - state.unresolved_since < RESOLUTION_TIME => {
-                (state.way, RETRY_PERIOD)
+                state.retry = (2 * retry).min(RETRY_PERIOD_MAX);
+                (state.way, retry)
             }
             Err(error) => {
                 let errno = if again(&error) { EHOSTUNREACH } else { number_of(&error) };
@@ -156,8 +163,8 @@ impl Entry {
         }
     }
 
-    /// Whether the entry is due; `None` if nobody uses it any more. Then the caller forgets it, and
-    /// a sender that still has it asks for a new one.
+    /// Whether the daemon is to be asked now; `None` if nobody has used the entry for long. Then the
+    /// caller forgets it, and a sender that still has it asks for a new one.
     fn is_due(&self, now: Instant) -> Option<bool> {
         let mut state = self.state.lock();
         if state.due > now {
@@ -166,10 +173,19 @@ impl Entry {
         let is_used = self.is_used.swap(false, Ordering::Relaxed) || !state.waiting.is_empty();
         state.unused = if is_used { 0 } else { state.unused + 1 };
         if state.unused >= UNUSED_MAX {
-            self.version.fetch_add(1, Ordering::Release);
+            drop(state);
+            self.forget();
             return None;
         }
-        Some(true)
+        if !is_used {
+            state.due = now + CHECK_PERIOD;
+        }
+        Some(is_used)
+    }
+
+    /// Has senders that still have the entry ask for a new one.
+    fn forget(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -221,9 +237,13 @@ impl Routes {
     /// The entry of a destination, which is new if it was not in use.
     pub(crate) fn entry(&self, destination: IpAddr) -> Arc<Entry> {
         if let Some(entry) = self.shared.entries.read().get(&destination) {
+            entry.touch();
             return Arc::clone(entry);
         }
         let mut entries = self.shared.entries.write();
+        if entries.len() >= DESTINATIONS_MAX {
+            make_room(&mut entries);
+        }
         let entry = entries.entry(destination).or_insert_with(|| Arc::new(Entry::new(destination)));
         let entry = Arc::clone(entry);
         drop(entries);
@@ -244,6 +264,21 @@ impl Drop for Routes {
         self.shared.news.lock().is_stopped = true;
         self.shared.changed.notify_one();
     }
+}
+
+/// Forgets some destinations, wherever they are in the table: somebody who forges addresses must not
+/// fill the memory. Those in use are asked for again.
+#[cold]
+fn make_room(entries: &mut FxHashMap<IpAddr, Arc<Entry>>) {
+    let mut number = 0usize;
+    entries.retain(|_, entry| {
+        number += 1;
+        let stays = number % 8 != 0;
+        if !stays {
+            entry.forget();
+        }
+        stays
+    });
 }
 
 /// Asks for entries that are due, until it is stopped.
@@ -276,24 +311,29 @@ fn run(shared: &Shared, connection: &Connection, send: &impl Fn(&Entry, Vec<Wait
     }
 }
 
-/// The error number of a failed request; `ENETDOWN` if the error has none, because the connection
-/// was closed.
+/// The error number of a failed request; `ENETDOWN` if the daemon or the port is gone.
 fn number_of(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(ENETDOWN)
+    match Errno::from_io_error(error) {
+        None | Some(Errno::PIPE | Errno::CONNRESET | Errno::NXIO | Errno::NODEV) => ENETDOWN,
+        Some(errno) => errno.raw_os_error(),
+    }
 }
 
-/// Interval of questions about a destination in use.
+/// Interval of requests for a destination in use.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// Interval of questions while the next hop has not answered.
-const RETRY_PERIOD: Duration = Duration::from_millis(3);
+/// Intervals of requests while the next hop has not answered: each is twice the one before.
+const RETRY_PERIOD_MIN: Duration = Duration::from_millis(3);
+const RETRY_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// Time after which a next hop counts as silent: the kernel asks three times, a second apart.
 const RESOLUTION_TIME: Duration = Duration::from_secs(3);
 /// Number of checks without use after which a destination is forgotten.
 const UNUSED_MAX: u32 = 60;
+/// Maximum number of destinations of a stack.
+const DESTINATIONS_MAX: usize = 1 << 16;
 /// Maximum number of datagrams that wait for one destination.
 const WAITING_MAX: usize = 64;
-const EHOSTUNREACH: i32 = rustix::io::Errno::HOSTUNREACH.raw_os_error();
-const ENETDOWN: i32 = rustix::io::Errno::NETDOWN.raw_os_error();
+const EHOSTUNREACH: i32 = Errno::HOSTUNREACH.raw_os_error();
+const ENETDOWN: i32 = Errno::NETDOWN.raw_os_error();
 
 #[cfg(test)]
 mod tests {
@@ -302,7 +342,12 @@ mod tests {
     use rustix::io::Errno;
     use towpath_xsk_client::protocol::Route;
 
-    use super::{EHOSTUNREACH, Entry, WAITING_MAX, Waiting, Way};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use rustc_hash::FxHashMap;
+
+    use super::{DESTINATIONS_MAX, EHOSTUNREACH, Entry, WAITING_MAX, Waiting, Way, make_room};
 
     fn datagram(number: u8) -> Waiting {
         Waiting {
@@ -354,15 +399,43 @@ mod tests {
         let entry = Entry::new([10, 0, 0, 2].into());
         entry.answer(Ok(route()));
         let version = entry.touch();
-        let later = |seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-        assert_eq!(entry.is_due(later(2)), Some(true), "it was used");
-        for _ in 1..super::UNUSED_MAX {
-            assert_eq!(entry.is_due(later(2)), Some(true));
+        let start = std::time::Instant::now();
+        let after = |seconds| start + std::time::Duration::from_secs(2 + seconds);
+        assert_eq!(entry.is_due(after(0)), Some(true), "it was used");
+        entry.answer(Ok(route()));
+        let unused = 2 * u64::from(super::UNUSED_MAX);
+        for seconds in (2..unused).step_by(2) {
+            assert_eq!(entry.is_due(after(seconds)), Some(false), "nobody uses it");
         }
-        assert_eq!(entry.touch(), version);
-        entry.is_used.store(false, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(entry.is_due(later(2)), None);
+        assert_eq!(entry.version.load(Ordering::Relaxed), version);
+        assert_eq!(entry.is_due(after(unused)), None);
         assert_ne!(entry.touch(), version);
+    }
+
+    #[test]
+    fn a_destination_that_is_used_again_is_asked_for_again() {
+        let entry = Entry::new([10, 0, 0, 2].into());
+        let start = std::time::Instant::now();
+        let after = |seconds| start + std::time::Duration::from_secs(seconds);
+        assert_eq!(entry.is_due(after(0)), Some(true), "it is new");
+        entry.answer(Ok(route()));
+        assert_eq!(entry.is_due(after(5)), Some(false));
+        entry.touch();
+        assert_eq!(entry.is_due(after(10)), Some(true));
+    }
+
+    #[test]
+    fn there_are_never_too_many_destinations() {
+        let mut entries = FxHashMap::default();
+        for number in 0..DESTINATIONS_MAX as u32 {
+            let destination = std::net::Ipv4Addr::from_bits(number).into();
+            entries.insert(destination, Arc::new(Entry::new(destination)));
+        }
+        let all: Vec<Arc<Entry>> = entries.values().cloned().collect();
+        make_room(&mut entries);
+        assert_eq!(entries.len(), DESTINATIONS_MAX / 8 * 7);
+        let forgotten = all.iter().filter(|entry| entry.touch() != 0).count();
+        assert_eq!(forgotten, DESTINATIONS_MAX / 8);
     }
 
     #[test]

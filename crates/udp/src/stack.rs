@@ -391,7 +391,7 @@ impl Inner {
         loop {
             match sending.send(&flow, datagram, |destination| self.routes.entry(destination)) {
                 Sent::All => return Ok(()),
-                Sent::Full => return Err(io::ErrorKind::WouldBlock.into()),
+                Sent::Full => return Err(Errno::AGAIN.into()),
                 Sent::Never(errno) => return Err(io::Error::from_raw_os_error(errno)),
                 Sent::Unresolved(entry) if entry.wait(waiting(&flow, datagram)).is_ok() => {
                     return Ok(());

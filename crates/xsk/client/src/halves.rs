@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use towpath_ring::{Consumer, Desc, Mapped, Producer};
 
@@ -180,7 +181,9 @@ impl Sender {
     #[cold]
     fn wake(&self) -> io::Result<()> {
         match send(self.connection.bell(), &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            // The daemon ended before it took earlier messages.
+            Err(Errno::CONNRESET) => Err(Errno::PIPE.into()),
             Err(error) => Err(error.into()),
         }
     }
