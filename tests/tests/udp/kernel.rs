@@ -49,6 +49,11 @@ impl Kernel {
         self.socket.send_to(payload, destination).unwrap();
     }
 
+    /// The same, where there may be no way, or no room.
+    pub(crate) fn send_if_possible(&self, payload: &[u8], destination: SocketAddr) {
+        let _lost = self.socket.send_to(payload, destination);
+    }
+
     /// Receives this number of datagrams.
     #[track_caller]
     pub(crate) fn receive(&self, count: usize) -> Vec<Datagram> {

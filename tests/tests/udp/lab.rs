@@ -232,7 +232,7 @@ fn path() -> PathBuf {
     std::env::temp_dir().join(format!("udp-{}-{number}.sock", std::process::id()))
 }
 
-fn unavailable() -> Option<String> {
+pub(crate) fn unavailable() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".to_owned());
     }

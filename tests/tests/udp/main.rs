@@ -24,4 +24,5 @@ mod servers;
 mod sharing;
 #[path = "../../../crates/cli/src/demo/quic/tls.rs"]
 mod tls;
+mod trouble;
 mod waking;

@@ -138,10 +138,10 @@ fn transfer(
     })
 }
 
-struct Towpath(UdpSocket);
+pub(crate) struct Towpath(pub(crate) UdpSocket);
 
 impl Towpath {
-    fn endpoint(self, server: Option<ServerConfig>) -> Endpoint {
+    pub(crate) fn endpoint(self, server: Option<ServerConfig>) -> Endpoint {
         towpath_quinn::endpoint(self.0, EndpointConfig::default(), server).unwrap()
     }
 }
@@ -156,7 +156,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-async fn serve(endpoint: &Endpoint, len: usize) {
+pub(crate) async fn serve(endpoint: &Endpoint, len: usize) {
     let connection = endpoint.accept().await.unwrap().await.unwrap();
     let (mut send, mut receive) = connection.accept_bi().await.unwrap();
     let mut hash = Sha256::new();
@@ -172,7 +172,7 @@ async fn serve(endpoint: &Endpoint, len: usize) {
     connection.closed().await;
 }
 
-async fn request(connection: &Connection, len: usize, mut moves: Option<&dyn Fn()>) {
+pub(crate) async fn request(connection: &Connection, len: usize, mut moves: Option<&dyn Fn()>) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let (mut bytes, mut hash) = (Bytes::new(1, len), Sha256::new());
     while let Some(part) = bytes.next() {
