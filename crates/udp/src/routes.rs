@@ -273,7 +273,7 @@ fn make_room(entries: &mut FxHashMap<IpAddr, Arc<Entry>>) {
     let mut number = 0usize;
     entries.retain(|_, entry| {
         number += 1;
-        let stays = number % 8 != 0;
+        let stays = !number.is_multiple_of(8);
         if !stays {
             entry.forget();
         }

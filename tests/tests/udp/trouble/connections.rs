@@ -73,7 +73,7 @@ fn disturbed(world: &World, event: impl FnOnce(&World)) -> Duration {
         };
         let why = tokio::time::timeout(PATIENCE, over).await.expect("it does not hang");
         assert!(!matches!(why, ConnectionError::LocallyClosed), "{why:?}");
-        println!("{why}");
+        eprintln!("{why}");
         serving.abort();
         start.elapsed()
     })

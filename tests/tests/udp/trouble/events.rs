@@ -348,7 +348,7 @@ fn app_killed(world: &World, ends: &Ends) {
     app.0.kill().unwrap();
     let start = Instant::now();
     wait_for("port", || is_free(ends));
-    println!("{:?}: the port is free after {:?}", world.owner, start.elapsed());
+    eprintln!("{:?}: the port is free after {:?}", world.owner, start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(1));
 }
 

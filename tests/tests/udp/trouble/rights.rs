@@ -11,7 +11,7 @@ use towpath_udp::{Options, TxDatagram, UdpStack};
 
 use super::owners::Owner;
 use super::world::World;
-use crate::lab::{FAR, NEAR, at, receive, wait_for};
+use crate::lab::{FAR, NEAR, at, errno, receive, wait_for};
 use crate::quic::{self, Towpath};
 use crate::tls;
 
@@ -26,6 +26,8 @@ fn users_of_the_group_may_do_everything_and_others_nothing() {
     world.start();
     world.settle();
     let there = world.kernel(&at(FAR[0], ECHO).to_string());
+    let roots = UdpStack::open(&world.options()).unwrap();
+    let shared = roots.bind_shared(at(NEAR[0], SHARED)).unwrap();
     // The folder may be entered by all, as /run/towpath may.
     std::fs::set_permissions(&world.dir, Permissions::from_mode(0o755)).unwrap();
     let program = copy_of_us(&world.dir);
@@ -39,6 +41,7 @@ fn users_of_the_group_may_do_everything_and_others_nothing() {
         assert!(output.status.success(), "{}", text(&output));
         assert!(text(&output).contains("uid 65534, no capabilities"), "{}", text(&output));
     });
+    drop((shared, roots));
     let output = run(&world, &program, GROUP + 1);
     assert!(!output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("Permission denied"), "{}", text(&output));
@@ -81,6 +84,8 @@ fn a_user() {
     println!("uid {uid}, no capabilities");
     let options = Options { path: path.into(), ..Options::new("p0") };
     let stack = UdpStack::open(&options).unwrap_or_else(|error| panic!("{error}"));
+    let taken = stack.bind_shared(at(NEAR[0], SHARED)).unwrap_err();
+    assert_eq!(errno(&taken), rustix::io::Errno::ADDRINUSE, "another user shares it");
     // A port that the kernel keeps for root.
     let socket = stack.bind(at(NEAR[0], 443)).unwrap();
     for number in 0..EXCHANGES as u32 {
@@ -114,6 +119,8 @@ fn transfer(near: towpath_udp::UdpSocket, far: UdpSocket) {
 const GROUP: u32 = 6534;
 const USER: u32 = 65534;
 const ECHO: u16 = 7;
+/// A port that root shares with root's applications.
+const SHARED: u16 = 8443;
 const TRANSFER_BYTES: usize = 4 << 20;
 const EXCHANGES: usize = 100;
 const USERS_PATH: &str = "TOWPATH_UDP_USER";
