@@ -28,6 +28,7 @@ errnos! {
     EPERM = 1, "operation not permitted";
     ENOENT = 2, "no such entry";
     EINTR = 4, "interrupted";
+    EIO = 5, "input or output error";
     ENXIO = 6, "no such device or address";
     E2BIG = 7, "too big, or full";
     EBADF = 9, "bad descriptor";
@@ -66,8 +67,10 @@ errnos! {
     ENOBUFS = 105, "no buffer space";
     ENOTCONN = 107, "not connected";
     ETIMEDOUT = 110, "timed out";
+    EALREADY = 114, "already done";
     ESTALE = 116, "stale handle";
     EDQUOT = 122, "quota exceeded";
+    EKEYEXPIRED = 127, "key has expired";
     ENONET = 64, "no such network namespace";
     ENOTSUPP = 524, "operation not supported (kernel internal)";
 }

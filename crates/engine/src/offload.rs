@@ -72,13 +72,24 @@ fn hand_on(frame: &mut Frame, pieces: &mut [Frame]) {
 /// segments get their own.
 pub fn complete_checksums(frames: &mut [Frame]) {
     for frame in frames {
-        let Some(Offload { checksum: Some(checksum), gso: None }) = frame.offload() else {
-            continue;
-        };
         // A frame with an invalid checksum position stays as it is; its egress reports it.
-        if complete(frame, checksum).is_some() {
-            frame.set_offload(None);
+        complete_checksum(frame);
+    }
+}
+
+/// Completes the missing checksum of a frame that is one packet; returns whether no offload work is
+/// left.
+pub fn complete_checksum(frame: &mut Body) -> bool {
+    match frame.offload() {
+        None => true,
+        Some(Offload { checksum: Some(checksum), gso: None }) => {
+            let is_done = complete(frame, checksum).is_some();
+            if is_done {
+                frame.set_offload(None);
+            }
+            is_done
         }
+        Some(_large) => false,
     }
 }
 
@@ -93,7 +104,7 @@ fn can_segment(features: &Features, kind: GsoKind) -> bool {
 
 /// Stores the checksum over all bytes from `start` on into its field, which holds the sum of the
 /// pseudo header before.
-fn complete(frame: &mut Frame, checksum: Checksum) -> Option<()> {
+fn complete(frame: &mut Body, checksum: Checksum) -> Option<()> {
     let (start, at) = place(checksum);
     let mut sum = Sum::default();
     let mut skip = start;

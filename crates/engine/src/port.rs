@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use towpath_xdp::host::Esp;
 use towpath_xdp::{Arena, Frame, Pool};
 
 use crate::waker::Waker;
@@ -52,6 +53,11 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// Bytes by which frames sent to it may exceed the MTU: headers that the device itself removes.
     fn mtu_excess(&self) -> u32 {
         0
+    }
+
+    /// Its security associations, for programs that use them without sending frames to the port.
+    fn esp(&self) -> Option<Arc<dyn Esp>> {
+        None
     }
 
     /// Whether frames can leave and arrive now (`IFF_LOWER_UP`).

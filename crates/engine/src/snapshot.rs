@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use towpath_xdp::host::{Bridges, Interface, Unknown};
+use towpath_xdp::host::{Bridges, Esp, Interface, Unknown};
 
 use crate::bond::View;
 use crate::bridge::Bridge;
@@ -92,6 +92,12 @@ impl Snapshot {
             around = self.port(member.bond).and_then(|bond| bond.member);
         }
         above == slot.id
+    }
+
+    /// The security associations of the ports that are up and have some, by ifindex.
+    pub(crate) fn esp(&self) -> Vec<(u32, Arc<dyn Esp>)> {
+        let up = self.ports.iter().flatten().filter(|port| port.up);
+        up.filter_map(|port| Some((port.ifindex, port.opened.device.esp()?))).collect()
     }
 
     /// The ports as interfaces for `bpf_fib_lookup` and `bpf_check_mtu`, to pass to `Host::merge`.

@@ -123,6 +123,9 @@ pub enum Refusal {
     /// The packet's policy has no usable SA now.
     #[error("the packet's policy has no usable SA")]
     NoSa,
+    /// Another worker, or the port's queue, takes sequence numbers of the SA now.
+    #[error("another worker or the port's queue uses the SA")]
+    Busy,
 }
 
 impl Refusal {

@@ -28,6 +28,7 @@ mod timers;
 mod tx_timestamps;
 pub mod verdict;
 mod worker;
+mod xfrm;
 
 pub use brake::{Brake, Running};
 pub use burst::{ActionMasks, Burst};

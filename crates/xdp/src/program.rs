@@ -41,6 +41,7 @@ use crate::standing::Standing;
 use crate::timers::{Callback, Due, Timers};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
+use crate::xfrm::Layouts;
 
 pub use call::CallError;
 #[cfg(feature = "disasm")]
@@ -137,6 +138,8 @@ pub struct Surroundings {
     pub(crate) objects: Arc<Objects>,
     pub(crate) timers: Arc<Timers>,
     pub(crate) conntrack: Conntrack,
+    /// Layouts of `struct xfrm_state`.
+    pub(crate) xfrm: Layouts,
     pub(crate) limits: Limits,
     pub(crate) burst_time: Option<Duration>,
 }

@@ -10,7 +10,7 @@ use crate::brake::Brake;
 use crate::burst::Burst;
 use crate::clock::Ticks;
 use crate::held::{HeldFrames, Schedules};
-use crate::host::{Bridges, Seen};
+use crate::host::{Bridges, Esp, Seen};
 use crate::memory::Block;
 use crate::sanitize::{Poison, Sanitizer};
 use crate::tx_timestamps::TxTimestamps;
@@ -40,6 +40,8 @@ pub struct Worker {
     pub(crate) host: Seen,
     /// Bridges for `bpf_fdb_lookup`.
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
+    /// Security associations by the ifindex of their port, for IPsec kfuncs.
+    pub(crate) esp: Vec<(u32, Arc<dyn Esp>)>,
     /// Requests the runs of dequeue programs for `bpf_schedule_iface_dequeue`.
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
     /// The requests of `bpf_xdp_request_tx_timestamp`.
@@ -87,6 +89,7 @@ impl Worker {
             single: Burst::default(),
             host: Seen::default(),
             bridges: None,
+            esp: Vec::new(),
             schedules: None,
             tx_timestamps: None,
             brake: Arc::default(),
@@ -160,6 +163,11 @@ impl Worker {
     /// Sets the bridges that `bpf_fdb_lookup` asks from now on; without any it finds none.
     pub fn set_bridges(&mut self, bridges: Option<Arc<dyn Bridges>>) {
         self.bridges = bridges;
+    }
+
+    /// Sets the ports, by ifindex, whose security associations IPsec kfuncs use from now on.
+    pub fn set_esp(&mut self, ports: Vec<(u32, Arc<dyn Esp>)>) {
+        self.esp = ports;
     }
 
     /// Sets the handler for requests to run dequeue programs; without one there are no such

@@ -323,6 +323,8 @@ kfunc_ids! {
     XdpStoreLaunchTime = "bpf_xdp_store_launch_time";
     XdpRequestTxTimestamp = "bpf_xdp_request_tx_timestamp";
     PacketRequestTxTimestamp = "bpf_packet_request_tx_timestamp";
+    XdpEspDecap = "bpf_xdp_esp_decap";
+    XdpEspEncap = "bpf_xdp_esp_encap";
     XdpGetXfrmState = "bpf_xdp_get_xfrm_state";
     XdpXfrmStateRelease = "bpf_xdp_xfrm_state_release";
     CryptoCtxCreate = "bpf_crypto_ctx_create";

@@ -35,6 +35,7 @@ impl Worker {
         self.lanes.adopt();
         let bridges = (!next.bridges.is_empty()).then(|| Arc::clone(&next) as Arc<dyn Bridges>);
         self.runner.xdp.set_bridges(bridges);
+        self.runner.xdp.set_esp(next.esp());
         self.runner.forget_bursts();
         let workers = Arc::clone(&self.workers);
         let scheduler = Scheduler { snapshot: Arc::clone(&next), workers };

@@ -3,6 +3,7 @@
 mod config;
 mod lifetime;
 mod outer;
+mod owner;
 mod window;
 
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use crate::schedule::Schedule;
 use crate::suite::{KeyError, Suite};
 use crate::table::{Flow, Selector};
 use lifetime::Ends;
+use owner::Owner;
 
 pub use config::{
     Config, ConfigError, Df, Direction, Dscp, Encapsulation, Mode, Replay, SPI_RESERVED_MAX,
@@ -29,6 +31,7 @@ pub use config::{
 };
 pub use lifetime::{Lifetime, Limits};
 pub(crate) use outer::{Inner, Outer};
+pub use owner::QUIET_SECONDS;
 pub use window::Window;
 
 /// A security association: keys and state for packets of one direction.
@@ -99,6 +102,8 @@ pub(crate) struct State {
     bytes: u64,
     packets: u64,
     used: u64,
+    /// The user of an outbound SA.
+    owner: Owner,
     /// The next limits to check: first the soft and the hard ones, later the hard ones only.
     next: Ends,
     refused: Counters,
@@ -181,6 +186,7 @@ impl Sa {
             bytes: 0,
             packets: 0,
             used: 0,
+            owner: Owner::None,
             next: soft.first(hard),
             refused: Counters::default(),
         };

@@ -5,6 +5,7 @@ mod router;
 mod selector;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -98,6 +99,8 @@ struct Contents {
     inbound: HashMap<(u128, u32, bool), Arc<Sa>, FxBuildHasher>,
     /// Outbound SAs of a reqid, the newest last.
     outbound: HashMap<u32, Vec<Arc<Sa>>, FxBuildHasher>,
+    /// Outbound SAs of an SPI and destination, the newest last.
+    outbound_by_spi: HashMap<(u128, u32, bool), Vec<Arc<Sa>>, FxBuildHasher>,
     /// Number of inbound SAs with UDP encapsulation.
     inbound_udp: usize,
     policies: Classifier,
@@ -142,6 +145,7 @@ impl Table {
         contents.by_id.reserve(limits.sas);
         contents.inbound.reserve(limits.sas);
         contents.outbound.reserve(limits.sas);
+        contents.outbound_by_spi.reserve(limits.sas);
         Table { contents: RwLock::new(contents), limits }
     }
 
@@ -179,7 +183,7 @@ impl Table {
             return Err(TableError::Full(contents.by_id.len()));
         }
         if sa.direction == Direction::Inbound
-            && let Some(other) = contents.inbound.get(&inbound_key(sa.spi, sa.destination))
+            && let Some(other) = contents.inbound.get(&key_of(sa.spi, sa.destination))
             && Some(other.id) != old
         {
             return Err(TableError::SpiInUse { spi: sa.spi, destination: sa.destination });
@@ -202,6 +206,7 @@ impl Table {
         contents.inbound.clear();
         contents.inbound_udp = 0;
         contents.outbound.clear();
+        contents.outbound_by_spi.clear();
         contents.by_id.drain().map(|(_, sa)| sa).collect()
     }
 
@@ -298,11 +303,13 @@ impl Contents {
     fn insert(&mut self, sa: &Arc<Sa>) {
         match sa.direction {
             Direction::Inbound => {
-                self.inbound.insert(inbound_key(sa.spi, sa.destination), Arc::clone(sa));
+                self.inbound.insert(key_of(sa.spi, sa.destination), Arc::clone(sa));
                 self.inbound_udp += usize::from(sa.encapsulation.is_some());
             }
             Direction::Outbound => {
                 self.outbound.entry(sa.reqid).or_default().push(Arc::clone(sa));
+                let key = key_of(sa.spi, sa.destination);
+                self.outbound_by_spi.entry(key).or_default().push(Arc::clone(sa));
             }
         }
         self.by_id.insert(sa.id, Arc::clone(sa));
@@ -312,16 +319,12 @@ impl Contents {
         let sa = self.by_id.remove(&id)?;
         match sa.direction {
             Direction::Inbound => {
-                self.inbound.remove(&inbound_key(sa.spi, sa.destination));
+                self.inbound.remove(&key_of(sa.spi, sa.destination));
                 self.inbound_udp -= usize::from(sa.encapsulation.is_some());
             }
             Direction::Outbound => {
-                if let Some(same) = self.outbound.get_mut(&sa.reqid) {
-                    same.retain(|other| other.id != id);
-                    if same.is_empty() {
-                        self.outbound.remove(&sa.reqid);
-                    }
-                }
+                take_out(&mut self.outbound, sa.reqid, id);
+                take_out(&mut self.outbound_by_spi, key_of(sa.spi, sa.destination), id);
             }
         }
         Some(sa)
@@ -368,6 +371,14 @@ impl View<'_> {
     #[inline]
     pub fn inbound(&self, esp: &Esp) -> Result<&Arc<Sa>, Refusal> {
         self.0.inbound.get(&esp.key()).ok_or(Refusal::UnknownSpi)
+    }
+
+    /// The SA of any direction with this SPI and outer destination, as in a lookup of the kernel's
+    /// states: an inbound one, otherwise the newest outbound one.
+    pub fn find(&self, spi: u32, destination: IpAddr) -> Option<&Arc<Sa>> {
+        let key = key_of(spi, destination);
+        let inbound = self.0.inbound.get(&key);
+        inbound.or_else(|| self.0.outbound_by_spi.get(&key)?.last())
     }
 
     /// Whether any inbound SA has UDP encapsulation.
@@ -429,9 +440,23 @@ impl View<'_> {
     }
 }
 
-fn inbound_key(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
+fn key_of(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
     (number(destination), spi, destination.is_ipv6())
 }
 
-/// Maximum number of packets without an SA that are kept for [`Table::take_wanted`].
+/// Removes an SA from the list with this key, and an empty list from its map.
+fn take_out<K: Eq + Hash>(
+    lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>,
+    key: K,
+    id: u32,
+) {
+    if let Some(same) = lists.get_mut(&key) {
+        same.retain(|other| other.id != id);
+        if same.is_empty() {
+            lists.remove(&key);
+        }
+    }
+}
+
+/// Packets without an SA that are kept for [`Table::take_wanted`].
 const WANTED_MAX: usize = 64;

@@ -10,6 +10,7 @@ mod engines;
 mod headers;
 mod lifetimes;
 mod lookups;
+mod owner;
 mod refusals;
 mod round_trips;
 mod scapy;

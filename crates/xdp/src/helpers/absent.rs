@@ -1,5 +1,5 @@
 //! Helpers for parts of a host's stack that Towpath does not have: tasks and cgroups, the kernel's
-//! own socket types, keys, a flow table, and security associations.
+//! own socket types, keys, and a flow table.
 //!
 //! Each result is the kernel's own for "there is no such object", so programs behave as there.
 //! Functions that need an object, e.g. to release one, are also listed: the verifier types them,
@@ -40,8 +40,6 @@ pub(super) const TABLE: Table = &[
 
 pub(super) const KFUNCS: KfuncTable = &[
     ("bpf_xdp_flow_lookup", entry(flow_lookup)),
-    ("bpf_xdp_get_xfrm_state", entry(xfrm_state)),
-    ("bpf_xdp_xfrm_state_release", entry(null)),
     ("bpf_task_acquire", entry(null)),
     ("bpf_task_release", entry(null)),
     ("bpf_task_from_pid", entry(null)),
@@ -91,13 +89,6 @@ fn flow_lookup(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     write_error(call, opts, 0, error)
 }
 
-/// `bpf_xdp_get_xfrm_state(ctx, opts, opts_size)`: sets `opts->error` to the reason.
-fn xfrm_state(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
-    let [_, opts, len, ..] = args;
-    let error = if len as u32 >= XFRM_OPTS_BYTES { Errno::ENOENT } else { Errno::EINVAL };
-    write_error(call, opts, 0, error)
-}
-
 fn write_error(call: &Call<'_, '_>, opts: u64, offset: u64, error: Errno) -> Result<u64, Stop> {
     call.write(opts + offset, &(-error.0).to_le_bytes())?;
     Ok(0)
@@ -105,5 +96,3 @@ fn write_error(call: &Call<'_, '_>, opts: u64, offset: u64, error: Errno) -> Res
 
 /// `sizeof(struct bpf_flowtable_opts)`
 const FLOW_OPTS_BYTES: u32 = 4;
-/// `BPF_XFRM_STATE_OPTS_SZ`, up to and without padding.
-const XFRM_OPTS_BYTES: u32 = 20;

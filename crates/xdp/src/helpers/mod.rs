@@ -28,6 +28,7 @@ pub(crate) mod cost;
 mod crypto;
 mod dynptr;
 mod entry_unsafe;
+mod esp;
 mod fdb;
 mod fib;
 mod format;
@@ -54,6 +55,7 @@ mod trace;
 mod trees;
 mod tx_timestamp;
 mod views;
+mod xfrm;
 
 /// Functions that compiled code calls without a helper's arguments.
 pub(crate) mod direct {
@@ -113,6 +115,7 @@ const KFUNC_TABLES: &[KfuncTable] = &[
     conntrack::KFUNCS,
     control::KFUNCS,
     crypto::KFUNCS,
+    esp::KFUNCS,
     fdb::KFUNCS,
     hints::KFUNCS,
     iterators::KFUNCS,

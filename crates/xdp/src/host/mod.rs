@@ -5,6 +5,7 @@
 //! `bpf_check_mtu` read nothing else. A [`Live`] holds tables that are replaced while programs run.
 
 mod bridges;
+mod esp;
 pub mod fib;
 mod index;
 mod live;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use towpath_bpf::Env;
 
 pub use bridges::{Bridges, Unknown};
+pub use esp::{ESP_RECORD_BYTES, Esp, EspLimits, EspOperation, EspState};
 pub(crate) use index::Index;
 pub(crate) use live::Seen;
 pub use live::{Live, Tables};

@@ -31,6 +31,7 @@ use crate::objects::Class;
 use crate::program::{Surroundings, TailCallee};
 use crate::targets::Targets;
 use crate::worker::Worker;
+use crate::xfrm::Layout;
 
 /// The state of one run.
 pub(crate) struct Run<'a> {
@@ -89,6 +90,8 @@ pub(crate) struct Types {
     pub(crate) allocated: Vec<(u64, bool, Arc<Class>)>,
     /// The layout of connections.
     pub(crate) connection: Option<Connection>,
+    /// The layout of IPsec states.
+    pub(crate) xfrm: Option<Arc<Layout>>,
 }
 
 /// A piece of memory a helper gave to the program: an object, a slice, a sample of user space.

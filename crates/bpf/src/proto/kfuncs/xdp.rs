@@ -270,6 +270,32 @@ pub(super) const TABLE: &[KfuncProto] = &[
     .flags(&[KfuncFlags::TRUSTED_ARGS])
     .backed(TX_TIMESTAMP),
     kfunc(
+        KfuncId::XdpEspDecap,
+        &[
+            p("ctx", KArg::Ctx),
+            p("ifindex", KArg::Scalar),
+            p("meta", KArg::MemSize { optional: false }),
+            p("meta__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Scalar,
+        "Decrypts the frame, an ESP packet, and removes its outer headers.",
+    )
+    .flags(&[KfuncFlags::CHANGES_PACKET])
+    .backed(ESP),
+    kfunc(
+        KfuncId::XdpEspEncap,
+        &[
+            p("ctx", KArg::Ctx),
+            p("ifindex", KArg::Scalar),
+            p("meta", KArg::MemSize { optional: false }),
+            p("meta__sz", KArg::Size { constant: false }),
+        ],
+        KRet::Scalar,
+        "Encapsulates and encrypts the frame as an ESP packet.",
+    )
+    .flags(&[KfuncFlags::CHANGES_PACKET])
+    .backed(ESP),
+    kfunc(
         KfuncId::XdpGetXfrmState,
         &[
             p("ctx", KArg::Ctx),
@@ -280,15 +306,14 @@ pub(super) const TABLE: &[KfuncProto] = &[
         "Finds an IPsec state.",
     )
     .flags(&[KfuncFlags::ACQUIRE, KfuncFlags::RET_NULL])
-    .backed(Backing::NothingFound("a null pointer, `opts->error` set to -ENOENT")),
+    .backed(XFRM),
     kfunc(
         KfuncId::XdpXfrmStateRelease,
         &[p("x", KArg::Object("xfrm_state"))],
         KRet::Void,
         "Releases an IPsec state.",
     )
-    .flags(&[KfuncFlags::RELEASE])
-    .backed(NOTHING_TO_RELEASE),
+    .flags(&[KfuncFlags::RELEASE]),
 ];
 
 const RX_METADATA: Backing = Backing::FullExcept(
@@ -304,6 +329,12 @@ const TX_TIMESTAMP: Backing = Backing::Tables(
 );
 const PROPOSED: Backing = Backing::Tables(
     "the frame; proposed, and in no kernel yet ([differences](differences.md#hints))",
+);
+const ESP: Backing = Backing::Tables(
+    "the SAs of a port of kind `ipsec`; no kernel has it ([IPsec](ipsec.md#esp-without-the-port))",
+);
+const XFRM: Backing = Backing::Tables(
+    "the SAs of ports of kind `ipsec` ([IPsec](ipsec.md#states-of-sas)); elsewhere none exist",
 );
 const OWN: Backing =
     Backing::Tables("the frame; no kernel has it ([differences](differences.md#hints))");
