@@ -39,8 +39,30 @@ enum towpath_esp_status {
     TOWPATH_ESP_REPLAYED = 6,      // the sequence number was seen before, or is too old
     TOWPATH_ESP_BAD_ICV = 7,       // the integrity check failed
     TOWPATH_ESP_ENGINE_FAILED = 8, // the engine failed
+    TOWPATH_ESP_BUSY = 9,          // kfuncs: another worker or the port's queue uses the SA
     // A program that chooses the SA of a frame writes `sa`, `spi` and this status before it sends
     // the frame to the port. The record must be the whole metadata, exactly 16 bytes; otherwise the
     // SPI or the policy decides.
     TOWPATH_ESP_CHOSEN = 0x80,
 };
+
+// ESP without the port's queue (docs/ipsec.md): the frame is encapsulated or decapsulated at once,
+// with an SA of the port of kind `ipsec` that has this ifindex. No kernel has these functions. They
+// are weak, so that programs load in the kernel too:
+//
+//     struct towpath_esp_meta esp = {};
+//     if (bpf_xdp_esp_decap && bpf_xdp_esp_decap(ctx, ifindex, &esp, sizeof(esp)) == 0)
+//         return XDP_PASS; // `esp` has the SA; pointers into the packet are invalid
+//     return bpf_redirect(ifindex, 0);
+//
+// `meta` is the record above, on the stack or in a map. Before the call, it chooses an SA if its
+// status is CHOSEN; otherwise set it to zeros. Afterwards, it has the outcome.
+//
+// 0; -EINVAL (size, record in the packet, REFUSED), -ENODEV (no such port, or it is down),
+// -EOPNOTSUPP (the frame is several packets in one, or too long for one buffer), -EMSGSIZE
+// (TOO_BIG), -ENOENT (NO_SA), -EACCES (NO_POLICY), -EKEYEXPIRED (EXPIRED), -EALREADY (REPLAYED),
+// -EBADMSG (BAD_ICV), -EIO (ENGINE_FAILED), -EBUSY (BUSY: send the frame to the port).
+extern int bpf_xdp_esp_decap(struct xdp_md *ctx, __u32 ifindex, struct towpath_esp_meta *meta,
+                             __u32 meta__sz) __ksym __weak;
+extern int bpf_xdp_esp_encap(struct xdp_md *ctx, __u32 ifindex, struct towpath_esp_meta *meta,
+                             __u32 meta__sz) __ksym __weak;

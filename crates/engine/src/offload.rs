@@ -2,8 +2,8 @@
 //!
 //! Kernel counterparts: `skb_checksum_help`, `tcp_gso_segment`, `__udp_gso_segment`.
 
-use towpath_xdp::frame::LINEAR_BYTES_MAX;
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
+use towpath_xdp::frame::{Body, LINEAR_BYTES_MAX};
 use towpath_xdp::{Frame, Pool};
 
 use crate::counters::DropReason;

@@ -59,7 +59,8 @@ pub use esp::{Esp, Finished, Job, Refused, finish, finish_all};
 pub use refusal::{Counters, Refusal};
 pub use sa::{
     Config, ConfigError, Df, Direction, Dscp, Encapsulation, Events, Handle, Lifetime, Limits,
-    LocalSa, Locked, Mode, QUIET_SECONDS, Replay, SPI_RESERVED_MAX, Sa, Statistics, Tunnel, WINDOW_MIN, Window,
+    LocalSa, Locked, Mode, QUIET_SECONDS, Replay, SPI_RESERVED_MAX, Sa, Statistics, Tunnel,
+    WINDOW_MIN, Window,
 };
 pub use schedule::Schedule;
 pub use suite::{Aead, Cipher, Hmac, KeyError, Keys, Secret, Suite};

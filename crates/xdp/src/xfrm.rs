@@ -129,9 +129,7 @@ const STATE: &[Row] = &[
     ("km.state", |state| {
         Value::Number(if state.is_expired { XFRM_STATE_EXPIRED } else { XFRM_STATE_VALID })
     }),
-    ("dir", |state| {
-        Value::Number(if state.is_inbound { XFRM_SA_DIR_IN } else { XFRM_SA_DIR_OUT })
-    }),
+    ("dir", |state| Value::Number(if state.is_inbound { XFRM_SA_DIR_IN } else { XFRM_SA_DIR_OUT })),
     ("repl_mode", |state| {
         Value::Number(match (state.esn, Layout::has_esn_state(state)) {
             (true, _) => XFRM_REPLAY_MODE_ESN,

@@ -11,6 +11,7 @@
 mod changes;
 mod mutants;
 mod packets;
+mod synchronous;
 mod witness;
 
 use std::sync::Arc;

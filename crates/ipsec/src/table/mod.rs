@@ -445,11 +445,7 @@ fn key_of(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
 }
 
 /// Removes an SA from the list with this key, and an empty list from its map.
-fn take_out<K: Eq + Hash>(
-    lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>,
-    key: K,
-    id: u32,
-) {
+fn take_out<K: Eq + Hash>(lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>, key: K, id: u32) {
     if let Some(same) = lists.get_mut(&key) {
         same.retain(|other| other.id != id);
         if same.is_empty() {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use towpath_ipsec::{Locked, Refusal, Sa};
-use towpath_xdp::frame::rx_metadata::RxMetadata;
+use towpath_xdp::frame::Body;
+use towpath_xdp::frame::metadata::RxMetadata;
 use towpath_xdp::{Frame, Pool};
 
 use super::buffer::Packet;
@@ -39,6 +40,7 @@ impl Arrivals<'_> {
                 continue;
             };
             let mut locked = sa.lock(now);
+            locked.claim_for_queue();
             loop {
                 chosen.packet.strip_metadata();
                 work(self, &mut locked, chosen.packet);
@@ -89,15 +91,20 @@ impl Arrivals<'_> {
         if frame.replace_metadata(&meta.to_bytes()).is_err() {
             return self.miss(frame);
         }
-        // Other hints describe the packet before the operation.
-        if meta.direction != Direction::Bypass
-            && let Some(known) = frame.rx_metadata()
-        {
-            let timestamp_ns = known.timestamp_ns;
-            frame.set_rx_metadata(&RxMetadata { timestamp_ns, ..RxMetadata::default() });
+        if meta.direction != Direction::Bypass {
+            keep_timestamp(&mut frame);
         }
         frame.cross();
         self.frames.push(frame);
+    }
+}
+
+/// Removes all RX hints but the timestamp, because they describe the packet before the operation.
+#[inline]
+pub(super) fn keep_timestamp(frame: &mut Body) {
+    if let Some(known) = frame.rx_metadata() {
+        let timestamp_ns = known.timestamp_ns;
+        frame.set_rx_metadata(&RxMetadata { timestamp_ns, ..RxMetadata::default() });
     }
 }
 

@@ -67,6 +67,8 @@ pub enum Status {
     BadIcv = 7,
     /// The engine failed.
     EngineFailed = 8,
+    /// Another worker or the port's queue uses the SA.
+    Busy = 9,
     /// A program chose the SA before it sent the frame to the port.
     Chosen = 0x80,
 }

@@ -1,6 +1,6 @@
 //! `ipsec`: an accelerator for ESP (RFC 4303). Frames sent to the port are encapsulated or
 //! decapsulated, and then arrive at the port, where the program on the `rx` hook decides where
-//! they go.
+//! they go. Programs can also use the port's SAs at once (`synchronous.rs`).
 //!
 //! The worker that sends a frame finds its SA (`tx.rs`). The worker that polls the receive queue
 //! does the rest (`rx.rs`, or `queued.rs` for engines that return packets later), so that one
@@ -12,6 +12,7 @@ mod buffer;
 mod meta;
 mod queued;
 mod rx;
+mod synchronous;
 mod tx;
 
 use std::fmt;
@@ -23,8 +24,10 @@ use towpath_engine::port::{Device, Features, Rx, RxHints, Tx};
 use towpath_ipsec::{AwsLc, Counters, Nothing, Refusal, Table};
 use towpath_ipsec_mb::{IpsecMb, Library, OpenError};
 use towpath_xdp::Arena;
+use towpath_xdp::host::Esp;
 
 use crate::frame_ring::FrameRing;
+use synchronous::Synchronous;
 
 pub use buffer::Packet;
 pub use meta::{Direction, EspMeta, Status};
@@ -133,6 +136,8 @@ struct Shared {
     /// Number of frames that were refused before their SA was known, by reason.
     refused: Mutex<Counters>,
     deliver_refused: bool,
+    /// Packets are neither encrypted nor checked ([`EngineKind::Null`]).
+    is_null: bool,
 }
 
 impl Shared {
@@ -152,7 +157,8 @@ impl Ipsec {
         let ring = || FrameRing::new(options.ring);
         let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
         let deliver_refused = options.deliver_refused;
-        let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused };
+        let is_null = options.engine == EngineKind::Null;
+        let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused, is_null };
         let engine = options.engine.name();
         let library = OnceLock::new();
         Ipsec { shared: Arc::new(shared), options, engine, open_engine: None, library }
@@ -214,6 +220,10 @@ impl Device for Ipsec {
 
     fn mtu_excess(&self) -> u32 {
         ESP_EXCESS
+    }
+
+    fn esp(&self) -> Option<Arc<dyn Esp>> {
+        Some(Arc::new(Synchronous(Arc::clone(&self.shared))))
     }
 
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {
@@ -282,6 +292,7 @@ fn status_of(reason: Refusal) -> Status {
         Refusal::Replayed | Refusal::OutsideWindow => Status::Replayed,
         Refusal::BadIcv => Status::BadIcv,
         Refusal::EngineFailed => Status::EngineFailed,
+        Refusal::Busy => Status::Busy,
         _ => Status::Refused,
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use towpath_engine::Waker;
 use towpath_engine::port::{Device, Features, Peer, Rx, Speed, Tx, Wake};
+use towpath_xdp::host::Esp;
 use towpath_xdp::{Arena, Frame, Pool};
 
 /// A layer around a device. Each queue and each transmitter has its own.
@@ -111,6 +112,10 @@ impl Device for Wrapped {
 
     fn mtu_excess(&self) -> u32 {
         self.inner.mtu_excess()
+    }
+
+    fn esp(&self) -> Option<Arc<dyn Esp>> {
+        self.inner.esp()
     }
 
     fn link(&self) -> bool {

@@ -28,11 +28,7 @@ fn decap(call: &mut Call<'_, '_>, args: [u64; 5]) -> Result<u64, Stop> {
     run(call, args, EspOperation::Decap)
 }
 
-fn run(
-    call: &mut Call<'_, '_>,
-    args: [u64; 5],
-    operation: EspOperation,
-) -> Result<u64, Stop> {
+fn run(call: &mut Call<'_, '_>, args: [u64; 5], operation: EspOperation) -> Result<u64, Stop> {
     let [_, ifindex, meta, len, _] = args;
     // A record in the packet would be overwritten, or left behind, when the packet moves.
     if len as u32 as usize != ESP_RECORD_BYTES || is_in_frame(call.run, meta) {

@@ -19,8 +19,8 @@ pub trait Esp: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The reason of a refusal. The frame keeps its length then, but after the cryptography its
-    /// protected part is zeros.
+    /// The reason of a refusal. A frame that was refused before the cryptography is unchanged; in
+    /// one that was refused after it, the protected part is zeros.
     fn run(
         &self,
         operation: EspOperation,

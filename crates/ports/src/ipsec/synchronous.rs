@@ -1,0 +1,285 @@
+//! ESP on the worker that calls it, without the port's queue: the kfuncs `bpf_xdp_esp_encap` and
+//! `bpf_xdp_esp_decap`, and the states of `bpf_xdp_get_xfrm_state`.
+//!
+//! The frame stays in its buffer, because the program that runs refers to it. The cryptography is
+//! that of the port's engine `aws-lc`, also with `ipsec-mb`, which is fast only with many packets.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use towpath_bpf::Errno;
+use towpath_engine::offload::complete_checksum;
+use towpath_ipsec::{
+    AwsLc, Buffer, Cryptography, Esp as Headers, Flow, Limits, Locked, Mode, Nothing, Outbound,
+    OwnedBuffer, Refusal, Sa,
+};
+use towpath_xdp::frame::Body;
+use towpath_xdp::host::{ESP_RECORD_BYTES, Esp, EspLimits, EspOperation, EspState};
+
+use super::arrivals::{keep_timestamp, meta};
+use super::meta::{Direction, EspMeta, Status};
+use super::{Shared, now, status_of};
+
+/// The SAs of a port for programs.
+pub(super) struct Synchronous(pub(super) Arc<Shared>);
+
+impl fmt::Debug for Synchronous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Synchronous").finish_non_exhaustive()
+    }
+}
+
+impl Esp for Synchronous {
+    fn state(&self, spi: u32, destination: IpAddr) -> Option<EspState> {
+        let sa = self.0.table.read().find(spi, destination).map(Arc::clone)?;
+        Some(state_of(&sa))
+    }
+
+    fn run(
+        &self,
+        operation: EspOperation,
+        frame: &mut Body,
+        record: &mut [u8; ESP_RECORD_BYTES],
+        worker: u32,
+    ) -> Result<(), Errno> {
+        let call = Call { shared: &self.0, operation, chosen: EspMeta::chosen(record), worker };
+        let (meta, result) = match prepare(operation, frame) {
+            Ok(()) => {
+                let meta = call.run(frame);
+                (meta, result_of(meta.status))
+            }
+            Err(errno) => (refused(operation, Status::Refused), Err(errno)),
+        };
+        *record = EspMeta { ingress_ifindex: frame.rx.ifindex, ..meta }.to_bytes();
+        result
+    }
+}
+
+/// Puts a frame into one piece, and completes its checksum.
+fn prepare(operation: EspOperation, frame: &mut Body) -> Result<(), Errno> {
+    if frame.has_frags() {
+        let len = frame.len();
+        frame.pull_data(len).map_err(|_no_room| Errno::EOPNOTSUPP)?;
+    }
+    match (frame.offload(), operation) {
+        (None, _) => Ok(()),
+        (Some(work), _) if work.gso.is_some() => Err(Errno::EOPNOTSUPP),
+        // The checksum of the outer headers, which are removed.
+        (Some(_), EspOperation::Decap) => Ok(()),
+        (Some(_), EspOperation::Encap) if complete_checksum(frame) => Ok(()),
+        (Some(_), EspOperation::Encap) => Err(Errno::EINVAL),
+    }
+}
+
+/// One call of a program.
+struct Call<'a> {
+    shared: &'a Shared,
+    operation: EspOperation,
+    /// Number and SPI of the SA that the program chose.
+    chosen: Option<(u32, u32)>,
+    worker: u32,
+}
+
+impl Call<'_> {
+    fn run(&self, frame: &mut Body) -> EspMeta {
+        let meta = match frame.is_external() {
+            false => self.choose_and_work(&mut InPlace(frame)),
+            // An application may write to this memory at any time.
+            true => {
+                let mut copy = Copied::of(frame);
+                let meta = self.choose_and_work(&mut copy.buffer);
+                copy.put_back(frame);
+                meta
+            }
+        };
+        if meta.status == Status::Done && meta.direction != Direction::Bypass {
+            frame.set_offload(None);
+            keep_timestamp(frame);
+        }
+        meta
+    }
+
+    fn choose_and_work(&self, buffer: &mut impl Buffer) -> EspMeta {
+        let sa = match self.choose(buffer.bytes()) {
+            Ok(Some(sa)) => sa,
+            Ok(None) => return EspMeta::default(),
+            Err(reason) => {
+                self.shared.refused.lock().count(reason);
+                return refused(self.operation, status_of(reason));
+            }
+        };
+        let mut locked = sa.lock(now());
+        let done = match self.shared.is_null {
+            false => self.work::<AwsLc>(&mut locked, buffer),
+            true => self.work::<Nothing>(&mut locked, buffer),
+        };
+        match done {
+            Ok(moved) => meta(&sa, moved),
+            Err(reason) => EspMeta { status: status_of(reason), ..meta(&sa, 0) },
+        }
+    }
+
+    /// The SA for a packet; `None` if its policy lets it pass as it is.
+    fn choose(&self, bytes: &[u8]) -> Result<Option<Arc<Sa>>, Refusal> {
+        let view = self.shared.table.read();
+        if let Some((number, spi)) = self.chosen {
+            // Another SA could be the SA of another peer.
+            let sa = view.by_id(number).filter(|sa| sa.spi() == spi);
+            return sa.map(|sa| Some(Arc::clone(sa))).ok_or(Refusal::NoSa);
+        }
+        match self.operation {
+            EspOperation::Decap => {
+                let sa = view.inbound(&Headers::of_frame(bytes)?)?;
+                Ok(Some(Arc::clone(sa)))
+            }
+            EspOperation::Encap => Ok(match view.outbound(&Flow::of_frame(bytes)?)? {
+                Outbound::Protect(sa) => Some(Arc::clone(sa)),
+                Outbound::Bypass => None,
+            }),
+        }
+    }
+
+    fn work<C: Cryptography>(
+        &self,
+        locked: &mut Locked<'_>,
+        buffer: &mut impl Buffer,
+    ) -> Result<isize, Refusal> {
+        let ready = match self.operation {
+            EspOperation::Encap => locked.claim_for_worker(self.worker).map(|()| None),
+            EspOperation::Decap => Headers::of_frame(buffer.bytes()).map(Some),
+        };
+        match &ready {
+            Ok(None) => locked.encap_at_once::<C>(buffer),
+            Ok(Some(headers)) => locked.decap_at_once::<C>(buffer, headers),
+            Err(reason) => {
+                locked.count(*reason);
+                Err(*reason)
+            }
+        }
+    }
+}
+
+/// A frame in memory of this process, with its metadata.
+struct InPlace<'f>(&'f mut Body);
+
+impl Buffer for InPlace<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.0.own().map_or(&[], |own| own.linear())
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.own_mut().map_or(&mut [], |own| own.linear())
+    }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        self.0.headroom()
+    }
+
+    #[inline]
+    fn tailroom(&self) -> usize {
+        self.0.tailroom()
+    }
+
+    /// Does not fail: the caller has checked the room.
+    #[inline]
+    fn adjust_head(&mut self, delta: isize) {
+        let moved = i32::try_from(delta).map(|delta| self.0.adjust_head(delta));
+        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
+    }
+
+    #[inline]
+    fn adjust_tail(&mut self, delta: isize) {
+        let moved = i32::try_from(delta).map(|delta| self.0.adjust_tail(delta));
+        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
+    }
+}
+
+/// A copy of a frame in lent memory.
+struct Copied {
+    buffer: OwnedBuffer,
+    headroom: usize,
+}
+
+impl Copied {
+    fn of(frame: &Body) -> Copied {
+        let headroom = frame.headroom();
+        let buffer = OwnedBuffer::with_room(&frame.to_vec(), headroom, frame.tailroom());
+        Copied { buffer, headroom }
+    }
+
+    /// Puts the packet into the frame, which has the same room.
+    fn put_back(self, frame: &mut Body) {
+        let Copied { buffer, headroom } = self;
+        let mut target = InPlace(frame);
+        target.adjust_head(buffer.headroom() as isize - headroom as isize);
+        let (bytes, len) = (buffer.bytes(), target.0.len());
+        target.adjust_tail(bytes.len() as isize - len as isize);
+        if frame.linear_len() == bytes.len() {
+            frame.shared_linear_mut().write(bytes);
+        }
+    }
+}
+
+fn refused(operation: EspOperation, status: Status) -> EspMeta {
+    let direction = match operation {
+        EspOperation::Encap => Direction::Out,
+        EspOperation::Decap => Direction::In,
+    };
+    EspMeta { direction, status, ..EspMeta::default() }
+}
+
+/// The result of a call that ended with this status.
+fn result_of(status: Status) -> Result<(), Errno> {
+    Err(match status {
+        Status::Done | Status::Chosen => return Ok(()),
+        Status::Refused => Errno::EINVAL,
+        Status::TooBig => Errno::EMSGSIZE,
+        Status::NoSa => Errno::ENOENT,
+        Status::NoPolicy => Errno::EACCES,
+        Status::Expired => Errno::EKEYEXPIRED,
+        Status::Replayed => Errno::EALREADY,
+        Status::BadIcv => Errno::EBADMSG,
+        Status::EngineFailed => Errno::EIO,
+        Status::Busy => Errno::EBUSY,
+    })
+}
+
+fn state_of(sa: &Sa) -> EspState {
+    let (statistics, replay, lifetime) = (sa.statistics(), sa.replay(), sa.lifetime());
+    let is_inbound = sa.direction() == towpath_ipsec::Direction::Inbound;
+    let (sent, received) =
+        if is_inbound { (0, statistics.sequence) } else { (statistics.sequence, 0) };
+    // From the clock of SAs to the time of day.
+    let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let booted = today.saturating_sub(now());
+    let used = statistics.used;
+    EspState {
+        spi: sa.spi(),
+        source: sa.source(),
+        destination: sa.destination(),
+        reqid: sa.reqid(),
+        is_tunnel: matches!(sa.mode(), Mode::Tunnel(_)),
+        is_inbound,
+        is_expired: sa.is_expired(),
+        esn: replay.esn,
+        window: replay.window,
+        sent,
+        received,
+        bytes: statistics.bytes,
+        packets: statistics.packets,
+        added: booted + statistics.added,
+        used: if used == 0 { 0 } else { booted + used },
+        soft: limits_of(lifetime.soft),
+        hard: limits_of(lifetime.hard),
+    }
+}
+
+fn limits_of(limits: Limits) -> EspLimits {
+    let Limits { bytes, packets, seconds } = limits;
+    EspLimits { bytes, packets, seconds }
+}
