@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "the counts of a long run")]
 
 mod changes;
+mod kfuncs;
 mod mutants;
 mod packets;
 mod synchronous;

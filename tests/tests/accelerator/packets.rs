@@ -108,8 +108,8 @@ pub(crate) fn policy(peer: u8) -> Policy {
     Policy { selector, priority: 1, action: Action::Protect(u32::from(peer) + 1) }
 }
 
-fn far(peer: u8) -> IpAddr {
+pub(crate) fn far(peer: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, 10 + peer])
 }
 
-const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+pub(crate) const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));

@@ -70,6 +70,24 @@ fn prepare(operation: EspOperation, frame: &mut Body) -> Result<(), Errno> {
         (Some(_), EspOperation::Decap) => Ok(()),
         (Some(_), EspOperation::Encap) if complete_checksum(frame) => Ok(()),
         (Some(_), EspOperation::Encap) => Err(Errno::EINVAL),
+    }?;
+    if operation == EspOperation::Encap && frame.tailroom() < TRAILER {
+        make_tailroom(frame);
+    }
+    Ok(())
+}
+
+/// Moves a packet towards its headroom, as far as its headers can still be added. A packet that
+/// was pulled out of frags has no tailroom.
+#[cold]
+fn make_tailroom(frame: &mut Body) {
+    let free = frame.headroom().saturating_sub(HEADERS);
+    let shift = free.min(TRAILER - frame.tailroom());
+    let mut target = InPlace(frame);
+    if shift > 0 && !target.bytes().is_empty() {
+        target.adjust_head(-(shift as isize));
+        target.bytes_mut().copy_within(shift.., 0);
+        target.adjust_tail(-(shift as isize));
     }
 }
 
@@ -224,6 +242,12 @@ impl Copied {
         }
     }
 }
+
+/// Bytes that ESP adds in front of a packet at most: IPv6, UDP, ESP, and an IV.
+const HEADERS: usize = 40 + 8 + 8 + 16;
+/// Bytes that it adds behind, without padding for traffic flow confidentiality: a block of padding,
+/// its length, the next header, and an ICV.
+const TRAILER: usize = 16 + 2 + 32;
 
 fn refused(operation: EspOperation, status: Status) -> EspMeta {
     let direction = match operation {
