@@ -62,7 +62,7 @@ fn main() -> anyhow::Result<()> {
     }
     for (case, [port, bare, frames]) in cases.iter().zip(&figures) {
         let (ns, bare_ns, frames_ns) = (median(port).0, median(bare).0, median(frames).0);
-        let gbps = (case.payload + HEADERS) as f64 * 8.0 / ns;
+        let gbps = case.gbps(ns);
         println!(
             "  {:46} {}   {gbps:5.2} Gbit/s   engine alone {bare_ns:7.2}   {:.2}x, +{:.1} ns   \
              frames alone {frames_ns:.1}",
@@ -72,8 +72,43 @@ fn main() -> anyhow::Result<()> {
             ns - bare_ns
         );
     }
+    redirect_beside_kfunc(&args, &cases, window)?;
     if args.only.is_empty() && std::thread::available_parallelism()?.get() > 1 {
         two_cores(&args, &cases, window)?;
+    }
+    Ok(())
+}
+
+/// Measures the same frames through the accelerator, and by the program itself
+/// (`bpf_xdp_esp_encap`, `bpf_xdp_esp_decap`), in turn.
+fn redirect_beside_kfunc(args: &Args, cases: &[Case], window: Duration) -> anyhow::Result<()> {
+    println!("\nredirect beside kfunc: Gbit/s on one core; how many times as fast redirect is\n");
+    // CBC with an HMAC is for the multi-buffer library, if it is there.
+    let has_library = cases.iter().any(|case| case.engine == EngineKind::IpsecMb);
+    let is_wanted = |case: &&Case| {
+        let is_aead = matches!(case.keys.0, Suite::Aead(Aead::Aes128Gcm));
+        let engine = match is_aead || !has_library {
+            true => EngineKind::Direct,
+            false => EngineKind::IpsecMb,
+        };
+        let is_suite = is_aead || matches!(case.keys.0, Suite::CipherThenHmac(..));
+        case.payload > 1000 && is_suite && case.engine == engine
+    };
+    for case in cases.iter().filter(is_wanted) {
+        let (mut ports, mut kfuncs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..args.rounds {
+            let (port, kfunc) = (case.port_ns(1, window)?.0, case.kfunc_ns(window)?);
+            ports.push(case.gbps(port));
+            kfuncs.push(case.gbps(kfunc));
+            ratios.push(kfunc / port);
+        }
+        println!(
+            "  {:46} redirect {}   kfunc {}   {}x",
+            case.name(),
+            spread(&ports),
+            spread(&kfuncs),
+            spread(&ratios)
+        );
     }
     Ok(())
 }
@@ -138,6 +173,11 @@ impl Case {
     fn name(&self) -> String {
         let direction = if self.is_inbound { "in" } else { "out" };
         format!("{}, {} B {direction}", self.suite, self.payload + HEADERS)
+    }
+
+    /// Gbit/s of frames before the encapsulation that take this time each.
+    fn gbps(&self, ns: f64) -> f64 {
+        (self.payload + HEADERS) as f64 * 8.0 / ns
     }
 
     fn config(&self, is_inbound: bool) -> Config {
@@ -218,6 +258,27 @@ impl Case {
         Ok(ns)
     }
 
+    /// Nanoseconds of processor time per frame if the program does the work, and drops the frame.
+    fn kfunc_ns(&self, window: Duration) -> anyhow::Result<f64> {
+        let worker = WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy };
+        let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
+        let (_esp, table) = self.accelerator(&engine)?;
+        let from = self.generator(&engine)?;
+        // A frame that was refused would pass, to nowhere.
+        let program = load(small::esp(!self.is_inbound, ESP, 1, 2), 1)?;
+        engine.change(|config| attach(config, from, &[program], 1, 0))?;
+        std::thread::sleep(Duration::from_millis(20));
+        let ns = ns_per_frame(&engine, &[from], window)?;
+        engine.stop();
+        let sas = table.list();
+        let (done, refused) = sas
+            .iter()
+            .map(|sa| sa.statistics())
+            .fold((0, 0), |sums, it| (sums.0 + it.packets, sums.1 + it.refused.total()));
+        anyhow::ensure!(done > 0 && refused == 0, "{done} packets done, {refused} refused");
+        Ok(ns)
+    }
+
     fn generator(&self, engine: &Engine) -> anyhow::Result<PortId> {
         let templates = self.templates.clone();
         let options = generator::Options { templates, ..generator::Options::new(packet(0, 22)) };
@@ -225,7 +286,7 @@ impl Case {
         Ok(engine.add_port(first, Box::new(Generator::new(options)?))?)
     }
 
-    fn ports(&self, engine: &Engine) -> anyhow::Result<(PortId, PortId)> {
+    fn accelerator(&self, engine: &Engine) -> anyhow::Result<(PortId, Arc<Table>)> {
         let table = Arc::new(Table::new(TableLimits::default()));
         table.add(self.config(self.is_inbound), now())?;
         if !self.is_inbound {
@@ -238,7 +299,13 @@ impl Case {
             workers: vec![workers - 1],
             ..PortOptions::new("esp")
         };
-        let esp = engine.add_port(last, Box::new(Ipsec::new(options, table)))?;
+        let port = Box::new(Ipsec::new(options, Arc::clone(&table)));
+        Ok((engine.add_port(last, port)?, table))
+    }
+
+    fn ports(&self, engine: &Engine) -> anyhow::Result<(PortId, PortId)> {
+        let workers = engine.workers();
+        let (esp, _) = self.accelerator(engine)?;
         let from = self.generator(engine)?;
         let (sends, drops) =
             (load(small::redirect(ESP), workers)?, load(small::returns(1), workers)?);

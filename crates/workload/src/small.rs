@@ -183,6 +183,21 @@ pub fn dequeue(entries: u32) -> Linked {
     Linked { kfuncs: vec![kfunc], section, attach, ..linked }
 }
 
+/// Encapsulates or decapsulates the frame with an SA of the port with this ifindex, and returns a
+/// verdict; another one if the frame was refused.
+pub fn esp(is_encap: bool, ifindex: u32, verdict: i32, refused: i32) -> Linked {
+    let word = |offset| Insn::new(BPF_ST | BPF_MEM | BPF_DW, 10, 0, offset, 0);
+    let address = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 3, 10, 0, 0);
+    let place = Insn::new(BPF_ALU64 | BPF_ADD, 3, 0, 0, -16);
+    let call = Insn::new(BPF_JMP | BPF_CALL, 0, PSEUDO_KFUNC_CALL, 0, 0);
+    let fails = Insn::new(BPF_JMP | BPF_JNE, 0, 0, 2, 0);
+    let mut insns = vec![word(-16), word(-8), mov(2, ifindex as i32), address, place, mov(4, 16)];
+    insns.extend([call, fails, mov(0, verdict), EXIT, mov(0, refused), EXIT]);
+    let name = if is_encap { "bpf_xdp_esp_encap" } else { "bpf_xdp_esp_decap" };
+    let kfunc = KfuncRef { name: name.to_owned(), type_id: None, weak: false };
+    Linked { kfuncs: vec![kfunc], ..linked("esp", insns, Vec::new()) }
+}
+
 fn queue(entries: u32) -> MapDef {
     MapDef { map_extra: 1, ..MapDef::new("queue", MapType::PifoXdp, 4, 4, entries) }
 }
