@@ -166,6 +166,47 @@ int ok_esp(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Whether it is ESP, also in UDP, behind an IPv4 header without options. */
+static __always_inline int is_esp(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(long)ctx->data;
+	if (data + 38 > (__u8 *)(long)ctx->data_end)
+		return 0;
+	return data[23] == 50 || (data[23] == 17 && data[36] == 4500 >> 8 && data[37] == (4500 & 255));
+}
+
+/* Does what the port would do with the frame, and passes it with the record in front. */
+static __always_inline int gateway(struct xdp_md *ctx, __u32 ifindex)
+{
+	struct esp_meta meta = {};
+	if (!bpf_xdp_esp_encap || !bpf_xdp_esp_decap)
+		return XDP_DROP;
+	if (is_esp(ctx))
+		bpf_xdp_esp_decap(ctx, ifindex, &meta, sizeof meta);
+	else
+		bpf_xdp_esp_encap(ctx, ifindex, &meta, sizeof meta);
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof meta))
+		return XDP_DROP;
+	struct esp_meta *record = (void *)(long)ctx->data_meta;
+	if ((void *)(record + 1) > (void *)(long)ctx->data)
+		return XDP_DROP;
+	*record = meta;
+	return XDP_PASS;
+}
+
+SEC("xdp")
+int ok_esp_gateway(struct xdp_md *ctx)
+{
+	return gateway(ctx, 12);
+}
+
+/* Half of the frames go through the port. */
+SEC("xdp")
+int ok_esp_gateway_and_port(struct xdp_md *ctx)
+{
+	return bpf_get_prandom_u32() & 1 ? bpf_redirect(12, 0) : gateway(ctx, 12);
+}
+
 SEC("xdp")
 int no_esp_stale_pointer(struct xdp_md *ctx)
 {

@@ -28,13 +28,13 @@ struct Lab {
     table: Arc<Table>,
 }
 
-fn object() -> Result<Object, String> {
+pub(crate) fn object() -> Result<Object, String> {
     let folder = sources::call_objects().map_err(|why| why.to_string())?;
     let bytes = std::fs::read(folder.join("esp.o")).map_err(|why| why.to_string())?;
     Object::open(&bytes, "esp.o").map_err(|why| why.to_string())
 }
 
-fn env() -> Result<Env, String> {
+pub(crate) fn env() -> Result<Env, String> {
     let types = std::fs::read("/sys/kernel/btf/vmlinux");
     let types = types.map_err(|_| "this kernel publishes no BTF".to_owned())?;
     Ok(Env::new(Arc::new(Btf::parse(&types).map_err(|why| why.to_string())?)))

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "the counts of a long run")]
+#![expect(clippy::print_stderr, reason = "what was skipped")]
 
 mod changes;
 mod kfuncs;
@@ -23,6 +24,8 @@ use mutants::Mutants;
 use towpath_engine::{Engine, Mode, Options, PortOptions, UpperName, WorkerOptions};
 use towpath_ipsec::{Direct, Fault, Faults, Table, TableLimits};
 use towpath_ports::ipsec::{self, Ipsec};
+use towpath_xdp::program::Select;
+use towpath_xdp::{Exec, LoadOptions, Program};
 use witness::Witness;
 
 #[test]
@@ -44,7 +47,27 @@ fn mutated_packets_while_sas_come_and_go_and_the_engine_fails() {
     });
 }
 
+/// Programs do the work, and the port does half of it at the same time with the same SAs.
+#[test]
+fn mutated_packets_for_programs_while_sas_come_and_go() {
+    let (object, env) = match (kfuncs::object(), kfuncs::env()) {
+        (Ok(object), Ok(env)) => (object, env),
+        (Err(why), _) | (_, Err(why)) => return eprintln!("skipped: {why}"),
+    };
+    let options = ipsec::Options { queues: 2, deliver_refused: true, ..Default::default() };
+    for name in ["ok_esp_gateway", "ok_esp_gateway_and_port"] {
+        let load = LoadOptions { workers: 2, exec: Exec::Jit, ..LoadOptions::default() };
+        let program = Program::load(&object, Select::Name(name), &env, &load).unwrap();
+        churn_with(|table| Ipsec::new(options.clone(), table), Some(&program));
+    }
+}
+
 fn churn(port: impl FnOnce(Arc<Table>) -> Ipsec) {
+    churn_with(port, None);
+}
+
+/// Runs with a program on the source, or without one and with the accelerator behind it.
+fn churn_with(port: impl FnOnce(Arc<Table>) -> Ipsec, program: Option<&Program>) {
     let time = Duration::from_secs(number("TOWPATH_CHURN_SECONDS").unwrap_or(2));
     let seed = number("TOWPATH_CHURN_SEED").unwrap_or(1);
     let worker = WorkerOptions { cpu: None, mode: Mode::Adaptive, ..WorkerOptions::default() };
@@ -57,7 +80,12 @@ fn churn(port: impl FnOnce(Arc<Table>) -> Ipsec) {
     let port = Box::new(port(Arc::clone(&table)));
     let esp = engine.add_port(options("esp", 12), port).unwrap();
     engine.add_port(options("to", 13), Box::new(witness.clone())).unwrap();
-    for (port, to) in [(from, "esp"), (esp, "to")] {
+    let behind = if program.is_some() { "to" } else { "esp" };
+    if let Some(program) = program {
+        let programs = [program.clone()];
+        engine.change(|config| towpath_bench::attach(config, from, &programs, 2, 0)).unwrap();
+    }
+    for (port, to) in [(from, behind), (esp, "to")] {
         let upper = UpperName::Named(to.to_owned());
         engine.change(|config| config.set_upper(port, upper)).unwrap();
     }
