@@ -27,7 +27,7 @@ use towpath_xdp::Arena;
 use towpath_xdp::host::Esp;
 
 use crate::frame_ring::FrameRing;
-use synchronous::Synchronous;
+use synchronous::{Clock, Synchronous};
 
 pub use buffer::Packet;
 pub use meta::{Direction, EspMeta, Status};
@@ -138,6 +138,8 @@ struct Shared {
     deliver_refused: bool,
     /// Packets are neither encrypted nor checked ([`EngineKind::Null`]).
     is_null: bool,
+    /// The clock of programs' calls.
+    clock: Clock,
 }
 
 impl Shared {
@@ -158,7 +160,8 @@ impl Ipsec {
         let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
         let deliver_refused = options.deliver_refused;
         let is_null = options.engine == EngineKind::Null;
-        let shared = Shared { table, rings, refused: Mutex::default(), deliver_refused, is_null };
+        let (refused, clock) = (Mutex::default(), Clock::default());
+        let shared = Shared { table, rings, refused, deliver_refused, is_null, clock };
         let engine = options.engine.name();
         let library = OnceLock::new();
         Ipsec { shared: Arc::new(shared), options, engine, open_engine: None, library }

@@ -7,13 +7,15 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use towpath_bpf::Errno;
 use towpath_engine::offload::complete_checksum;
 use towpath_ipsec::{
     AwsLc, Buffer, Cryptography, Esp as Headers, Flow, Limits, Locked, Mode, Nothing, Outbound,
-    OwnedBuffer, Refusal, Sa,
+    OwnedBuffer, Refusal, Sa, View,
 };
 use towpath_xdp::frame::Body;
 use towpath_xdp::host::{ESP_RECORD_BYTES, Esp, EspLimits, EspOperation, EspState};
@@ -120,64 +122,101 @@ impl Call<'_> {
     }
 
     fn choose_and_work(&self, buffer: &mut impl Buffer) -> EspMeta {
-        let sa = match self.choose(buffer.bytes()) {
-            Ok(Some(sa)) => sa,
+        // Held during the work on one packet, because an own reference to the SA costs more.
+        let view = self.shared.table.read();
+        let (sa, step) = match self.choose(&view, buffer.bytes()) {
+            Ok(Some(chosen)) => chosen,
             Ok(None) => return EspMeta::default(),
             Err(reason) => {
                 self.shared.refused.lock().count(reason);
                 return refused(self.operation, status_of(reason));
             }
         };
-        let mut locked = sa.lock(now());
+        let mut locked = sa.lock(self.shared.clock.now());
         let done = match self.shared.is_null {
-            false => self.work::<AwsLc>(&mut locked, buffer),
-            true => self.work::<Nothing>(&mut locked, buffer),
+            false => self.work::<AwsLc>(&mut locked, buffer, &step),
+            true => self.work::<Nothing>(&mut locked, buffer, &step),
         };
         match done {
-            Ok(moved) => meta(&sa, moved),
-            Err(reason) => EspMeta { status: status_of(reason), ..meta(&sa, 0) },
+            Ok(moved) => meta(sa, moved),
+            Err(reason) => EspMeta { status: status_of(reason), ..meta(sa, 0) },
         }
     }
 
-    /// The SA for a packet; `None` if its policy lets it pass as it is.
-    fn choose(&self, bytes: &[u8]) -> Result<Option<Arc<Sa>>, Refusal> {
-        let view = self.shared.table.read();
-        if let Some((number, spi)) = self.chosen {
+    /// The SA for a packet and what it does with it; `None` if its policy lets it pass as it is.
+    #[inline]
+    fn choose<'v>(&self, view: &'v View<'_>, bytes: &[u8]) -> Result<Option<Chosen<'v>>, Refusal> {
+        let of_program = self.chosen.map(|(number, spi)| {
             // Another SA could be the SA of another peer.
-            let sa = view.by_id(number).filter(|sa| sa.spi() == spi);
-            return sa.map(|sa| Some(Arc::clone(sa))).ok_or(Refusal::NoSa);
-        }
-        match self.operation {
-            EspOperation::Decap => {
-                let sa = view.inbound(&Headers::of_frame(bytes)?)?;
-                Ok(Some(Arc::clone(sa)))
+            view.by_id(number).filter(|sa| sa.spi() == spi).ok_or(Refusal::NoSa)
+        });
+        match (self.operation, of_program.transpose()?) {
+            (EspOperation::Encap, Some(sa)) => Ok(Some((sa, Step::Encap))),
+            (EspOperation::Encap, None) => match view.outbound(&Flow::of_frame(bytes)?)? {
+                Outbound::Protect(sa) => Ok(Some((sa, Step::Encap))),
+                Outbound::Bypass => Ok(None),
+            },
+            // The SA counts a refusal.
+            (EspOperation::Decap, Some(sa)) => {
+                Ok(Some((sa, Step::Decap(Headers::of_frame(bytes)))))
             }
-            EspOperation::Encap => Ok(match view.outbound(&Flow::of_frame(bytes)?)? {
-                Outbound::Protect(sa) => Some(Arc::clone(sa)),
-                Outbound::Bypass => None,
-            }),
+            (EspOperation::Decap, None) => {
+                let headers = Headers::of_frame(bytes)?;
+                Ok(Some((view.inbound(&headers)?, Step::Decap(Ok(headers)))))
+            }
         }
     }
 
+    #[inline]
     fn work<C: Cryptography>(
         &self,
         locked: &mut Locked<'_>,
         buffer: &mut impl Buffer,
+        step: &Step,
     ) -> Result<isize, Refusal> {
-        let ready = match self.operation {
-            EspOperation::Encap => locked.claim_for_worker(self.worker).map(|()| None),
-            EspOperation::Decap => Headers::of_frame(buffer.bytes()).map(Some),
+        let refused = match step {
+            Step::Encap => match locked.claim_for_worker(self.worker) {
+                Ok(()) => return locked.encap_at_once::<C>(buffer),
+                Err(reason) => reason,
+            },
+            Step::Decap(Ok(headers)) => return locked.decap_at_once::<C>(buffer, headers),
+            Step::Decap(Err(reason)) => *reason,
         };
-        match &ready {
-            Ok(None) => locked.encap_at_once::<C>(buffer),
-            Ok(Some(headers)) => locked.decap_at_once::<C>(buffer, headers),
-            Err(reason) => {
-                locked.count(*reason);
-                Err(*reason)
-            }
-        }
+        locked.count(refused);
+        Err(refused)
     }
 }
+
+/// The SA of a packet, and what it does.
+type Chosen<'v> = (&'v Arc<Sa>, Step);
+
+/// What an SA does with a packet.
+enum Step {
+    Encap,
+    /// The packet has these ESP headers, or none.
+    Decap(Result<Headers, Refusal>),
+}
+
+/// The clock of SAs, read once a second.
+#[derive(Debug, Default)]
+pub(super) struct Clock(AtomicU64);
+
+impl Clock {
+    /// [`now`], by a clock that is cheap to read. After a suspend it may lag by a second.
+    fn now(&self) -> u64 {
+        let coarse = clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 & LOW;
+        let known = self.0.load(Ordering::Relaxed);
+        if known >> 32 == coarse && known != 0 {
+            return known & LOW;
+        }
+        let now = now();
+        self.0.store(coarse << 32 | now & LOW, Ordering::Relaxed);
+        now
+    }
+}
+
+/// Seconds of more than a century.
+const LOW: u64 = 0xffff_ffff;
 
 /// A frame in memory of this process, with its metadata.
 struct InPlace<'f>(&'f mut Body);

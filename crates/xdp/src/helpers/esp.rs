@@ -34,10 +34,10 @@ fn run(call: &mut Call<'_, '_>, args: [u64; 5], operation: EspOperation) -> Resu
     if len as u32 as usize != ESP_RECORD_BYTES || is_in_frame(call.run, meta) {
         return Ok(Errno::EINVAL.to_reg());
     }
-    let bytes = call.read(meta, ESP_RECORD_BYTES)?;
-    let Ok(mut record) = <[u8; ESP_RECORD_BYTES]>::try_from(bytes.as_ref()) else {
-        return Ok(Errno::EINVAL.to_reg());
-    };
+    let (first, second) = (call.run.get(meta, 8)?, call.run.get(meta + 8, 8)?);
+    let mut record = [0; ESP_RECORD_BYTES];
+    record[..8].copy_from_slice(&first.to_ne_bytes());
+    record[8..].copy_from_slice(&second.to_ne_bytes());
     let Run { worker, frame, .. } = &mut *call.run;
     let number = worker.number();
     let port = worker.esp.iter().find(|(port, _)| *port == ifindex as u32);
