@@ -32,7 +32,7 @@ CASES = [
     ),
     (
         "AES-CBC-128 + HMAC-SHA1, ipsec-mb, 1428 B in",
-        f"{CBC} {HMAC} --optype auth-then-cipher --cipher-op decrypt --auth-op generate",
+        f"{CBC} {HMAC} --optype auth-then-cipher --cipher-op decrypt --auth-op verify",
     ),
     ("AES-GCM-128, 1428 B out", f"{AEAD} --aead-op encrypt --digest-sz 16"),
 ]

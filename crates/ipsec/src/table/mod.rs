@@ -323,8 +323,8 @@ impl Contents {
                 self.inbound_udp -= usize::from(sa.encapsulation.is_some());
             }
             Direction::Outbound => {
-                take_out(&mut self.outbound, sa.reqid, id);
-                take_out(&mut self.outbound_by_spi, key_of(sa.spi, sa.destination), id);
+                take_out(&mut self.outbound, &sa.reqid, id);
+                take_out(&mut self.outbound_by_spi, &key_of(sa.spi, sa.destination), id);
             }
         }
         Some(sa)
@@ -445,11 +445,11 @@ fn key_of(spi: u32, destination: IpAddr) -> (u128, u32, bool) {
 }
 
 /// Removes an SA from the list with this key, and an empty list from its map.
-fn take_out<K: Eq + Hash>(lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>, key: K, id: u32) {
-    if let Some(same) = lists.get_mut(&key) {
+fn take_out<K: Eq + Hash>(lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>, key: &K, id: u32) {
+    if let Some(same) = lists.get_mut(key) {
         same.retain(|other| other.id != id);
         if same.is_empty() {
-            lists.remove(&key);
+            lists.remove(key);
         }
     }
 }
