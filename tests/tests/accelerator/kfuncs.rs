@@ -36,7 +36,7 @@ pub(crate) fn object() -> Result<Object, String> {
 
 pub(crate) fn env() -> Result<Env, String> {
     let types = std::fs::read("/sys/kernel/btf/vmlinux");
-    let types = types.map_err(|_| "this kernel publishes no BTF".to_owned())?;
+    let types = types.map_err(|why| format!("this kernel publishes no BTF: {why}"))?;
     Ok(Env::new(Arc::new(Btf::parse(&types).map_err(|why| why.to_string())?)))
 }
 
