@@ -95,7 +95,7 @@ impl Snapshot {
     }
 
     /// The security associations of the ports that are up and have some, by ifindex.
-    pub(crate) fn esp(&self) -> Vec<(u32, Arc<dyn Esp>)> {
+    pub(crate) fn esp(&self) -> Vec<(u32, Box<dyn Esp>)> {
         let up = self.ports.iter().flatten().filter(|port| port.up);
         up.filter_map(|port| Some((port.ifindex, port.opened.device.esp()?))).collect()
     }

@@ -41,7 +41,7 @@ pub struct Worker {
     /// Bridges for `bpf_fdb_lookup`.
     pub(crate) bridges: Option<Arc<dyn Bridges>>,
     /// Security associations by the ifindex of their port, for IPsec kfuncs.
-    pub(crate) esp: Vec<(u32, Arc<dyn Esp>)>,
+    pub(crate) esp: Vec<(u32, Box<dyn Esp>)>,
     /// Requests the runs of dequeue programs for `bpf_schedule_iface_dequeue`.
     pub(crate) schedules: Option<Arc<dyn Schedules>>,
     /// The requests of `bpf_xdp_request_tx_timestamp`.
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Sets the ports, by ifindex, whose security associations IPsec kfuncs use from now on.
-    pub fn set_esp(&mut self, ports: Vec<(u32, Arc<dyn Esp>)>) {
+    pub fn set_esp(&mut self, ports: Vec<(u32, Box<dyn Esp>)>) {
         self.esp = ports;
     }
 

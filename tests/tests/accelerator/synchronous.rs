@@ -1,5 +1,6 @@
 //! Calls of programs: what they make of frames, and why frames are refused.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -39,7 +40,7 @@ fn packet(len: u16) -> Vec<u8> {
 struct Lab {
     port: Ipsec,
     table: Arc<Table>,
-    esp: Arc<dyn Esp>,
+    esp: RefCell<Box<dyn Esp>>,
     out: Arc<Sa>,
     inbound: Arc<Sa>,
 }
@@ -73,7 +74,7 @@ impl Lab {
         let inbound = table.add(other, now()).expect("it fits");
         table.add_policy(policy([10, 0, 0, 2], Action::Protect(1))).expect("it fits");
         let port = Ipsec::new(Options::default(), Arc::clone(&table));
-        let esp = port.esp().expect("it has SAs");
+        let esp = RefCell::new(port.esp().expect("it has SAs"));
         Lab { port, table, esp, out, inbound }
     }
 
@@ -90,7 +91,7 @@ impl Lab {
         worker: u32,
     ) -> (Result<(), Errno>, [u8; 16]) {
         let mut record = meta.to_bytes();
-        let result = self.esp.run(operation, frame, &mut record, worker);
+        let result = self.esp.borrow_mut().run(operation, frame, &mut record, worker);
         (result, record)
     }
 
@@ -359,15 +360,15 @@ fn states_are_those_of_the_sas() {
     let to = lab.out.destination();
     lab.encap(&packet(60));
     lab.encap(&packet(60));
-    let state = lab.esp.state(SPI, to).expect("it is there");
+    let state = lab.esp.borrow().state(SPI, to).expect("it is there");
     assert!(state.is_inbound && state.is_tunnel, "the inbound SA comes first");
     lab.table.remove(lab.inbound.id());
-    let state = lab.esp.state(SPI, to).expect("the other one");
+    let state = lab.esp.borrow().state(SPI, to).expect("the other one");
     assert_eq!((state.is_inbound, state.sent, state.received), (false, 2, 0));
     assert_eq!((state.packets, state.bytes, state.reqid), (2, 120, 1));
     assert_eq!(state.soft.packets, Some(1000));
     let today = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     assert!(today - state.added < 60 && today - state.used < 60, "{state:?}");
-    assert_eq!(lab.esp.state(SPI + 1, to), None);
-    assert_eq!(lab.esp.state(SPI, lab.out.source()), None);
+    assert_eq!(lab.esp.borrow().state(SPI + 1, to), None);
+    assert_eq!(lab.esp.borrow().state(SPI, lab.out.source()), None);
 }

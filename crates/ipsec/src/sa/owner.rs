@@ -27,9 +27,9 @@ impl<S: Handle> Locked<'_, S> {
         self.state.owner = Owner::Queue;
     }
 
-    /// Gives an outbound SA to a worker that encapsulates its own packets. The worker keeps it until
-    /// it has sent nothing for [`QUIET_SECONDS`], or a queue claims the SA. An inbound SA needs no
-    /// owner: its replay window accepts packets in any order.
+    /// Gives an outbound SA to a worker that encapsulates its own packets. The worker keeps it
+    /// until it has sent nothing for [`QUIET_SECONDS`], or a queue claims the SA. An inbound SA
+    /// needs no owner: its replay window accepts packets in any order.
     ///
     /// # Errors
     ///

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::esp::Esp;
@@ -28,6 +29,8 @@ pub use selector::{Flow, Prefix, Selector};
 pub struct Table {
     contents: RwLock<Contents>,
     limits: TableLimits,
+    /// Number of changes so far.
+    changes: AtomicU64,
 }
 
 /// Maximum sizes of a [`Table`].
@@ -146,7 +149,7 @@ impl Table {
         contents.inbound.reserve(limits.sas);
         contents.outbound.reserve(limits.sas);
         contents.outbound_by_spi.reserve(limits.sas);
-        Table { contents: RwLock::new(contents), limits }
+        Table { contents: RwLock::new(contents), limits, changes: AtomicU64::new(0) }
     }
 
     /// Adds an SA and gives it a number. The SA can be used at once. Older SAs of the same peer
@@ -177,7 +180,7 @@ impl Table {
         let id = self.contents.write().next_id();
         // The keys are prepared without the lock.
         let sa = Arc::new(Sa::new(id, config, now)?);
-        let mut contents = self.contents.write();
+        let mut contents = self.change();
         let old = old.filter(|old| contents.by_id.contains_key(old));
         if contents.by_id.len() - usize::from(old.is_some()) >= self.limits.sas {
             return Err(TableError::Full(contents.by_id.len()));
@@ -197,12 +200,12 @@ impl Table {
 
     /// Removes an SA. The SA's packets that are in an engine are still completed.
     pub fn remove(&self, id: u32) -> Option<Arc<Sa>> {
-        self.contents.write().remove(id)
+        self.change().remove(id)
     }
 
     /// Removes all SAs, and returns them.
     pub fn flush(&self) -> Vec<Arc<Sa>> {
-        let mut contents = self.contents.write();
+        let mut contents = self.change();
         contents.inbound.clear();
         contents.inbound_udp = 0;
         contents.outbound.clear();
@@ -229,7 +232,7 @@ impl Table {
         if new.iter().any(|policy| !policy.selector.is_valid()) {
             return Err(TableError::Selector);
         }
-        let mut contents = self.contents.write();
+        let mut contents = self.change();
         let policies = &mut contents.policies;
         let removed: Vec<Policy> =
             old.iter().filter_map(|policy| policies.remove(policy)).collect();
@@ -258,7 +261,7 @@ impl Table {
 
     /// Removes the policy that has the selector and priority of `policy`.
     pub fn remove_policy(&self, policy: &Policy) -> Option<Policy> {
-        self.contents.write().policies.remove(policy)
+        self.change().policies.remove(policy)
     }
 
     /// All policies, ordered by priority number.
@@ -290,6 +293,19 @@ impl Table {
             (sa, events)
         });
         events.filter(|(_, events)| !events.is_empty()).collect()
+    }
+
+    /// The number of changes so far: results of look-ups are the same as long as it is.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Locks the contents for a change.
+    fn change(&self) -> RwLockWriteGuard<'_, Contents> {
+        let contents = self.contents.write();
+        self.changes.fetch_add(1, Ordering::Release);
+        contents
     }
 
     /// A view of the table, for the lookups of a burst. Changes wait until it is dropped.

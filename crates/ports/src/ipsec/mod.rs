@@ -27,7 +27,7 @@ use towpath_xdp::Arena;
 use towpath_xdp::host::Esp;
 
 use crate::frame_ring::FrameRing;
-use synchronous::{Clock, Synchronous};
+use synchronous::Synchronous;
 
 pub use buffer::Packet;
 pub use meta::{Direction, EspMeta, Status};
@@ -138,8 +138,6 @@ struct Shared {
     deliver_refused: bool,
     /// Packets are neither encrypted nor checked ([`EngineKind::Null`]).
     is_null: bool,
-    /// The clock of programs' calls.
-    clock: Clock,
 }
 
 impl Shared {
@@ -160,8 +158,8 @@ impl Ipsec {
         let rings = (0..options.queues.max(1)).map(|_| ring()).collect();
         let deliver_refused = options.deliver_refused;
         let is_null = options.engine == EngineKind::Null;
-        let (refused, clock) = (Mutex::default(), Clock::default());
-        let shared = Shared { table, rings, refused, deliver_refused, is_null, clock };
+        let refused = Mutex::default();
+        let shared = Shared { table, rings, refused, deliver_refused, is_null };
         let engine = options.engine.name();
         let library = OnceLock::new();
         Ipsec { shared: Arc::new(shared), options, engine, open_engine: None, library }
@@ -225,8 +223,8 @@ impl Device for Ipsec {
         ESP_EXCESS
     }
 
-    fn esp(&self) -> Option<Arc<dyn Esp>> {
-        Some(Arc::new(Synchronous(Arc::clone(&self.shared))))
+    fn esp(&self) -> Option<Box<dyn Esp>> {
+        Some(Box::new(Synchronous::new(&self.shared)))
     }
 
     fn open_rx(&self, queue: u32, _arena: &Arc<Arena>) -> io::Result<Box<dyn Rx>> {

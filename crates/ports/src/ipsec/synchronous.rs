@@ -6,8 +6,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -15,7 +14,7 @@ use towpath_bpf::Errno;
 use towpath_engine::offload::complete_checksum;
 use towpath_ipsec::{
     AwsLc, Buffer, Cryptography, Esp as Headers, Flow, Limits, Locked, Mode, Nothing, Outbound,
-    OwnedBuffer, Refusal, Sa, View,
+    OwnedBuffer, Refusal, Sa,
 };
 use towpath_xdp::frame::Body;
 use towpath_xdp::host::{ESP_RECORD_BYTES, Esp, EspLimits, EspOperation, EspState};
@@ -24,8 +23,26 @@ use super::arrivals::{keep_timestamp, meta};
 use super::meta::{Direction, EspMeta, Status};
 use super::{Shared, now, status_of};
 
-/// The SAs of a port for programs.
-pub(super) struct Synchronous(pub(super) Arc<Shared>);
+/// The SAs of a port for the programs of one worker.
+pub(super) struct Synchronous {
+    shared: Arc<Shared>,
+    clock: Clock,
+    last: Option<Last>,
+}
+
+/// The SA of the last packet whose policy protects it. Keeps neither the SA nor its keys.
+struct Last {
+    /// [`Table::changes`](towpath_ipsec::Table::changes) before the SA was found.
+    changes: u64,
+    flow: Flow,
+    sa: Weak<Sa>,
+}
+
+impl Synchronous {
+    pub(super) fn new(shared: &Arc<Shared>) -> Synchronous {
+        Synchronous { shared: Arc::clone(shared), clock: Clock::default(), last: None }
+    }
+}
 
 impl fmt::Debug for Synchronous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,18 +52,20 @@ impl fmt::Debug for Synchronous {
 
 impl Esp for Synchronous {
     fn state(&self, spi: u32, destination: IpAddr) -> Option<EspState> {
-        let sa = self.0.table.read().find(spi, destination).map(Arc::clone)?;
+        let sa = self.shared.table.read().find(spi, destination).map(Arc::clone)?;
         Some(state_of(&sa))
     }
 
     fn run(
-        &self,
+        &mut self,
         operation: EspOperation,
         frame: &mut Body,
         record: &mut [u8; ESP_RECORD_BYTES],
         worker: u32,
     ) -> Result<(), Errno> {
-        let call = Call { shared: &self.0, operation, chosen: EspMeta::chosen(record), worker };
+        let Synchronous { shared, clock, last } = self;
+        let chosen = EspMeta::chosen(record);
+        let mut call = Call { shared, clock, last, operation, chosen, worker };
         let (meta, result) = match prepare(operation, frame) {
             Ok(()) => {
                 let meta = call.run(frame);
@@ -96,6 +115,8 @@ fn make_tailroom(frame: &mut Body) {
 /// One call of a program.
 struct Call<'a> {
     shared: &'a Shared,
+    clock: &'a mut Clock,
+    last: &'a mut Option<Last>,
     operation: EspOperation,
     /// Number and SPI of the SA that the program chose.
     chosen: Option<(u32, u32)>,
@@ -103,7 +124,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn run(&self, frame: &mut Body) -> EspMeta {
+    fn run(&mut self, frame: &mut Body) -> EspMeta {
         let meta = match frame.is_external() {
             false => self.choose_and_work(&mut InPlace(frame)),
             // An application may write to this memory at any time.
@@ -121,21 +142,35 @@ impl Call<'_> {
         meta
     }
 
-    fn choose_and_work(&self, buffer: &mut impl Buffer) -> EspMeta {
-        // Held during the work on one packet, because an own reference to the SA costs more.
-        let view = self.shared.table.read();
-        let (sa, step) = match self.choose(&view, buffer.bytes()) {
-            Ok(Some(chosen)) => chosen,
-            Ok(None) => return EspMeta::default(),
-            Err(reason) => {
-                self.shared.refused.lock().count(reason);
-                return refused(self.operation, status_of(reason));
-            }
+    fn choose_and_work(&mut self, buffer: &mut impl Buffer) -> EspMeta {
+        let done = match (self.operation, self.chosen) {
+            (EspOperation::Decap, None) => self.decap_by_spi(buffer),
+            _ => self.choose(buffer.bytes()).map(|chosen| match chosen {
+                Some((sa, step)) => self.work_with(&sa, buffer, &step),
+                None => EspMeta::default(),
+            }),
         };
-        let mut locked = sa.lock(self.shared.clock.now());
+        done.unwrap_or_else(|reason| {
+            self.shared.refused.lock().count(reason);
+            refused(self.operation, status_of(reason))
+        })
+    }
+
+    /// Holds the table during the work on one packet, because a reference to the SA costs more.
+    #[inline]
+    fn decap_by_spi(&mut self, buffer: &mut impl Buffer) -> Result<EspMeta, Refusal> {
+        let headers = Headers::of_frame(buffer.bytes())?;
+        let view = self.shared.table.read();
+        let sa = view.inbound(&headers)?;
+        Ok(self.work_with(sa, buffer, &Step::Decap(Ok(headers))))
+    }
+
+    #[inline]
+    fn work_with(&mut self, sa: &Arc<Sa>, buffer: &mut impl Buffer, step: &Step) -> EspMeta {
+        let mut locked = sa.lock(self.clock.now());
         let done = match self.shared.is_null {
-            false => self.work::<AwsLc>(&mut locked, buffer, &step),
-            true => self.work::<Nothing>(&mut locked, buffer, &step),
+            false => self.work::<AwsLc>(&mut locked, buffer, step),
+            true => self.work::<Nothing>(&mut locked, buffer, step),
         };
         match done {
             Ok(moved) => meta(sa, moved),
@@ -143,28 +178,44 @@ impl Call<'_> {
         }
     }
 
-    /// The SA for a packet and what it does with it; `None` if its policy lets it pass as it is.
+    /// The SA that the program chose, or that of the packet's policy, and what it does; `None` if
+    /// the policy lets the packet pass as it is.
     #[inline]
-    fn choose<'v>(&self, view: &'v View<'_>, bytes: &[u8]) -> Result<Option<Chosen<'v>>, Refusal> {
-        let of_program = self.chosen.map(|(number, spi)| {
-            // Another SA could be the SA of another peer.
-            view.by_id(number).filter(|sa| sa.spi() == spi).ok_or(Refusal::NoSa)
-        });
-        match (self.operation, of_program.transpose()?) {
-            (EspOperation::Encap, Some(sa)) => Ok(Some((sa, Step::Encap))),
-            (EspOperation::Encap, None) => match view.outbound(&Flow::of_frame(bytes)?)? {
-                Outbound::Protect(sa) => Ok(Some((sa, Step::Encap))),
-                Outbound::Bypass => Ok(None),
-            },
+    fn choose(&mut self, bytes: &[u8]) -> Result<Option<(Arc<Sa>, Step)>, Refusal> {
+        let Some((number, spi)) = self.chosen else {
+            let sa = self.of_flow(Flow::of_frame(bytes)?)?;
+            return Ok(sa.map(|sa| (sa, Step::Encap)));
+        };
+        // Another SA could be the SA of another peer.
+        let view = self.shared.table.read();
+        let sa = view.by_id(number).filter(|sa| sa.spi() == spi).ok_or(Refusal::NoSa)?;
+        let step = match self.operation {
+            EspOperation::Encap => Step::Encap,
             // The SA counts a refusal.
-            (EspOperation::Decap, Some(sa)) => {
-                Ok(Some((sa, Step::Decap(Headers::of_frame(bytes)))))
-            }
-            (EspOperation::Decap, None) => {
-                let headers = Headers::of_frame(bytes)?;
-                Ok(Some((view.inbound(&headers)?, Step::Decap(Ok(headers)))))
-            }
+            EspOperation::Decap => Step::Decap(Headers::of_frame(bytes)),
+        };
+        Ok(Some((Arc::clone(sa), step)))
+    }
+
+    /// The SA of the policy of a flow: the last one again, if nothing has changed.
+    #[inline]
+    fn of_flow(&mut self, flow: Flow) -> Result<Option<Arc<Sa>>, Refusal> {
+        let changes = self.shared.table.changes();
+        if let Some(last) = self.last.as_ref()
+            && (last.changes, last.flow) == (changes, flow)
+            && let Some(sa) = last.sa.upgrade()
+            && !sa.is_dying()
+        {
+            return Ok(Some(sa));
         }
+        let view = self.shared.table.read();
+        Ok(match view.outbound(&flow)? {
+            Outbound::Protect(sa) => {
+                *self.last = Some(Last { changes, flow, sa: Arc::downgrade(sa) });
+                Some(Arc::clone(sa))
+            }
+            Outbound::Bypass => None,
+        })
     }
 
     #[inline]
@@ -187,9 +238,6 @@ impl Call<'_> {
     }
 }
 
-/// The SA of a packet, and what it does.
-type Chosen<'v> = (&'v Arc<Sa>, Step);
-
 /// What an SA does with a packet.
 enum Step {
     Encap,
@@ -199,24 +247,23 @@ enum Step {
 
 /// The clock of SAs, read once a second.
 #[derive(Debug, Default)]
-pub(super) struct Clock(AtomicU64);
+struct Clock {
+    /// Second of the cheap clock at which it was read.
+    coarse: i64,
+    now: u64,
+}
 
 impl Clock {
     /// [`now`], by a clock that is cheap to read. After a suspend it may lag by a second.
-    fn now(&self) -> u64 {
-        let coarse = clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 & LOW;
-        let known = self.0.load(Ordering::Relaxed);
-        if known >> 32 == coarse && known != 0 {
-            return known & LOW;
+    #[inline]
+    fn now(&mut self) -> u64 {
+        let coarse = clock_gettime(ClockId::MonotonicCoarse).tv_sec;
+        if coarse != self.coarse || self.now == 0 {
+            *self = Clock { coarse, now: now() };
         }
-        let now = now();
-        self.0.store(coarse << 32 | now & LOW, Ordering::Relaxed);
-        now
+        self.now
     }
 }
-
-/// Seconds of more than a century.
-const LOW: u64 = 0xffff_ffff;
 
 /// A frame in memory of this process, with its metadata.
 struct InPlace<'f>(&'f mut Body);

@@ -114,7 +114,7 @@ impl Device for Wrapped {
         self.inner.mtu_excess()
     }
 
-    fn esp(&self) -> Option<Arc<dyn Esp>> {
+    fn esp(&self) -> Option<Box<dyn Esp>> {
         self.inner.esp()
     }
 

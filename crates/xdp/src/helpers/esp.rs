@@ -40,7 +40,7 @@ fn run(call: &mut Call<'_, '_>, args: [u64; 5], operation: EspOperation) -> Resu
     record[8..].copy_from_slice(&second.to_ne_bytes());
     let Run { worker, frame, .. } = &mut *call.run;
     let number = worker.number();
-    let port = worker.esp.iter().find(|(port, _)| *port == ifindex as u32);
+    let port = worker.esp.iter_mut().find(|(port, _)| *port == ifindex as u32);
     let Some((_, port)) = port else { return Ok(Errno::ENODEV.to_reg()) };
     let done = port.run(operation, frame, &mut record, number);
     call.write(meta, &record)?;

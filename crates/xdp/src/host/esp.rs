@@ -8,7 +8,8 @@ use towpath_bpf::Errno;
 
 use crate::frame::Body;
 
-/// The security associations of a port, implemented by the port kinds that have some.
+/// The security associations of a port, implemented by the port kinds that have some. Each worker
+/// has its own.
 pub trait Esp: fmt::Debug + Send + Sync {
     /// The SA with this SPI and outer destination.
     fn state(&self, spi: u32, destination: IpAddr) -> Option<EspState>;
@@ -22,7 +23,7 @@ pub trait Esp: fmt::Debug + Send + Sync {
     /// The reason of a refusal. A frame that was refused before the cryptography is unchanged; in
     /// one that was refused after it, the protected part is zeros.
     fn run(
-        &self,
+        &mut self,
         operation: EspOperation,
         frame: &mut Body,
         record: &mut [u8; ESP_RECORD_BYTES],
