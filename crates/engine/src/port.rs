@@ -55,8 +55,8 @@ pub trait Device: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Its security associations, for programs of one worker that use them without sending frames to
-    /// the port.
+    /// Its security associations, for programs of one worker that use them without sending frames
+    /// to the port.
     fn esp(&self) -> Option<Box<dyn Esp>> {
         None
     }

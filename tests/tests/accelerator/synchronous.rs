@@ -320,6 +320,29 @@ fn one_worker_or_the_queue_takes_sequence_numbers() {
 }
 
 #[test]
+fn a_flow_follows_changes_of_the_table() {
+    let lab = Lab::new(GCM);
+    let used = || {
+        let mut frame = Frame::new(&packet(60)).expect("it fits");
+        let (result, record) = lab.run(EspOperation::Encap, &mut frame);
+        result.map(|()| u32::from_ne_bytes(*record.first_chunk().expect("4 bytes")))
+    };
+    assert_eq!([used(), used()], [Ok(lab.out.id()); 2]);
+    let newer = Config { spi: SPI + 1, ..config(GCM) };
+    let newer = lab.table.add(newer, now()).expect("it fits");
+    assert_eq!([used(), used()], [Ok(newer.id()); 2], "the newest SA");
+    lab.table.remove(newer.id());
+    assert_eq!(used(), Ok(lab.out.id()));
+    let protect = policy([10, 0, 0, 2], Action::Protect(1));
+    lab.table.remove_policy(&protect);
+    assert_eq!(used(), Err(Errno::EACCES));
+    lab.table.add_policy(protect).expect("it fits");
+    assert_eq!(used(), Ok(lab.out.id()));
+    lab.table.flush();
+    assert_eq!(used(), Err(Errno::ENOENT));
+}
+
+#[test]
 fn frames_of_several_buffers_and_offload_work() {
     let lab = Lab::new(GCM);
     // The linear part has 3,520 bytes; the rest is pulled as long as there is room.
