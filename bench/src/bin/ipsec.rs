@@ -260,7 +260,8 @@ impl Case {
 
     /// Nanoseconds of processor time per frame if the program does the work, and drops the frame.
     fn kfunc_ns(&self, window: Duration) -> anyhow::Result<f64> {
-        let worker = WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy };
+        let worker =
+            WorkerOptions { cpu: Some(last_cpu()?), mode: Mode::Busy, ..WorkerOptions::default() };
         let engine = Engine::start(&Options { workers: vec![worker], frames: 8192 })?;
         let (_esp, table) = self.accelerator(&engine)?;
         let from = self.generator(&engine)?;

@@ -12,8 +12,8 @@ use towpath_ipsec::{
     Sa, Selector, Suite, Table, TableLimits,
 };
 use towpath_ports::ipsec::{Direction, EspMeta, Ipsec, Options, Status, now};
-use towpath_xdp::frame::metadata::{RxHash, RxMetadata};
 use towpath_xdp::frame::offload::{Checksum, Gso, GsoKind, Offload};
+use towpath_xdp::frame::rx_metadata::{RxHash, RxMetadata};
 use towpath_xdp::host::{Esp, EspOperation};
 use towpath_xdp::{Arena, Frame, Pool};
 

@@ -470,5 +470,5 @@ fn take_out<K: Eq + Hash>(lists: &mut HashMap<K, Vec<Arc<Sa>>, FxBuildHasher>, k
     }
 }
 
-/// Packets without an SA that are kept for [`Table::take_wanted`].
+/// Maximum number of packets without an SA that are kept for [`Table::take_wanted`].
 const WANTED_MAX: usize = 64;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_ipsec::{Locked, Refusal, Sa};
 use towpath_xdp::frame::Body;
-use towpath_xdp::frame::metadata::RxMetadata;
+use towpath_xdp::frame::rx_metadata::RxMetadata;
 use towpath_xdp::{Frame, Pool};
 
 use super::buffer::Packet;
