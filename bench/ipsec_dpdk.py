@@ -4,8 +4,9 @@
 usage: bench/ipsec_dpdk.py [--rounds N] [--ipsec BINARY]
 
 DPDK's program (Debian: dpdk-dev) encrypts buffers and nothing else: no headers, sequence numbers
-or programs; it decrypts with an HMAC only what a file of vectors has. Both figures are processor time for a packet on one core, so that other work on the
-machine counts little; DPDK's is that of more packets less that of fewer, without its start.
+or programs; it decrypts with an HMAC only what a file of vectors has. Both figures are processor
+time for a packet on one core, so that other work on the machine counts little; DPDK's is that of
+more packets less that of fewer, without its start. It runs without huge pages.
 Debian does not package `dpdk-ipsec-secgw`, the example that forwards packets: build it from the
 source package (dpdk, examples/ipsec-secgw) to compare with it.
 """
