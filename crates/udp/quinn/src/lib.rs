@@ -117,9 +117,11 @@ impl AsyncUdpSocket for Socket {
         };
         match self.socket.send_batch(&[datagram]) {
             Ok(_all) => Ok(()),
-            Err(error) if is_fatal(&error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             // As with the kernel's sockets, QUIC treats it as a lost packet: a probe of the path's
-            // MTU was too large, or a peer has gone.
+            // MTU was too large, or a peer has gone. An error would end the task that drives the
+            // connection, and nobody would tell the connection's users. If the daemon is gone,
+            // receiving fails, which ends all connections.
             Err(error) => {
                 tracing::debug!(%error, destination = %transmit.destination, "not sent");
                 Ok(())
@@ -163,18 +165,6 @@ impl AsyncUdpSocket for Socket {
     fn may_fragment(&self) -> bool {
         false
     }
-}
-
-/// Whether quinn must get the error: later datagrams will fail as well, or, for want of room, a
-/// wake-up will follow.
-fn is_fatal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::NotConnected
-            | io::ErrorKind::NetworkDown
-    )
 }
 
 /// Maximum number of datagrams of a run; quinn sizes its buffers for it.
