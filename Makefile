@@ -10,7 +10,7 @@ MIRI_TOOLCHAIN ?= nightly
 # How many random programs `make test-aarch64` generates.
 AARCH64_PROGRAMS ?= 100
 
-.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri loom sanitize parity chaos churn ike docs binary release semver libraries \
+.PHONY: help demo test test-aarch64 bench guest-agent wheel check-wheel lint fuzz miri loom sanitize parity chaos churn troubles ike docs binary release semver libraries \
 	install uninstall deb check-install check-container programs programs-all clean
 
 help: ## this list
@@ -102,6 +102,10 @@ chaos: ## faults and changes at random under traffic (root): CHAOS_STEPS of them
 churn: CHURN_SECONDS ?= 300
 churn: ## mutated packets at an accelerator while SAs come and go: CHURN_SECONDS with each of two engines
 	@TOWPATH_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test -p towpath-tests --test accelerator \
+		-- --test-threads=1 --nocapture
+
+troubles: ## UDP sockets on ports of every kind, while all kinds of events happen (root)
+	@TOWPATH_UDP_ALL=1 $(CARGO) test -p towpath-tests --test udp trouble \
 		-- --test-threads=1 --nocapture
 
 ike: binary programs ## strongSwan with Towpath as its data plane, for some ten minutes (root)

@@ -75,6 +75,15 @@ pub(crate) const EVENTS: [Event; 25] = [
     Event::DaemonEnded,
 ];
 
+/// Events of every run of the tests.
+pub(crate) const FEW: [Event; 5] = [
+    Event::ReloadRefused,
+    Event::FilterRefused,
+    Event::AppKilled,
+    Event::ShadowOff,
+    Event::DaemonKilled,
+];
+
 /// What applications notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {

@@ -64,13 +64,26 @@ fn deliver_run(
     frames: &mut Vec<Frame>,
 ) {
     let count = frames.len();
-    let delivered = served.socket.deliver_all(from, frames, &mut graph.pool);
+    let place = match served.socket.bound_to() {
+        Some(bound) if bound.ifindex != from.ifindex => at_bond(snapshot, from, bound),
+        _ => from,
+    };
+    let delivered = served.socket.deliver_all(place, frames, &mut graph.pool);
     assert!(delivered <= count && frames.is_empty(), "a socket takes or drops all");
     graph.counters().delivered.add(delivered as u64);
     if delivered < count {
-        let (owner, why) = (arrived_at(snapshot, from.ifindex), refusal(served, from));
+        let (owner, why) = (arrived_at(snapshot, from.ifindex), refusal(served, place));
         graph.count_dropped(snapshot, owner, Side::Rx, why, (count - delivered) as u64);
     }
+}
+
+/// The queue at which frames arrived, for a socket that is bound to another port: frames of a member
+/// arrive at the same queue of its bond. In the kernel, a socket on a bond gets none.
+#[cold]
+fn at_bond(snapshot: &Snapshot, from: QueueId, bound: QueueId) -> QueueId {
+    let [member, bond] = [from, bound].map(|place| snapshot.port_of_ifindex(place.ifindex));
+    let is_member = member.zip(bond).is_some_and(|(it, bond)| snapshot.is_around(bond.id, it));
+    if is_member { QueueId { ifindex: bound.ifindex, ..from } } else { from }
 }
 
 /// The reason why a socket did not take a frame.
