@@ -163,8 +163,8 @@ impl Entry {
         }
     }
 
-    /// Whether the daemon is to be asked now; `None` if nobody has used the entry for long. Then the
-    /// caller forgets it, and a sender that still has it asks for a new one.
+    /// Whether the daemon is to be asked now; `None` if nobody has used the entry for long. Then
+    /// the caller forgets it, and a sender that still has it asks for a new one.
     fn is_due(&self, now: Instant) -> Option<bool> {
         let mut state = self.state.lock();
         if state.due > now {
@@ -266,8 +266,8 @@ impl Drop for Routes {
     }
 }
 
-/// Forgets some destinations, wherever they are in the table: somebody who forges addresses must not
-/// fill the memory. Those in use are asked for again.
+/// Forgets some destinations, wherever they are in the table: forged addresses must not fill the
+/// memory. Destinations in use are asked for again.
 #[cold]
 fn make_room(entries: &mut FxHashMap<IpAddr, Arc<Entry>>) {
     let mut number = 0usize;

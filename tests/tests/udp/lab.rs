@@ -110,14 +110,19 @@ impl Lab {
 
     /// A plain socket of the kernel at the far end.
     pub(crate) fn far_socket(&self, address: &str) -> UdpSocket {
-        std::thread::scope(|scope| {
-            let made = scope.spawn(|| {
-                self.far.enter().unwrap();
-                UdpSocket::bind(address).unwrap()
-            });
-            made.join().unwrap()
-        })
+        socket_in(&self.far, address)
     }
+}
+
+/// A socket of the kernel in a network namespace.
+pub(crate) fn socket_in(host: &Namespace, address: &str) -> UdpSocket {
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            host.enter().unwrap();
+            UdpSocket::bind(address).unwrap()
+        });
+        made.join().unwrap()
+    })
 }
 
 impl Drop for Lab {

@@ -1,13 +1,11 @@
 //! Paths whose MTU is smaller than the port's: a router tells the host's stack.
 
-use std::net::{SocketAddr, UdpSocket};
-
 use rustix::io::Errno;
 use towpath_kernel::Namespace;
 use towpath_udp::TxDatagram;
 
 use crate::kernel::Kernel;
-use crate::lab::{FAR, Lab, NEAR, at, errno, send_all, wait_for};
+use crate::lab::{FAR, Lab, NEAR, at, errno, send_all, socket_in, wait_for};
 
 #[test]
 fn the_mtu_that_a_router_reports_is_the_limit() {
@@ -41,20 +39,10 @@ fn the_mtu_that_a_router_reports_is_the_limit() {
             socket.max_payload(to) == Some(1400 - headers)
         });
         let large = vec![7; 1400 - headers + 1];
-        let there = socket_at(&beyond, to);
+        let there = Kernel::new(socket_in(&beyond, &to.to_string()));
         let refused = socket.send_batch(&[TxDatagram::new(&large, to)]).unwrap_err();
         assert_eq!(errno(&refused), Errno::MSGSIZE);
         send_all(&socket, &[TxDatagram::new(&large[1..], to)]);
         assert!(there.receive(1)[0].payload == large[1..]);
     }
-}
-
-fn socket_at(host: &Namespace, address: SocketAddr) -> Kernel {
-    std::thread::scope(|scope| {
-        let made = scope.spawn(|| {
-            host.enter().unwrap();
-            Kernel::new(UdpSocket::bind(address).unwrap())
-        });
-        made.join().unwrap()
-    })
 }

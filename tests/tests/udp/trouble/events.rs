@@ -103,7 +103,10 @@ impl Event {
             Event::LinkDown | Event::WireDeleted => owner.has_wire(),
             // The tap and its shadow have the same Ethernet address, and neighbour discovery takes
             // long then.
-            Event::ShadowDeleted => owner != Owner::Tap,
+            Event::ShadowOff | Event::ShadowDeleted => owner != Owner::Tap,
+            // Frames that come while the port is shut wait in the kernel's ring of a packet socket,
+            // and arrive when it is open again.
+            Event::FilterRefused => !matches!(owner, Owner::Packet | Owner::Bond),
             _ => true,
         }
     }

@@ -16,7 +16,7 @@ use towpath_kernel::Namespace;
 
 use super::owners::Owner;
 use crate::kernel::Kernel;
-use crate::lab::{FAR, NEAR, unavailable, wait_for};
+use crate::lab::{FAR, NEAR, socket_in, unavailable, wait_for};
 
 /// Both hosts, and the state of what tests change.
 pub(crate) struct World {
@@ -156,13 +156,7 @@ impl World {
 
     /// A plain socket of the kernel at the far end.
     pub(crate) fn far_socket(&self, address: &str) -> UdpSocket {
-        std::thread::scope(|scope| {
-            let made = scope.spawn(|| {
-                self.far.enter().unwrap();
-                UdpSocket::bind(address).unwrap()
-            });
-            made.join().unwrap()
-        })
+        socket_in(&self.far, address)
     }
 }
 

@@ -77,8 +77,8 @@ fn deliver_run(
     }
 }
 
-/// The queue at which frames arrived, for a socket that is bound to another port: frames of a member
-/// arrive at the same queue of its bond. In the kernel, a socket on a bond gets none.
+/// The queue at which frames arrived, for a socket that is bound to another port: frames of a
+/// member arrive at the same queue of its bond. In the kernel, a socket on a bond gets none.
 #[cold]
 fn at_bond(snapshot: &Snapshot, from: QueueId, bound: QueueId) -> QueueId {
     let [member, bond] = [from, bound].map(|place| snapshot.port_of_ifindex(place.ifindex));
