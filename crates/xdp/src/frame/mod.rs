@@ -5,7 +5,7 @@
 //! Offsets are kept, not pointers; the buffers never move while the frame lives.
 //!
 //! The record of a frame is two cache lines. Programs, and senders of plain frames, access only the
-//! first. The second ([`metadata`], [`offload`], the chain of frags) is neither read nor written
+//! first. The second ([`rx_metadata`], [`offload`], the chain of frags) is neither read nor written
 //! while the first's flags say that it is empty.
 
 mod adjust;

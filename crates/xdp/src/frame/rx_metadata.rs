@@ -1,6 +1,6 @@
 //! Metadata in a frame's second cache line, besides offload work ([`super::offload`]): RX metadata
 //! of the ingress port, and requests for the transmitting port. The metadata in front of the
-//! packet, which programs write (`data_meta`), is in [`super::adjust`].
+//! packet, which programs write (`data_meta`), is in `adjust.rs`.
 //!
 //! RX metadata is a device's information about a received packet. Programs read it with the kfuncs
 //! `bpf_xdp_metadata_rx_*`, and correct it with `bpf_xdp_store_rx_*`. It stays with the frame
