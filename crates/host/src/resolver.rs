@@ -8,7 +8,8 @@
 //! only who asks for the route to the destination. A request may wait for the kernel's lock of
 //! interfaces, so a thread of its own makes them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -93,14 +94,20 @@ impl<T: Copy + Default> Answers<T> {
                 return (T::default(), false);
             }
         }
-        let fresh = Asked { at: now, is_pending: false, answer: T::default() };
-        let is_new = !self.0.contains_key(&place);
-        let asked = self.0.entry(place).or_insert(fresh);
-        let is_due = is_new || !asked.is_pending && now - asked.at >= REPEAT;
-        if is_due {
-            (asked.at, asked.is_pending) = (now, true);
+        match self.0.entry(place) {
+            Entry::Occupied(known) => {
+                let asked = known.into_mut();
+                let is_due = !asked.is_pending && now - asked.at >= REPEAT;
+                if is_due {
+                    (asked.at, asked.is_pending) = (now, true);
+                }
+                (asked.answer, is_due)
+            }
+            Entry::Vacant(new) => {
+                let asked = Asked { at: now, is_pending: true, answer: T::default() };
+                (new.insert(asked).answer, true)
+            }
         }
-        (asked.answer, is_due)
     }
 
     fn note(&mut self, place: Place, answer: T) {

@@ -190,7 +190,7 @@ fn programs_read_the_fields_of_a_state() {
     }
 }
 
-/// What the kernel refuses, and a state that it has, too.
+/// Options that the kernel refuses, and a state that the kernel has, too.
 #[test]
 fn states_are_found_and_refused_as_in_the_kernel() {
     let (object, kernel) = match (object(), Kernel::open()) {
@@ -306,7 +306,7 @@ fn programs_encapsulate_and_decapsulate() {
                 assert_eq!((result, record[9]), (-114, 6), "a replay");
             }
         }
-        // What a program may get wrong; nothing happens to the frame.
+        // Mistakes of a program: the frame stays as it is.
         let mut frame = Frame::new(&packet(0, 3)).unwrap();
         for size in (0..16).chain(17..64) {
             assert_eq!(lab.call(Task { size, ..ENCAP }, &mut frame).0, -22, "{size}");

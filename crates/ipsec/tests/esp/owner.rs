@@ -1,4 +1,4 @@
-//! Who may take sequence numbers of an SA, and SAs found as the kernel finds states.
+//! Owners of an SA's sequence numbers, and look-ups of SAs as the kernel finds states.
 
 use std::sync::Arc;
 

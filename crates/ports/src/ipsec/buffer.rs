@@ -1,6 +1,7 @@
 //! A frame in the form in which [`towpath_ipsec`] sees packets.
 
 use towpath_ipsec::Buffer;
+use towpath_xdp::frame::Body;
 use towpath_xdp::{Frame, Pool};
 
 use super::meta::EspMeta;
@@ -65,6 +66,42 @@ impl Buffer for Packet {
     }
 
     /// Does not fail: the caller has checked the room, and the metadata is removed.
+    #[inline]
+    fn adjust_head(&mut self, delta: isize) {
+        InPlace(&mut self.0).adjust_head(delta);
+    }
+
+    #[inline]
+    fn adjust_tail(&mut self, delta: isize) {
+        InPlace(&mut self.0).adjust_tail(delta);
+    }
+}
+
+/// A frame in memory of this process, with its metadata.
+pub(super) struct InPlace<'f>(pub(super) &'f mut Body);
+
+impl Buffer for InPlace<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.0.own().map_or(&[], |own| own.linear())
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.own_mut().map_or(&mut [], |own| own.linear())
+    }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        self.0.headroom()
+    }
+
+    #[inline]
+    fn tailroom(&self) -> usize {
+        self.0.tailroom()
+    }
+
+    /// Does not fail: the caller has checked the room.
     #[inline]
     fn adjust_head(&mut self, delta: isize) {
         let moved = i32::try_from(delta).map(|delta| self.0.adjust_head(delta));

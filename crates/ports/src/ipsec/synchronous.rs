@@ -20,6 +20,7 @@ use towpath_xdp::frame::Body;
 use towpath_xdp::host::{ESP_RECORD_BYTES, Esp, EspLimits, EspOperation, EspState};
 
 use super::arrivals::{keep_timestamp, meta};
+use super::buffer::InPlace;
 use super::meta::{Direction, EspMeta, Status};
 use super::{Shared, now, status_of};
 
@@ -238,7 +239,7 @@ impl Call<'_> {
     }
 }
 
-/// What an SA does with a packet.
+/// The operation of an SA on a packet.
 enum Step {
     Encap,
     /// The packet has these ESP headers, or none.
@@ -262,44 +263,6 @@ impl Clock {
             *self = Clock { coarse, now: now() };
         }
         self.now
-    }
-}
-
-/// A frame in memory of this process, with its metadata.
-struct InPlace<'f>(&'f mut Body);
-
-impl Buffer for InPlace<'_> {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.0.own().map_or(&[], |own| own.linear())
-    }
-
-    #[inline]
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.0.own_mut().map_or(&mut [], |own| own.linear())
-    }
-
-    #[inline]
-    fn headroom(&self) -> usize {
-        self.0.headroom()
-    }
-
-    #[inline]
-    fn tailroom(&self) -> usize {
-        self.0.tailroom()
-    }
-
-    /// Does not fail: the caller has checked the room.
-    #[inline]
-    fn adjust_head(&mut self, delta: isize) {
-        let moved = i32::try_from(delta).map(|delta| self.0.adjust_head(delta));
-        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
-    }
-
-    #[inline]
-    fn adjust_tail(&mut self, delta: isize) {
-        let moved = i32::try_from(delta).map(|delta| self.0.adjust_tail(delta));
-        debug_assert!(matches!(moved, Ok(Ok(()))), "{delta}: {moved:?}");
     }
 }
 

@@ -241,7 +241,7 @@ pub(crate) unsafe extern "C" fn towpath_udp_sendmmsg(
         // SAFETY: `data` has `len` bytes.
         match unsafe { to_send(datagram) } {
             Ok(datagram) => batch.push(datagram),
-            // Those before it are sent.
+            // The datagrams before this one are sent.
             Err(errno) => {
                 refused = Some(errno);
                 break;

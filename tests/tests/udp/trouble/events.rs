@@ -13,7 +13,7 @@ use super::traffic::{Ends, PORT};
 use super::world::{Daemon, World};
 use crate::lab::{FAR, NEAR, PATIENCE, at, errno, wait_for};
 
-/// One of them.
+/// An event that disturbs applications, or must not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     ReloadSame,
@@ -84,7 +84,7 @@ pub(crate) const FEW: [Event; 5] = [
     Event::DaemonKilled,
 ];
 
-/// What applications notice.
+/// The effect of an event on applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// Nothing.
@@ -128,7 +128,7 @@ impl Event {
             | Event::AddressesGone
             | Event::RoutesGone
             | Event::NeighbourMoves
-            // What is sent meanwhile may wait in the kernel.
+            // Datagrams that are sent meanwhile may wait in the kernel.
             | Event::PortDown => Expect::Loss,
             Event::FilterEnds | Event::FilterRefused => Expect::Silence,
             Event::PortRemoved
